@@ -1,5 +1,5 @@
 //! What programs do with TCP connections within a host: one small program for each kind of thing. Each runs plainly, under `uncopy run --tcp` with
-//! both ends, and so with eager options; what it says and its exit status must be the same, and under uncopy bytes must have gone through
+//! both ends, so with eager options, and so with all messages in blocks; what it says and its exit status must be the same, and under uncopy bytes must have gone through
 //! rings (the programs look at the counters, and say so where they did not). Each run has a service of its own, which must end by itself.
 //!
 //! `cargo test -p uncopy-tests --test connections [NAME]`; `VERBOSE=1` prints what each program says.
@@ -21,7 +21,9 @@ use uncopy_tests::verdict::{Stop, set, test};
 const WRONG: &[&str] = &["WRONG", "NOT BY RINGS", "NOT UPGRADED", "failed:"];
 const EAGER: &[&str] = &["--tcp", "--backoff=no", "--threshold=8K"];
 const WAYS: &[(&str, Option<&[&str]>)] =
-    &[("plain", None), ("tcp", Some(&["--tcp"])), ("eager", Some(EAGER))];
+    &[("plain", None), ("tcp", Some(&["--tcp"])), ("eager", Some(EAGER)), ("blocks", Some(EAGER))];
+/// Of the last way.
+const BLOCKS: (&str, &str) = ("UNCOPY_TCP_BLOCKS", "1");
 
 fn main() -> ExitCode {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("connections");
@@ -76,8 +78,12 @@ fn run(name: &str, way: &str, options: Option<&[&str]>) -> Result<Said, Stop> {
         None => vec![program.into()],
     };
     let service = format!("uncopy-tcp-test-{}-{name}-{way}", std::process::id());
-    let environment = [("UNCOPY_TCP_SERVICE", OsStr::new(&service))];
-    let environment = if options.is_some() { &environment[..] } else { &[] };
+    let environment = [("UNCOPY_TCP_SERVICE", OsStr::new(&service)), (BLOCKS.0, BLOCKS.1.as_ref())];
+    let environment = match way {
+        "plain" => &environment[..0],
+        "blocks" => &environment[..],
+        _ => &environment[..1],
+    };
     let said = Bounded { words: &words, environment, seconds: None }.run()?;
     if set("VERBOSE") {
         said.output.lines().for_each(|line| eprintln!("      {name} {way}: {line}"));

@@ -81,7 +81,7 @@ enum What {
 #[derive(Args)]
 struct How {
     /// A way to run besides plainly: once (rings from the first call on), four (after four calls),
-    /// eager
+    /// views (all messages in blocks), eager
     #[arg(long = "way")]
     ways: Vec<Way>,
     /// Runs plainly twice, and in no other way

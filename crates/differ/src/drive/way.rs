@@ -16,10 +16,17 @@ pub struct Way {
 }
 
 /// `once`: with rings from the first call on. `four`: shown after four calls, so the ways change
-/// while the script runs. `eager`: as `once`, with copies elided wherever they can be.
-const KNOWN: [Way; 3] = [
+/// while the script runs. `views`: as `once`, with all messages in blocks, and copies elided
+/// wherever they can be. `eager`: the latter without blocks but for large messages.
+const KNOWN: [Way; 4] = [
     Way { name: "once", options: &[], environment: &[("UNCOPY_TCP_AFTER", "1")], at_once: true },
     Way { name: "four", options: &[], environment: &[("UNCOPY_TCP_AFTER", "4")], at_once: false },
+    Way {
+        name: "views",
+        options: &["--backoff=no", "--threshold=8K"],
+        environment: &[("UNCOPY_TCP_AFTER", "1"), ("UNCOPY_TCP_BLOCKS", "1")],
+        at_once: true,
+    },
     Way {
         name: "eager",
         options: &["--backoff=no", "--threshold=8K"],
@@ -31,7 +38,7 @@ const KNOWN: [Way; 3] = [
 impl Way {
     /// Those that are run where nothing is said.
     pub fn usual() -> Vec<Self> {
-        KNOWN[..2].to_vec()
+        KNOWN[..3].to_vec()
     }
 }
 
@@ -40,6 +47,6 @@ impl FromStr for Way {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let found = KNOWN.into_iter().find(|way| way.name == text);
-        found.ok_or_else(|| format!("{text} is not once, four or eager"))
+        found.ok_or_else(|| format!("{text} is not once, four, views or eager"))
     }
 }
