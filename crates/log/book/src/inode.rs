@@ -12,7 +12,7 @@
 
 use crate::noted::Noted;
 use crate::timing::Timing;
-use crate::{HELD_AGE, HOME_AT, LIVE_AGE, RETRY, RETRY_MAX};
+use crate::{HELD_AGE, LIVE_AGE, RETRY, RETRY_MAX};
 use uncopy_log_record::{BLOCK, Range};
 
 /// How a file is treated.
@@ -27,6 +27,25 @@ pub enum State {
     Synced,
     /// It is on its way to plain; until it is there the lease is kept.
     Leaving,
+}
+
+/// How many bytes of a file are too many; in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Pending: more go home at a sync, instead of to the log.
+    pub log: u64,
+    /// Whole blocks that are held: so many go home by themselves.
+    pub home: u64,
+    /// Held in memory, durable in the file or not.
+    pub held: u64,
+    /// Room in the file is asked for so many bytes ahead.
+    pub ahead: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { log: 256 << 10, home: 1 << 20, held: 16 << 20, ahead: 4 << 20 }
+    }
 }
 
 /// `DATA` that recovery would bring to the file.
@@ -53,6 +72,7 @@ pub(crate) enum Health {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Inode {
     pub(crate) state: State,
+    pub(crate) limits: Limits,
     /// Memory has bytes of it, from `kept` on. (So it is held, or leaves after that.)
     pub(crate) holding: bool,
     pub(crate) end: u64,
@@ -93,7 +113,19 @@ impl Inode {
     /// A file that a program opened alone: a lease may be tried at once.
     #[must_use]
     pub fn new(now: u64) -> Inode {
-        Inode { retry: Some(now), ..Inode::default() }
+        Inode::with_limits(now, Limits::default())
+    }
+
+    /// The same, with other limits.
+    #[must_use]
+    pub fn with_limits(now: u64, limits: Limits) -> Inode {
+        Inode { retry: Some(now), limits, ..Inode::default() }
+    }
+
+    /// Its limits.
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        &self.limits
     }
 
     /// How it is treated.
@@ -148,9 +180,10 @@ impl Inode {
     /// What of the file lies in memory begins at [`kept`](Self::kept); the part of a block before
     /// its end must be read into it.
     pub fn granted(&mut self, size: u64) {
-        let Inode { pause, timing, unlinked, .. } = *self;
+        let Inode { limits, pause, timing, unlinked, .. } = *self;
         *self = Inode {
             state: State::Held,
+            limits,
             holding: true,
             end: size,
             homed: size,
@@ -176,7 +209,7 @@ impl Inode {
     #[must_use]
     pub fn append(&self, length: u64) -> Option<u64> {
         let end = self.end.checked_add(length)?;
-        let room = end <= self.reserved && end - self.kept <= crate::HELD_MAX;
+        let room = end <= self.reserved && end - self.kept <= self.limits.held;
         (self.state == State::Held && room).then_some(self.end)
     }
 
@@ -216,22 +249,29 @@ impl Inode {
     /// When the next [`Tick`](crate::Event::Tick) would have something to do; ns. It may be past.
     #[must_use]
     pub fn due(&self) -> Option<u64> {
-        let lease = self.retry.filter(|_| self.state == State::Plain && !self.barred);
+        let lease = self.retry.filter(|_| self.may_be_logged());
         let age = self.unsynced.filter(|_| self.goes_home()).map(|since| since + HELD_AGE);
         let live = self.live.map(|live| live.since + LIVE_AGE);
         let now = match self.state {
             State::Leaving => Some(0),
             _ if self.loses() => Some(0),
-            State::Held if block_down(self.end).saturating_sub(self.homed) >= HOME_AT => Some(0),
+            State::Held if block_down(self.end).saturating_sub(self.homed) >= self.limits.home => {
+                Some(0)
+            }
             _ => None,
         };
         [lease, age, live, now].into_iter().flatten().min()
     }
 
+    /// It is plain, and need not stay so. (What is written by a mapping nobody sees, and the lease
+    /// is no hindrance to it.)
+    fn may_be_logged(&self) -> bool {
+        self.state == State::Plain && !self.barred && self.mapped == 0
+    }
+
     /// A lease may be tried.
     pub(crate) fn lease_due(&self, now: u64) -> bool {
-        let due = self.retry.is_some_and(|retry| retry <= now);
-        self.state == State::Plain && !self.barred && due
+        self.may_be_logged() && self.retry.is_some_and(|retry| retry <= now)
     }
 
     /// Its syncs gain nothing by the log, and nothing else does.

@@ -12,7 +12,7 @@
 //! | first sync; after truncation; after failure | home, its own, `HOME` | its own, `HOME` |
 //! | rename | home; `NAME` | `NAME` |
 //! | last unlink | what is unsynced is never written | - |
-//! | truncate, fallocate, clone, splice | home, `HOME`, plain | next sync its own |
+//! | truncate, fallocate, clone, splice | home, `HOME`, plain | its own, `HOME`; next sync its own |
 //! | writable shared mapping | home; then sync-logged, its own syncs while mapped | its own, `HOME`; its own syncs while mapped |
 //! | sync of everything | home | its own, `HOME` |
 //! | handed to who lacks the library | home, `HOME`, plain for good | its own, `HOME`, plain for good |
@@ -23,7 +23,7 @@
 use crate::inode::{Health, Inode, Live, State, block_down};
 use crate::noted::Noted;
 use crate::timing::Way;
-use crate::{AHEAD, HELD_AGE, HELD_MAX, HOME_AT, LIVE_AGE, LOG_MAX, READS_MAX, RETRY_MAX};
+use crate::{HELD_AGE, LIVE_AGE, READS_MAX, RETRY_MAX};
 use uncopy_log_record::Range;
 
 /// An error's number, as in errno.h.
@@ -284,11 +284,27 @@ impl Inode {
             Step::SyncFile { .. } | Step::Rewrite if !self.holding && self.taken.is_empty() => {
                 self.taken = std::mem::take(&mut self.noted);
             }
+            Step::Call => self.is_called(job.event),
             Step::Answer(answer) => job.finish(self, answer, now),
             _ => {}
         }
         job.last = Some(step);
         step
+    }
+
+    /// The program's call is made now: what later syncs must know of it, if it dies over it too.
+    fn is_called(&mut self, event: Event) {
+        match event {
+            Event::Truncate => self.fresh = true,
+            Event::Change => self.changed = true,
+            Event::Unlink { last: true } => self.unlinked = true,
+            Event::MapShared => self.mapped += 1,
+            Event::Unmap => {
+                self.mapped = self.mapped.saturating_sub(1);
+                self.fresh = true;
+            }
+            _ => {}
+        }
     }
 
     fn goal(&mut self, job: &mut Job, event: Event, now: u64) -> Goal {
@@ -314,7 +330,7 @@ impl Inode {
             },
             Event::Write { at, length } => {
                 let at_end = at == At::End || at == At::Offset(self.end);
-                if held && at_end && length > 0 && length <= HELD_MAX / 2 {
+                if held && at_end && length > 0 && length <= self.limits.held / 2 {
                     Goal { hold: true, ..Goal::default() }
                 } else if held {
                     Goal { state: Some(State::Synced), call: true, ..all }
@@ -328,27 +344,11 @@ impl Inode {
                 Goal { state, call: true, ..all }
             }
             Event::Sync { data_only } => self.sync(job, data_only),
-            Event::Unlink { last: true } => {
-                self.unlinked = true;
-                call
-            }
             Event::Rename => Goal { name: true, call: true, ..all },
             Event::Truncate if held => Goal { call: true, ..leave },
-            Event::Truncate => {
-                self.fresh = true;
-                call
-            }
-            Event::Change => {
-                self.changed = true;
-                call
-            }
-            Event::Unmap => {
-                self.mapped = self.mapped.saturating_sub(1);
-                self.fresh = true;
-                call
-            }
+            // (A replay behind a truncation that became durable would leave a hole of zeros.)
+            Event::Truncate => Goal { none_live: true, ..call },
             Event::MapShared => {
-                self.mapped += 1;
                 Goal { state: Some(State::Synced), none_live: true, call: true, ..all }
             }
             Event::SyncAll if held => Goal { call: true, ..all },
@@ -360,7 +360,7 @@ impl Inode {
             }
             Event::OpenedElsewhere | Event::Close => leave,
             Event::MakeRoom => Goal { none_live: true, ..all },
-            Event::Read | Event::Unlink { .. } => call,
+            Event::Read | Event::Unlink { .. } | Event::Change | Event::Unmap => call,
         }
     }
 
@@ -380,7 +380,7 @@ impl Inode {
         if self.goes_home() && self.unsynced.is_some_and(|since| passed(since, HELD_AGE)) {
             return all;
         }
-        if self.goes_home() && block_down(self.end).saturating_sub(self.homed) >= HOME_AT {
+        if self.goes_home() && block_down(self.end).saturating_sub(self.homed) >= self.limits.home {
             return Goal { home: Homeward::Blocks, ..Goal::default() };
         }
         Goal { try_lease: self.lease_due(now), ..Goal::default() }
@@ -407,7 +407,7 @@ impl Inode {
             return if data_only { Goal::default() } else { Goal { sync: Some(false), ..own } };
         }
         let way = self.timing.way();
-        let few = pending <= LOG_MAX && !over;
+        let few = pending <= self.limits.log && !over;
         job.way = Some(way).filter(|_| few);
         job.dear = self.live.is_some();
         match way {
@@ -489,19 +489,19 @@ impl Job {
         let Event::Write { length, .. } = self.event else { return Step::Answer(self.answer) };
         let offset = inode.end;
         let end = offset.saturating_add(length);
-        if end - inode.kept > HELD_MAX {
+        if end - inode.kept > inode.limits.held {
             // What is at home leaves the memory, though it was never synced: as pages of the
             // kernel's that were written back.
             if block_down(inode.homed) == inode.kept {
                 return Step::Home { from: inode.homed, to: offset };
             }
             inode.kept = block_down(inode.homed);
-            if end - inode.kept > HELD_MAX {
+            if end - inode.kept > inode.limits.held {
                 return Step::Home { from: inode.homed, to: offset };
             }
         }
         if end > inode.reserved {
-            let ahead = if self.did.refused { 0 } else { AHEAD };
+            let ahead = if self.did.refused { 0 } else { inode.limits.ahead };
             return Step::Reserve { to: end.saturating_add(ahead) };
         }
         Step::Hold { offset, length }
@@ -618,9 +618,9 @@ impl Job {
 
     fn given_up(&mut self, inode: &mut Inode, now: u64) {
         self.did.lease = true;
-        let Inode { end, pause, timing, unlinked, .. } = *inode;
+        let Inode { limits, end, mapped, pause, timing, unlinked, .. } = *inode;
         let barred = inode.barred || self.goal.lease == Lease::ForGood;
-        *inode = Inode { end, pause, timing, unlinked, barred, ..Inode::default() };
+        *inode = Inode { limits, end, mapped, pause, timing, unlinked, barred, ..Inode::default() };
         inode.rest(now);
     }
 

@@ -37,7 +37,7 @@ pub mod noted;
 pub mod recovery;
 pub mod timing;
 
-pub use inode::{Inode, State};
+pub use inode::{Inode, Limits, State};
 pub use job::{Answer, At, Errno, Event, Job, Outcome, Step};
 pub use noted::Noted;
 pub use recovery::{File, OnDisk, Owner, Plan, Verdict};
@@ -46,14 +46,6 @@ pub use recovery::{File, OnDisk, Owner, Plan, Verdict};
 pub const HELD_AGE: u64 = 5_000_000_000;
 /// Live records begin to go home after so long, in ns. They are not to be older than twice that.
 pub const LIVE_AGE: u64 = 5_000_000_000;
-/// Pending bytes from which on a sync brings them home instead of logging them.
-pub const LOG_MAX: u64 = 256 << 10;
-/// Held whole blocks go home once they are so many bytes.
-pub const HOME_AT: u64 = 1 << 20;
-/// Most bytes of a file that are held.
-pub const HELD_MAX: u64 = 16 << 20;
-/// Room in the file is asked for so many bytes ahead.
-pub const AHEAD: u64 = 4 << 20;
 /// A lease that was broken is tried again after so long, in ns; then ever more rarely.
 pub const RETRY: u64 = 1_000_000_000;
 /// Longest pause between two tries, in ns.

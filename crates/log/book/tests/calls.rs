@@ -282,8 +282,8 @@ fn truncation_makes_a_held_file_plain_and_the_next_sync_of_another_its_own() {
     let expected = "home 100..150, fdatasync, HOME, give up, call";
     assert_eq!(file.does(Event::Truncate), expected);
     let mut file = Driver::synced();
-    assert_eq!(file.does(Event::Truncate), "call");
-    assert_eq!(file.does(Event::Sync { data_only: true }), "fsync, HOME");
+    assert_eq!(file.does(Event::Truncate), "fdatasync, HOME, call");
+    assert_eq!(file.does(Event::Sync { data_only: true }), "fsync");
     file.write_at(0, 1);
     assert_eq!(file.does(Event::Sync { data_only: true }), "DATA 0..1");
 }
@@ -304,6 +304,16 @@ fn while_it_is_mapped_for_writing_syncs_are_the_files_own() {
         file.write_at(0, 5);
         assert_eq!(file.does(sync), "DATA 0..5");
     }
+}
+
+#[test]
+fn what_is_mapped_for_writing_gets_no_lease() {
+    let mut file = Driver::plain();
+    assert_eq!(file.does(Event::MapShared), "call");
+    file.now += 3600 * SECOND;
+    assert_eq!(file.does(Event::Tick), "");
+    assert_eq!(file.does(Event::Unmap), "call");
+    assert_eq!(file.does(Event::Tick), "lease");
 }
 
 #[test]
@@ -386,7 +396,7 @@ fn no_more_is_held_than_there_is_room_for() {
         let words = file.append(piece);
         homes += u32::from(words.contains("home"));
         assert!(words.ends_with(&format!("hold {}+{piece}", file.inode.end() - piece)), "{words}");
-        assert!(file.inode.end() - file.inode.kept() <= HELD_MAX);
+        assert!(file.inode.end() - file.inode.kept() <= file.inode.limits().held);
     }
     assert!((2..5).contains(&homes), "{homes} times home");
     // What has left the memory can't go to the log.

@@ -143,9 +143,11 @@ impl<'a> Scan<'a> {
             oldest = Some(before);
         }
         if let (Some(oldest), Some(newest)) = (oldest, newest) {
-            // What was overwritten is dead. If it was not, the header of the one before is damaged.
+            // What was overwritten is dead. (So is what was about to be: of its header the disk may
+            // have left anything.) If it was not, the header of the one before is damaged.
+            let next = newest.number.saturating_add(1);
             let overwritten = oldest.before != NO_SEGMENT
-                && oldest.before.saturating_add(log.segments.into()) <= newest.number;
+                && oldest.before.saturating_add(log.segments.into()) <= next;
             if overwritten {
                 scan.expected = oldest.first;
             }
@@ -172,8 +174,8 @@ impl<'a> Scan<'a> {
         self.behind = behind;
     }
 
-    /// A segment behind the chain whose header is damaged, and the first record in it that should
-    /// count.
+    /// A segment behind the chain whose header is damaged, and the first record in it that proves
+    /// that it was whole once: one of its second flush, or a later one.
     fn beheaded(&self) -> Option<(Segment, usize, Record<'a>)> {
         let (log, segments) = (&self.log, u64::from(self.log.segments));
         let after = self.newest.map_or(0, |newest| newest.number.saturating_add(1));
@@ -188,7 +190,7 @@ impl<'a> Scan<'a> {
             }
             let bytes = log.segment_of(self.file, number)?;
             let blocks = sound(log, bytes, BLOCK);
-            let (at, record) = { blocks }.find(|(_, found)| found.sequence >= self.expected)?;
+            let (at, record) = { blocks }.find(|(_, found)| found.flush > self.expected)?;
             let before = self.newest.map_or(NO_SEGMENT, |newest| newest.number);
             Some((Segment { number, first: record.sequence, before }, at, record))
         })

@@ -196,9 +196,10 @@ fn what_was_durable_and_is_damaged_is_a_gap_and_no_end() {
 #[test]
 fn damaged_headers_of_segments_are_gaps() {
     for damaged in 0..3u64 {
-        let mut log = LogFile::new(4, 2);
+        let mut log = LogFile::new(4, 3);
         for i in 1..=3 {
             log.home_in_a_segment_of_its_own(i);
+            log.home(i);
         }
         let at = log.log.offset(damaged) as usize;
         log.file[at + 9] ^= 0x40;

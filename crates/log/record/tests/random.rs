@@ -199,7 +199,13 @@ fn any_damaged_byte_of_a_segments_header_is_noticed() {
         random.log.file[at] ^= 1 << rng.u8(0..8);
         let (found, _) = random.log.scan();
         assert_true(&random, &found);
-        assert!(found.iter().any(|found| matches!(found, Found::Gap(_))), "segment {segment}");
+        // What is damaged in the newest flush can't be told from one that was not completed; nor
+        // the header of a segment that was about to be overwritten.
+        let of_newest =
+            segment == newest && random.flushes.iter().filter(|f| f.segment == newest).count() == 1;
+        let next = segment + u64::from(random.log.log.segments) == newest + 1;
+        let gap = found.iter().any(|found| matches!(found, Found::Gap(_)));
+        assert!(gap || of_newest || next, "segment {segment}");
     }
 }
 

@@ -1,0 +1,115 @@
+//! What a file may hold after a crash.
+
+/// All versions of a file, as programs and strangers see it.
+#[derive(Clone, Debug)]
+pub struct History {
+    versions: Vec<Vec<u8>>,
+    /// The last version whose write has returned.
+    returned: usize,
+    /// The last version that a sync acknowledged.
+    acked: usize,
+}
+
+impl History {
+    /// Of a file that is durable as it is.
+    pub fn new(content: &[u8]) -> History {
+        History { versions: vec![content.to_vec()], returned: 0, acked: 0 }
+    }
+
+    /// What the file is, with all writes that were made.
+    pub fn latest(&self) -> &[u8] {
+        self.versions.last().map_or(&[], |bytes| bytes)
+    }
+
+    /// Somebody begins to make it this.
+    pub fn begin(&mut self, content: Vec<u8>) {
+        self.versions.push(content);
+    }
+
+    /// What was begun has returned.
+    pub fn returned(&mut self) {
+        self.returned = self.versions.len() - 1;
+    }
+
+    /// The last version that a write has returned: what a sync that begins now answers for.
+    pub fn at(&self) -> usize {
+        self.returned
+    }
+
+    /// A sync has answered for this version.
+    pub fn acked(&mut self, version: usize) {
+        self.acked = self.acked.max(version);
+    }
+
+    /// The file as the kernel shows it has all that was returned.
+    ///
+    /// # Errors
+    /// Where not, and what is there.
+    pub fn is_current(&self, content: &[u8]) -> Result<(), String> {
+        self.is_since(content, self.returned, "returned")
+    }
+
+    /// After a power loss the file has all that was acknowledged, and nothing that never was written.
+    ///
+    /// # Errors
+    /// Where not, and what is there.
+    pub fn is_safe(&self, content: &[u8]) -> Result<(), String> {
+        self.is_since(content, self.acked, "acknowledged")
+    }
+
+    fn is_since(&self, content: &[u8], oldest: usize, what: &str) -> Result<(), String> {
+        let allowed = &self.versions[oldest..];
+        if allowed.iter().any(|version| version == content) {
+            return Ok(());
+        }
+        let longest = allowed.iter().map(Vec::len).max().unwrap_or(0).max(content.len());
+        let shown =
+            |byte: Option<&u8>| byte.map_or("nothing".into(), |byte| format!("{byte:#04x}"));
+        match (0..longest).find(|&at| allowed.iter().all(|v| v.get(at) != content.get(at))) {
+            None => Ok(()),
+            Some(at) => Err(format!(
+                "byte {at} is {}, and {} was {what}; {} bytes long, {} were {what}",
+                shown(content.get(at)),
+                shown(allowed[0].get(at)),
+                content.len(),
+                allowed[0].len()
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn history() -> History {
+        let mut history = History::new(b"aa");
+        for version in [&b"aab"[..], b"aabc", b"xabc"] {
+            history.begin(version.to_vec());
+            history.returned();
+        }
+        history.acked(1);
+        history
+    }
+
+    #[test]
+    fn what_was_acknowledged_must_be_there() {
+        assert!(history().is_safe(b"aa").unwrap_err().contains("byte 2 is nothing"));
+        assert!(history().is_safe(b"aab").is_ok());
+    }
+
+    #[test]
+    fn what_was_not_acknowledged_may_be_there_in_any_part() {
+        assert!(history().is_safe(b"xab").is_ok());
+        assert!(history().is_safe(b"aabc").is_ok());
+        assert!(history().is_current(b"aabc").is_err());
+        assert!(history().is_current(b"xabc").is_ok());
+    }
+
+    #[test]
+    fn what_was_never_written_must_not_be_there() {
+        assert!(history().is_safe(b"aab\0").is_err());
+        assert!(history().is_safe(b"xabcd").is_err());
+        assert!(history().is_safe(b"ayb").is_err());
+    }
+}

@@ -1,0 +1,647 @@
+//! Programs and the service over a simulated disk: the book's steps are carried out, one thing at a
+//! time, and at each point somebody may look.
+
+use crate::files::{FileId, Files};
+use crate::oracle::History;
+use crate::platter::{LOG, Platter};
+use uncopy_log_book::{Answer, At, Event, Inode, Limits, Outcome, State, Step};
+use uncopy_log_record::{
+    BLOCK, Cursor, Flush, HEAD, Here, Name, Purpose, Range, Record, Superblock, Written,
+};
+
+/// What is left out, or done in the wrong order: the oracle must complain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutation {
+    /// `HOME` is never written.
+    NoHome,
+    /// Recovery does not look at checksums.
+    NoChecksum,
+    /// A flush goes on in the block in which the last one ended.
+    NoNewBlock,
+    /// `HOME` is written before the file's own sync.
+    HomeBeforeSync,
+    /// A sync answers before anything is durable.
+    AnswerEarly,
+    /// The lease is given up while records are live.
+    LeaseBeforeHome,
+    /// Recovery does not look at when files were changed.
+    NoTime,
+    /// A segment is entered though it has live records.
+    NoRoomKept,
+    /// Segments do not name the files of their data.
+    NoName,
+}
+
+/// Looks at a world at a point at which it may crash, and hears what is wrong in any case.
+pub trait Probe {
+    /// It may crash here.
+    fn point(&mut self, world: &World);
+    /// Something is wrong without any crash.
+    fn wrong(&mut self, what: String);
+}
+
+/// The entry of a file.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) inode: Inode,
+    /// Memory that outlives programs: what is held, by its place in the file.
+    pub(crate) memory: Vec<u8>,
+    /// It has no name and was closed: nobody can do anything with it.
+    pub(crate) gone: bool,
+}
+
+/// Bytes that recovery refused, saved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Saved {
+    pub(crate) epoch: u64,
+    pub(crate) index: u32,
+    pub(crate) pieces: Vec<(u64, Vec<u8>)>,
+}
+
+/// What other threads do while a job is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meanwhile {
+    /// Nothing.
+    Nothing,
+    /// They write, once.
+    Write,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct World {
+    pub(crate) platter: Platter,
+    pub(crate) files: Files,
+    pub(crate) histories: Vec<History>,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) superblock: Superblock,
+    cursor: Cursor,
+    /// A flush was begun; nobody knows what it left.
+    in_flight: bool,
+    pub(crate) now: u64,
+    pub(crate) booted: u64,
+    pub(crate) saved: Vec<Saved>,
+    pub(crate) mutation: Option<Mutation>,
+    /// The last block that was flushed, for [`Mutation::NoNewBlock`].
+    tail: Vec<u8>,
+    /// Counts writes, so that each has its own bytes.
+    writes: u8,
+}
+
+const SEGMENTS: usize = 3;
+const SEGMENT: usize = 3 * BLOCK;
+/// Small, so that short scripts meet them.
+const LIMITS: Limits = Limits { log: 6000, home: 8192, held: 24 << 10, ahead: 4096 };
+const MILLISECOND: u64 = 1_000_000;
+
+impl World {
+    /// Some files with content, durable, all of them held, with an empty log.
+    pub fn new(contents: &[Vec<u8>], mutation: Option<Mutation>) -> World {
+        let now = 1_700_000_000_000_000_000;
+        let mut world = World {
+            platter: Platter::default(),
+            files: Files::default(),
+            histories: Vec::new(),
+            entries: Vec::new(),
+            superblock: Superblock {
+                uuid: [1; 16],
+                host: [2; 16],
+                filesystem: [3; 16],
+                boot: [0; 16],
+                epoch: 1,
+                turn: 0,
+                heartbeat: now,
+                size: (HEAD + SEGMENTS * SEGMENT) as u64,
+                segment: SEGMENT as u32,
+                recovering: false,
+            },
+            cursor: Cursor::START,
+            in_flight: false,
+            now,
+            booted: now - 1000 * MILLISECOND,
+            saved: Vec::new(),
+            mutation,
+            tail: Vec::new(),
+            writes: 0,
+        };
+        world.write_superblock();
+        for content in contents {
+            world.files.add(&mut world.platter, content, now);
+            world.histories.push(History::new(content));
+        }
+        world.open_all();
+        world
+    }
+
+    /// Programs open all files and are granted leases.
+    pub(crate) fn open_all(&mut self) {
+        self.entries.clear();
+        for file in 0..self.histories.len() {
+            let inode = Inode::with_limits(self.now, LIMITS);
+            self.entries.push(Entry {
+                inode,
+                memory: Vec::new(),
+                gone: !self.files.has_name(file),
+            });
+            self.grant(file);
+        }
+    }
+
+    /// The service gets a lease.
+    pub(crate) fn grant(&mut self, file: FileId) {
+        let content = self.files.content(file).to_vec();
+        self.entries[file].inode.granted(content.len() as u64);
+        self.entries[file].memory = content;
+    }
+
+    /// Where it is.
+    pub(crate) fn here(&self) -> Here {
+        let Superblock { host, filesystem, .. } = self.superblock;
+        let mut boot = [0; 16];
+        boot[..8].copy_from_slice(&self.booted.to_le_bytes());
+        Here { host, filesystem, boot }
+    }
+
+    pub(crate) fn write_superblock(&mut self) {
+        let mut block = [0; BLOCK];
+        self.superblock.encode(&mut block);
+        self.platter.write(LOG, self.superblock.place() as usize, &block);
+        self.platter.flush();
+    }
+
+    /// Another life of the log begins: nothing is live.
+    pub(crate) fn begin_epoch(&mut self) {
+        (self.cursor, self.in_flight) = (Cursor::START, false);
+    }
+
+    /// Bytes that nobody wrote before.
+    pub(crate) fn bytes(&mut self, length: usize) -> Vec<u8> {
+        self.writes = self.writes % 200 + 1;
+        vec![self.writes; length]
+    }
+
+    /// A program writes; `at` of none is the end.
+    pub fn write(&mut self, file: FileId, at: Option<usize>, length: usize, probe: &mut dyn Probe) {
+        let bytes = self.bytes(length);
+        let mut content = self.histories[file].latest().to_vec();
+        let offset = at.unwrap_or(content.len());
+        content.resize(content.len().max(offset + length), 0);
+        content[offset..offset + length].copy_from_slice(&bytes);
+        self.histories[file].begin(content);
+        let at = at.map_or(At::End, |offset| At::Offset(offset as u64));
+        let event = Event::Write { at, length: length as u64 };
+        self.job(file, event, &bytes, Meanwhile::Nothing, probe);
+        self.histories[file].returned();
+        probe.point(self);
+    }
+
+    /// A program syncs.
+    pub fn sync(
+        &mut self,
+        file: FileId,
+        data_only: bool,
+        meanwhile: Meanwhile,
+        probe: &mut dyn Probe,
+    ) {
+        let version = self.histories[file].at();
+        if self.mutation == Some(Mutation::AnswerEarly) {
+            self.histories[file].acked(version);
+            probe.point(self);
+        }
+        match self.job(file, Event::Sync { data_only }, &[], meanwhile, probe) {
+            Answer::Failed(errno) => probe.wrong(format!("a sync failed with error {errno}")),
+            _ => self.histories[file].acked(version),
+        }
+        probe.point(self);
+    }
+
+    /// A program truncates.
+    pub fn truncate(&mut self, file: FileId, size: usize, probe: &mut dyn Probe) {
+        let mut content = self.histories[file].latest().to_vec();
+        content.resize(size, 0);
+        self.histories[file].begin(content);
+        self.job(file, Event::Truncate, &[size as u8], Meanwhile::Nothing, probe);
+        self.histories[file].returned();
+        probe.point(self);
+    }
+
+    /// A program maps it for writing, stores, syncs if it is told to, and unmaps it.
+    pub fn store(&mut self, file: FileId, sync: bool, probe: &mut dyn Probe) {
+        self.event(file, Event::MapShared, probe);
+        if self.files.content(file).len() >= 40 {
+            let bytes = self.bytes(20);
+            let mut content = self.histories[file].latest().to_vec();
+            content[10..30].copy_from_slice(&bytes);
+            self.histories[file].begin(content);
+            self.files.write(file, 10, &bytes, self.now);
+            self.histories[file].returned();
+            probe.point(self);
+            if sync {
+                self.sync(file, true, Meanwhile::Nothing, probe);
+            }
+        }
+        self.event(file, Event::Unmap, probe);
+    }
+
+    /// Anything else happens to a file.
+    pub fn event(&mut self, file: FileId, event: Event, probe: &mut dyn Probe) {
+        let versions: Vec<usize> = self.histories.iter().map(History::at).collect();
+        let answer = self.job(file, event, &[], Meanwhile::Nothing, probe);
+        match (event, answer) {
+            (_, Answer::TryLease) => self.grant(file),
+            // (Of other files the service brings held bytes home at their own events.)
+            (Event::SyncAll, _) => self.histories[file].acked(versions[file]),
+            _ => {}
+        }
+        probe.point(self);
+    }
+
+    /// Somebody without the library opens it, appends, syncs, closes.
+    pub fn stranger(&mut self, file: FileId, probe: &mut dyn Probe) {
+        if !self.files.has_name(file) {
+            return;
+        }
+        self.event(file, Event::OpenedElsewhere, probe);
+        if self.entries[file].inode.state() != State::Plain {
+            probe.wrong("a stranger waits for ever".into());
+        }
+        if let Err(what) = self.histories[file].is_current(self.files.content(file)) {
+            probe.wrong(format!("a stranger sees what is old: {what}"));
+        }
+        let bytes = self.bytes(33);
+        let mut content = self.histories[file].latest().to_vec();
+        let at = content.len();
+        content.extend(&bytes);
+        self.histories[file].begin(content);
+        self.files.write(file, at, &bytes, self.now);
+        self.histories[file].returned();
+        let version = self.histories[file].at();
+        probe.point(self);
+        self.sync_file(file, true, probe);
+        self.histories[file].acked(version);
+        probe.point(self);
+    }
+
+    /// The last descriptor is closed, and a program opens it again.
+    pub fn reopen(&mut self, file: FileId, probe: &mut dyn Probe) {
+        self.event(file, Event::Close, probe);
+        if self.entries[file].inode.state() != State::Plain {
+            probe.wrong("a closed file is not plain".into());
+        }
+        if self.files.has_name(file) {
+            if let Err(what) = self.histories[file].is_current(self.files.content(file)) {
+                probe.wrong(format!("a closed file lacks something: {what}"));
+            }
+            self.entries[file].inode = Inode::with_limits(self.now, LIMITS);
+            self.grant(file);
+        } else {
+            self.entries[file].gone = true;
+        }
+        probe.point(self);
+    }
+
+    /// Six seconds pass; the service looks after everything.
+    pub fn time(&mut self, probe: &mut dyn Probe) {
+        self.now += 6000 * MILLISECOND;
+        self.superblock = self.superblock.beat(self.now);
+        self.write_superblock();
+        for file in 0..self.entries.len() {
+            self.event(file, Event::Tick, probe);
+        }
+    }
+
+    /// The kernel writes back what it likes.
+    pub fn write_back(&mut self, file: FileId, probe: &mut dyn Probe) {
+        self.files.write_back(&mut self.platter, file);
+        probe.point(self);
+    }
+
+    fn sync_file(&mut self, file: FileId, data_only: bool, probe: &mut dyn Probe) {
+        self.files.write_back(&mut self.platter, file);
+        probe.point(self);
+        self.files.sync(&mut self.platter, file, data_only);
+        probe.point(self);
+    }
+
+    /// Carries a job out. `bytes` are what a write writes.
+    pub(crate) fn job(
+        &mut self,
+        file: FileId,
+        event: Event,
+        bytes: &[u8],
+        meanwhile: Meanwhile,
+        probe: &mut dyn Probe,
+    ) -> Answer {
+        let mut meanwhile = meanwhile;
+        let mut job = self.entries[file].inode.begin(event, self.now);
+        let mut outcome = Outcome::Done;
+        loop {
+            self.now += MILLISECOND / 10;
+            let step = self.entries[file].inode.next(&mut job, outcome, self.now);
+            self.forget(file);
+            outcome = match step {
+                Step::Answer(answer) => return answer,
+                _ => self.carry_out(file, event, step, bytes, probe),
+            };
+            let slow = matches!(
+                step,
+                Step::Home { .. } | Step::SyncFile { .. } | Step::Log { .. } | Step::LogHome
+            );
+            if slow && meanwhile == Meanwhile::Write && self.write_beside(file) {
+                meanwhile = Meanwhile::Nothing;
+            }
+            probe.point(self);
+        }
+    }
+
+    /// Memory below what is kept is used for something else.
+    fn forget(&mut self, file: FileId) {
+        let Entry { inode, memory, .. } = &mut self.entries[file];
+        let kept = (inode.kept() as usize).min(memory.len());
+        memory[..kept].fill(0xee);
+    }
+
+    /// Another thread writes while a job is under way.
+    fn write_beside(&mut self, file: FileId) -> bool {
+        let bytes = self.bytes(70);
+        let mut content = self.histories[file].latest().to_vec();
+        let Entry { inode, memory, .. } = &mut self.entries[file];
+        if let Some(offset) = inode.append(70) {
+            memory.truncate(offset as usize);
+            memory.extend(&bytes);
+            content.extend(&bytes);
+            self.histories[file].begin(content);
+            inode.appended(70, self.now);
+        } else if inode.state() == State::Synced && content.len() >= 100 {
+            content[20..90].copy_from_slice(&bytes);
+            self.histories[file].begin(content);
+            self.files.write(file, 20, &bytes, self.now);
+            inode.wrote(Range { offset: 20, length: 70 });
+        } else {
+            return false;
+        }
+        self.histories[file].returned();
+        true
+    }
+
+    fn carry_out(
+        &mut self,
+        file: FileId,
+        event: Event,
+        step: Step,
+        bytes: &[u8],
+        probe: &mut dyn Probe,
+    ) -> Outcome {
+        let done = |ok: bool| if ok { Outcome::Done } else { Outcome::Failed(28) };
+        let mutated = |mutation| self.mutation == Some(mutation);
+        match step {
+            Step::Hold { offset, .. } => {
+                let memory = &mut self.entries[file].memory;
+                memory.truncate(offset as usize);
+                memory.extend(bytes);
+                Outcome::Done
+            }
+            Step::Home { from, to } => {
+                self.home(file, from as usize, to as usize, probe);
+                Outcome::Done
+            }
+            Step::Rewrite | Step::Reserve { .. } | Step::Answer(_) => Outcome::Done,
+            Step::SyncFile { data_only } => {
+                let early = mutated(Mutation::HomeBeforeSync);
+                if early && self.entries[file].inode.live().is_some() {
+                    self.log_home(file, probe);
+                }
+                self.sync_file(file, data_only, probe);
+                Outcome::Done
+            }
+            Step::Log { home } => {
+                let home = home && !mutated(Mutation::NoHome);
+                done(self.log_data(file, home, probe))
+            }
+            Step::LogHome if mutated(Mutation::NoHome) => Outcome::Done,
+            Step::LogHome
+                if mutated(Mutation::LeaseBeforeHome) && event == Event::OpenedElsewhere =>
+            {
+                Outcome::Done
+            }
+            Step::LogHome => done(self.log_home(file, probe)),
+            Step::LogName => done(self.log_name(file, probe)),
+            Step::GiveUpLease => Outcome::Done,
+            Step::Call => self.call(file, event, bytes, probe),
+        }
+    }
+
+    /// The program's call as it is.
+    fn call(&mut self, file: FileId, event: Event, bytes: &[u8], probe: &mut dyn Probe) -> Outcome {
+        match event {
+            Event::Write { at, .. } => {
+                let offset = match at {
+                    At::End => self.files.content(file).len(),
+                    At::Offset(offset) => offset as usize,
+                };
+                self.files.write(file, offset, bytes, self.now);
+                return Outcome::Wrote(Range { offset: offset as u64, length: bytes.len() as u64 });
+            }
+            Event::Read => {
+                if let Err(what) = self.histories[file].is_current(self.files.content(file)) {
+                    probe.wrong(format!("a read sees what is old: {what}"));
+                }
+            }
+            Event::Sync { data_only } => self.sync_file(file, data_only, probe),
+            Event::Rename => self.files.name(file, Some(100 + file as u32)),
+            Event::Unlink { .. } => self.files.name(file, None),
+            Event::Truncate => {
+                let size = usize::from(bytes[0]);
+                self.files.truncate(&mut self.platter, file, size, self.now);
+            }
+            Event::SyncAll => {
+                self.files.write_back(&mut self.platter, file);
+                self.files.commit(&mut self.platter);
+            }
+            _ => {}
+        }
+        Outcome::Done
+    }
+
+    /// Whole blocks go past the page cache, the rest through it.
+    fn home(&mut self, file: FileId, from: usize, to: usize, probe: &mut dyn Probe) {
+        let memory = self.entries[file].memory.clone();
+        let first = from / BLOCK * BLOCK;
+        let blocks = to / BLOCK * BLOCK;
+        if first < blocks {
+            let bytes = &memory[first..blocks];
+            self.files.write_direct(&mut self.platter, file, first, bytes, self.now);
+            probe.point(self);
+        }
+        let rest = from.max(blocks);
+        if rest < to {
+            self.files.write(file, rest, &memory[rest..to], self.now);
+        }
+    }
+
+    /// The oldest segment with live records.
+    fn oldest(&self) -> Option<u64> {
+        if self.mutation == Some(Mutation::NoRoomKept) {
+            return None;
+        }
+        let live = self.entries.iter().filter_map(|entry| entry.inode.live());
+        live.map(|live| live.segment).min()
+    }
+
+    /// A cursor at which there is room for a flush, of some more bytes than a record's header.
+    fn room(&mut self, file: FileId, purpose: Purpose, probe: &mut dyn Probe) -> bool {
+        loop {
+            let log = self.superblock.log();
+            let oldest = self.oldest();
+            let here = if self.in_flight || self.cursor.left(&log) < BLOCK {
+                self.cursor.next_segment(&log, oldest, purpose)
+            } else {
+                self.cursor.admits(&log, oldest, purpose).map(|()| self.cursor)
+            };
+            match here {
+                Ok(cursor) => {
+                    (self.cursor, self.in_flight) = (cursor, false);
+                    return true;
+                }
+                Err(full) => {
+                    let of = self.entries.iter().position(|entry| {
+                        entry.inode.live().is_some_and(|live| live.segment == full.oldest)
+                    });
+                    let Some(other) = of.filter(|&other| other != file && purpose == Purpose::Data)
+                    else {
+                        return false;
+                    };
+                    self.job(other, Event::MakeRoom, &[], Meanwhile::Nothing, probe);
+                }
+            }
+        }
+    }
+
+    /// The pieces that a sync makes durable, from memory or from the file.
+    fn pieces(&self, file: FileId) -> Vec<(u64, Vec<u8>)> {
+        let Entry { inode, memory, .. } = &self.entries[file];
+        let held = matches!(inode.state(), State::Held);
+        let from = if held { memory } else { self.files.content(file) };
+        let piece = |range: &Range| {
+            let bytes = from.get(range.offset as usize..range.end() as usize);
+            (range.offset, bytes.unwrap_or_default().to_vec())
+        };
+        inode.ranges().iter().map(piece).collect()
+    }
+
+    fn log_data(&mut self, file: FileId, home: bool, probe: &mut dyn Probe) -> bool {
+        let mut pieces = self.pieces(file);
+        let (mut before, mut home) = (None, home);
+        while !pieces.is_empty() || home {
+            if !self.room(file, Purpose::Data, probe) {
+                return false;
+            }
+            let log = self.superblock.log();
+            let mut buffer = vec![0; SEGMENT];
+            let mut flush = Flush::begin(&log, self.cursor, &mut buffer);
+            let Entry { inode, .. } = &mut self.entries[file];
+            inode.entering(flush.segment(), self.now);
+            let size = inode.end();
+            let named = inode.unnamed(flush.segment());
+            if named && self.mutation != Some(Mutation::NoName) {
+                let _ = flush.name(file as u32, size, &name(file));
+            }
+            before.get_or_insert(flush.sequence() - 1);
+            while let Some((offset, bytes)) = pieces.first_mut() {
+                let room = flush.room_for_data(1).min(bytes.len());
+                if room == 0 {
+                    break;
+                }
+                let range = Range { offset: *offset, length: room as u64 };
+                let ends = *offset + room as u64;
+                let data = flush.data(file as u32, ends, &[range], &[&bytes[..room]]);
+                data.expect("there was room");
+                bytes.drain(..room);
+                *offset = ends;
+                if bytes.is_empty() {
+                    pieces.remove(0);
+                }
+            }
+            if pieces.is_empty() && home {
+                home = flush.home(file as u32, size, before.unwrap_or(0)).is_err();
+            }
+            let segment = flush.segment();
+            let Some(written) = flush.finish() else { continue };
+            self.flush(&written, &buffer, probe);
+            self.entries[file].inode.named(segment);
+        }
+        true
+    }
+
+    fn log_home(&mut self, file: FileId, probe: &mut dyn Probe) -> bool {
+        self.log_one(file, Purpose::Home, probe, |flush, size| {
+            let upto = flush.sequence() - 1;
+            flush.home(file as u32, size, upto).is_ok()
+        })
+    }
+
+    fn log_name(&mut self, file: FileId, probe: &mut dyn Probe) -> bool {
+        self.log_one(file, Purpose::Data, probe, |flush, size| {
+            flush.name(file as u32, size, &name(file)).is_ok()
+        })
+    }
+
+    fn log_one(
+        &mut self,
+        file: FileId,
+        purpose: Purpose,
+        probe: &mut dyn Probe,
+        fill: impl FnOnce(&mut Flush<'_>, u64) -> bool,
+    ) -> bool {
+        if !self.room(file, purpose, probe) {
+            return false;
+        }
+        let mut buffer = vec![0; SEGMENT];
+        let mut flush = Flush::begin(&self.superblock.log(), self.cursor, &mut buffer);
+        if !fill(&mut flush, self.entries[file].inode.end()) {
+            return false;
+        }
+        let Some(written) = flush.finish() else { return false };
+        self.flush(&written, &buffer, probe);
+        true
+    }
+
+    /// Writes a flush, and waits for it.
+    fn flush(&mut self, written: &Written, buffer: &[u8], probe: &mut dyn Probe) {
+        self.in_flight = true;
+        let (mut offset, mut after) = (written.offset as usize, written.after);
+        let mut bytes = buffer[..written.length].to_vec();
+        if self.mutation == Some(Mutation::NoNewBlock) {
+            let start = if self.cursor.used == 0 { BLOCK } else { 0 };
+            let mut end = start;
+            while let Ok(record) = Record::decode(&self.superblock.log(), &bytes[end..]) {
+                end += record.pace();
+            }
+            if start == 0 && !self.tail.is_empty() {
+                bytes = [&self.tail[..], &bytes[..end]].concat();
+                end = bytes.len();
+                offset -= BLOCK;
+            }
+            self.tail = bytes[end / BLOCK * BLOCK..end].to_vec();
+            bytes.resize(end.next_multiple_of(BLOCK), 0);
+            let log = self.superblock.log();
+            after.used = (offset + bytes.len()) as u32 - log.offset(self.cursor.number) as u32;
+        }
+        self.platter.write(LOG, offset, &bytes);
+        probe.point(self);
+        self.platter.flush();
+        probe.point(self);
+        (self.cursor, self.in_flight) = (after, false);
+    }
+}
+
+fn name(file: FileId) -> Name<'static> {
+    Name {
+        device: 1,
+        inode: file as u64,
+        generation: 0,
+        handle_kind: 1,
+        handle: b"the file's handle",
+        path: b"/the/file",
+    }
+}
