@@ -86,6 +86,12 @@ pub struct Inode {
     pub(crate) noted: Noted,
     /// What the sync under way makes durable.
     pub(crate) taken: Noted,
+    /// Written to the file, not held, since its own sync succeeded last: what the kernel forgets if
+    /// the next one fails. And what of it the sync under way brings.
+    pub(crate) loose: Noted,
+    pub(crate) syncing: Noted,
+    /// The file's own sync failed, and what it should have brought was not written again yet.
+    pub(crate) forgotten: bool,
     pub(crate) live: Option<Live>,
     /// The oldest segment that the flush under way goes to.
     pub(crate) entered: Option<u64>,
@@ -178,7 +184,9 @@ impl Inode {
 
     /// The service has a lease, and the file is `size` bytes long: appends are held from now on.
     /// What of the file lies in memory begins at [`kept`](Self::kept); the part of a block before
-    /// its end must be read into it.
+    /// its end must be read into it. What the kernel has of it must have been written back before
+    /// (sync_file_range, waited for): what goes home directly behind it makes the file longer, and a
+    /// crash would leave a hole where those pages are missing.
     pub fn granted(&mut self, size: u64) {
         let Inode { limits, pause, timing, unlinked, .. } = *self;
         *self = Inode {
@@ -224,6 +232,7 @@ impl Inode {
         self.end = self.end.max(range.end());
         if self.state != State::Plain {
             self.noted.add(range);
+            self.loose.add(range);
         }
     }
 
@@ -244,6 +253,12 @@ impl Inode {
     /// A flush that names it was written to `segment`, and is durable.
     pub fn named(&mut self, segment: u64) {
         self.named = Some(segment);
+    }
+
+    /// Another epoch of the log began, durably, while all that was live was durable in its file:
+    /// what is done when failures leave no room for `HOME`.
+    pub fn epoch_began(&mut self) {
+        (self.live, self.named) = (None, None);
     }
 
     /// When the next [`Tick`](crate::Event::Tick) would have something to do; ns. It may be past.
@@ -283,19 +298,18 @@ impl Inode {
     pub(crate) fn become_synced(&mut self, state: State) {
         self.state = state;
         if self.holding {
-            let from = self.durable.min(self.logged).min(self.end);
-            let from = if self.failed() { from } else { self.logged.min(self.end) };
-            self.noted.add(Range { offset: from, length: self.end - from });
+            let logged = self.logged.min(self.end);
+            self.noted.add(Range { offset: logged, length: self.end - logged });
+            let durable = self.durable.min(self.end);
+            self.loose.add(Range { offset: durable, length: self.end - durable });
             self.holding = false;
             self.unsynced = None;
         }
     }
 
     /// Something could not be written.
-    pub(crate) fn ail(&mut self, lost: bool) {
-        if lost || self.health == Health::Lost {
-            self.health = Health::Lost;
-        } else {
+    pub(crate) fn ail(&mut self) {
+        if self.health == Health::Well {
             self.health = Health::Failed;
         }
     }

@@ -109,7 +109,8 @@ pub enum Step {
         /// Up to there.
         to: u64,
     },
-    /// Read [`Inode::ranges`] from the file and write them to it again: a sync of it failed.
+    /// Read [`Inode::ranges`] from the file and write them to it again, by write, at once: a sync of
+    /// it failed, and the kernel takes for clean what it could not write. It still has it.
     Rewrite,
     /// The file's own fsync, or fdatasync.
     SyncFile {
@@ -223,7 +224,6 @@ pub struct Job {
 /// Steps that a job has done, and that are done once.
 #[derive(Clone, Copy, Debug, Default)]
 struct Did {
-    rewrite: bool,
     sync: bool,
     log: bool,
     /// No record that was live when the job began is live any more.
@@ -241,7 +241,11 @@ impl Inode {
     pub fn begin(&mut self, event: Event, now: u64) -> Job {
         // What a job whose process died had taken is still to be synced.
         let taken = std::mem::take(&mut self.taken);
-        self.noted.add_all(&taken);
+        if !self.holding {
+            self.noted.add_all(&taken);
+        }
+        let syncing = std::mem::take(&mut self.syncing);
+        self.loose.add_all(&syncing);
         let mut job = Job {
             event,
             goal: Goal::default(),
@@ -281,9 +285,18 @@ impl Inode {
                 self.entered = None;
             }
             // What is written from now on is not this sync's.
-            Step::SyncFile { .. } | Step::Rewrite if !self.holding && self.taken.is_empty() => {
-                self.taken = std::mem::take(&mut self.noted);
+            Step::SyncFile { .. } => {
+                self.syncing = std::mem::take(&mut self.loose);
+                if !self.holding {
+                    self.taken = std::mem::take(&mut self.noted);
+                }
             }
+            // (From memory goes home again what is there.)
+            Step::Rewrite if self.holding => {
+                let (offset, length) = (self.durable, self.kept.saturating_sub(self.durable));
+                self.taken.add(Range { offset, length });
+            }
+            Step::Rewrite => self.taken = self.loose,
             Step::Call => self.is_called(job.event),
             Step::Answer(answer) => job.finish(self, answer, now),
             _ => {}
@@ -298,7 +311,10 @@ impl Inode {
             Event::Truncate => self.fresh = true,
             Event::Change => self.changed = true,
             Event::Unlink { last: true } => self.unlinked = true,
-            Event::MapShared => self.mapped += 1,
+            Event::MapShared => {
+                self.mapped += 1;
+                self.loose.add_unknown();
+            }
             Event::Unmap => {
                 self.mapped = self.mapped.saturating_sub(1);
                 self.fresh = true;
@@ -429,6 +445,10 @@ impl Job {
     /// What comes next: the first thing that the goal asks for and that does not hold.
     fn step(&mut self, inode: &mut Inode) -> Step {
         let Job { goal, did, .. } = *self;
+        // What the kernel forgot is written again, before it has it no more.
+        if inode.forgotten {
+            return Step::Rewrite;
+        }
         if let Answer::Failed(_) = self.answer {
             return Step::Answer(self.answer);
         }
@@ -446,9 +466,6 @@ impl Job {
         // The file's own sync: asked for, or because `HOME` never comes before it.
         let none_live = goal.none_live && inode.live.is_some() && !did.home;
         if (goal.sync.is_some() || none_live) && !did.sync {
-            if inode.failed() && !inode.holding && !did.rewrite && !inode.noted.is_empty() {
-                return Step::Rewrite;
-            }
             return Step::SyncFile { data_only: goal.sync.unwrap_or(true) };
         }
         // The log.
@@ -520,12 +537,20 @@ impl Job {
                 inode.homed = inode.homed.max(to);
                 inode.unsynced = (inode.homed < inode.end).then_some(now);
             }
-            Step::Rewrite => did.rewrite = true,
+            Step::Rewrite => {
+                inode.forgotten = false;
+                inode.taken = Noted::default();
+            }
             Step::SyncFile { data_only } => {
                 did.sync = true;
                 inode.fresh = false;
                 inode.changed &= data_only;
                 inode.taken = Noted::default();
+                inode.syncing = Noted::default();
+                if inode.mapped > 0 {
+                    // (What is stored meanwhile nobody notes.)
+                    inode.loose.add_unknown();
+                }
                 if inode.holding {
                     inode.durable = inode.homed;
                     inode.logged = inode.logged.max(inode.durable);
@@ -594,22 +619,34 @@ impl Job {
                     inode.mapped = inode.mapped.saturating_sub(1);
                 }
             }
-            Step::SyncFile { .. } | Step::Rewrite => {
-                let taken = std::mem::take(&mut inode.taken);
-                let lost = if inode.holding {
+            Step::SyncFile { .. } => {
+                let (taken, syncing) =
+                    (std::mem::take(&mut inode.taken), std::mem::take(&mut inode.syncing));
+                inode.loose.add_all(&syncing);
+                let forgotten = if inode.holding {
                     // What is kept goes home again.
-                    let lost = inode.kept > inode.durable;
                     inode.homed = inode.homed.min(inode.durable.max(inode.kept));
-                    lost
+                    inode.kept.saturating_sub(inode.durable)
                 } else {
                     inode.noted.add_all(&taken);
-                    inode.noted.over()
+                    inode.loose.bytes()
                 };
-                inode.ail(lost);
+                inode.ail();
+                if inode.loose.over() || forgotten > inode.limits.held {
+                    inode.health = Health::Lost;
+                } else {
+                    inode.forgotten = forgotten > 0;
+                }
+                self.answer = Answer::Failed(errno);
+            }
+            Step::Rewrite => {
+                inode.taken = Noted::default();
+                inode.forgotten = false;
+                inode.health = Health::Lost;
                 self.answer = Answer::Failed(errno);
             }
             Step::Home { .. } | Step::LogHome => {
-                inode.ail(false);
+                inode.ail();
                 self.answer = Answer::Failed(errno);
             }
             Step::Hold { .. } | Step::Answer(_) => self.answer = Answer::Failed(errno),

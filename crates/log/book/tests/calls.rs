@@ -455,11 +455,28 @@ fn after_a_failure_a_sync_logged_file_is_written_again() {
     let mut file = Driver::synced();
     file.write_at(0, 400_000);
     file.fails = |step| matches!(step, Step::SyncFile { .. }).then_some(EIO);
-    assert_eq!(file.does(sync), "fdatasync, error 5");
+    // (0..100 were logged, but the file's own sync never brought them.)
+    assert_eq!(file.does(sync), "fdatasync, rewrite 0..400000, error 5");
     file.write_at(500_000, 5);
+    assert_eq!(file.does(sync), "fdatasync, rewrite 0..400000 500000..500005, error 5");
     file.fails = |_| None;
-    assert_eq!(file.does(sync), "rewrite 0..400000 500000..500005, fdatasync, HOME");
+    assert_eq!(file.does(sync), "fdatasync, HOME");
     assert!(!file.inode.failed());
+    file.write_at(500_000, 5);
+    assert_eq!(file.does(sync), "DATA 500000..500005");
+}
+
+#[test]
+fn what_was_logged_is_written_again_too_when_the_files_own_sync_fails() {
+    let mut file = Driver::synced();
+    file.does(Event::SyncAll);
+    file.write_at(10, 20);
+    assert_eq!(file.does(Event::Sync { data_only: true }), "DATA 10..30");
+    file.fails = |step| matches!(step, Step::SyncFile { .. }).then_some(EIO);
+    assert_eq!(file.does(Event::OpenedElsewhere), "fdatasync, rewrite 10..30, error 5");
+    assert!(file.inode.live().is_some());
+    file.fails = |_| None;
+    assert_eq!(file.does(Event::Tick), "fdatasync, HOME, give up");
 }
 
 #[test]

@@ -132,6 +132,7 @@ impl Crashes {
     fn kill(&mut self, world: &World) -> World {
         self.crashes += 1;
         let mut after = world.clone();
+        (after.faults, after.busy, after.ending) = (None, Vec::new(), false);
         for file in 0..after.entries.len() {
             after.job(file, Event::Close, &[], Meanwhile::Nothing, &mut Nobody);
             if after.files.has_name(file) {
@@ -247,7 +248,7 @@ impl World {
     /// Power is lost, and the host starts again, a second later.
     fn lose_power(&mut self, fate: &Fate, committed: usize) {
         self.files.lose_power(&mut self.platter, fate, committed);
-        self.entries.clear();
+        (self.entries, self.busy, self.ending) = (Vec::new(), Vec::new(), false);
         self.now += 1_000_000_000;
         self.booted = self.now;
     }

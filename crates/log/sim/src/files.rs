@@ -108,7 +108,7 @@ impl Files {
         of.dirty.iter_mut().take(pages.end).skip(pages.start).for_each(|dirty| *dirty = false);
         of.put(at, bytes, now);
         of.to_disk(platter, at, bytes);
-        self.tell(platter, file);
+        self.tell(platter, file, at + bytes.len());
     }
 
     /// The kernel writes dirty pages back, whenever it likes.
@@ -121,7 +121,7 @@ impl Files {
                 of.to_disk(platter, page * BLOCK, &bytes.to_vec());
             }
         }
-        self.tell(platter, file);
+        self.tell(platter, file, usize::MAX);
     }
 
     /// Behind [`write_back`](Self::write_back): fsync's, or fdatasync's, flush and commit.
@@ -132,6 +132,14 @@ impl Files {
         if !data_only || self.journal.iter().any(grew) {
             self.commit(platter);
         }
+    }
+
+    /// fsync fails: of the dirty pages some were written, others not, and the kernel takes all for
+    /// clean.
+    pub fn fail_sync(&mut self, platter: &mut Platter, file: FileId, seed: u64) {
+        let mut coins = fastrand::Rng::with_seed(seed);
+        self.files[file].dirty.iter_mut().for_each(|dirty| *dirty &= coins.bool());
+        self.write_back(platter, file);
     }
 
     /// The journal commits.
@@ -200,10 +208,10 @@ impl Files {
         }
     }
 
-    /// The journal learns of a size that grew.
-    fn tell(&mut self, platter: &Platter, file: FileId) {
+    /// The journal learns of a size that grew, by what is written up to `to`.
+    fn tell(&mut self, platter: &Platter, file: FileId, to: usize) {
         let of = &mut self.files[file];
-        let size = of.content.len();
+        let size = of.content.len().min(to);
         if size > of.told {
             let from = std::mem::replace(&mut of.told, size);
             let (area, after) = (of.areas[of.areas.len() - 1].0, platter.written());

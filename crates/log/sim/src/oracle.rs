@@ -8,12 +8,14 @@ pub struct History {
     returned: usize,
     /// The last version that a sync acknowledged.
     acked: usize,
+    /// The disk did not take some of it: where a version has nothing, zeros may be.
+    holes: bool,
 }
 
 impl History {
     /// Of a file that is durable as it is.
     pub fn new(content: &[u8]) -> History {
-        History { versions: vec![content.to_vec()], returned: 0, acked: 0 }
+        History { versions: vec![content.to_vec()], returned: 0, acked: 0, holes: false }
     }
 
     /// What the file is, with all writes that were made.
@@ -31,6 +33,11 @@ impl History {
         self.returned = self.versions.len() - 1;
     }
 
+    /// What was begun was not done.
+    pub fn failed(&mut self) {
+        self.versions.pop();
+    }
+
     /// The last version that a write has returned: what a sync that begins now answers for.
     pub fn at(&self) -> usize {
         self.returned
@@ -39,6 +46,11 @@ impl History {
     /// A sync has answered for this version.
     pub fn acked(&mut self, version: usize) {
         self.acked = self.acked.max(version);
+    }
+
+    /// The disk fails now and then.
+    pub fn may_have_holes(&mut self) {
+        self.holes = true;
     }
 
     /// The file as the kernel shows it has all that was returned.
@@ -65,7 +77,11 @@ impl History {
         let longest = allowed.iter().map(Vec::len).max().unwrap_or(0).max(content.len());
         let shown =
             |byte: Option<&u8>| byte.map_or("nothing".into(), |byte| format!("{byte:#04x}"));
-        match (0..longest).find(|&at| allowed.iter().all(|v| v.get(at) != content.get(at))) {
+        let hole =
+            |at: usize| self.holes && allowed[0].get(at).is_none() && content.get(at) == Some(&0);
+        let is_wrong =
+            |at: &usize| allowed.iter().all(|v| v.get(*at) != content.get(*at)) && !hole(*at);
+        match (0..longest).find(is_wrong) {
             None => Ok(()),
             Some(at) => Err(format!(
                 "byte {at} is {}, and {} was {what}; {} bytes long, {} were {what}",

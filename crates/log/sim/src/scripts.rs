@@ -118,8 +118,12 @@ pub fn perform(world: &mut World, file: usize, op: Op, probe: &mut dyn Probe) {
         Op::Overwrite => world.write(file, Some(50), 700, probe),
         Op::Sync => world.sync(file, true, Meanwhile::Nothing, probe),
         Op::SyncBusy => world.sync(file, false, Meanwhile::Write, probe),
-        Op::Read => world.event(file, Event::Read, probe),
-        Op::Rename if world.files.has_name(file) => world.event(file, Event::Rename, probe),
+        Op::Read => {
+            world.event(file, Event::Read, probe);
+        }
+        Op::Rename if world.files.has_name(file) => {
+            world.event(file, Event::Rename, probe);
+        }
         Op::Unlink if world.files.has_name(file) => {
             world.event(file, Event::Unlink { last: true }, probe);
         }
@@ -130,8 +134,12 @@ pub fn perform(world: &mut World, file: usize, op: Op, probe: &mut dyn Probe) {
         Op::Reopen => world.reopen(file, probe),
         Op::Store => world.store(file, true, probe),
         Op::WriteBack => world.write_back(file, probe),
-        Op::SyncAll => world.event(file, Event::SyncAll, probe),
-        Op::Change => world.event(file, Event::Change, probe),
+        Op::SyncAll => {
+            world.event(file, Event::SyncAll, probe);
+        }
+        Op::Change => {
+            world.event(file, Event::Change, probe);
+        }
     }
 }
 
@@ -174,11 +182,13 @@ fn walk(
     }
 }
 
-/// A random script over two files, with crashes in it after which it goes on.
+/// A random script over two files, with crashes in it after which it goes on. In every second one
+/// disks and calls fail now and then.
 pub fn random_script(seed: u64, mutation: Option<Mutation>, crashes: &mut Crashes) {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut world = World::new(&[vec![0x77; 4000], Vec::new()], mutation);
     let mut done = Vec::new();
+    let faults = seed.is_multiple_of(2) && mutation.is_none();
     for _ in 0..rng.usize(4..40) {
         if rng.u8(0..20) == 0 {
             let kind = rng.u8(..);
@@ -186,6 +196,9 @@ pub fn random_script(seed: u64, mutation: Option<Mutation>, crashes: &mut Crashe
             crashes.script(format!("seed {seed}, {}", done.join(" ")));
             world = crashes.crash_and_go_on(&world, kind);
             continue;
+        }
+        if faults && world.faults.is_none() {
+            world.begin_faults(rng.u64(..));
         }
         let (file, op) = (rng.usize(0..2), OPS[rng.usize(0..OPS.len())]);
         // (Syncs and appends are what it is about.)

@@ -86,6 +86,12 @@ pub struct World {
     tail: Vec<u8>,
     /// Counts writes, so that each has its own bytes.
     writes: u8,
+    /// Files with a job under way.
+    pub(crate) busy: Vec<FileId>,
+    /// The epoch is about to end: what is durable in its file needs no `HOME`.
+    pub(crate) ending: bool,
+    /// Some steps fail.
+    pub(crate) faults: Option<fastrand::Rng>,
 }
 
 const SEGMENTS: usize = 3;
@@ -123,6 +129,9 @@ impl World {
             mutation,
             tail: Vec::new(),
             writes: 0,
+            busy: Vec::new(),
+            ending: false,
+            faults: None,
         };
         world.write_superblock();
         for content in contents {
@@ -131,6 +140,16 @@ impl World {
         }
         world.open_all();
         world
+    }
+
+    /// From now on some steps fail, as this seed says.
+    pub fn begin_faults(&mut self, seed: u64) {
+        self.faults = Some(fastrand::Rng::with_seed(seed));
+    }
+
+    /// Whether the next thing fails.
+    fn fails(&mut self) -> bool {
+        self.faults.as_mut().is_some_and(|rng| rng.u8(0..10) == 0)
     }
 
     /// Programs open all files and are granted leases.
@@ -149,6 +168,7 @@ impl World {
 
     /// The service gets a lease.
     pub(crate) fn grant(&mut self, file: FileId) {
+        self.files.write_back(&mut self.platter, file);
         let content = self.files.content(file).to_vec();
         self.entries[file].inode.granted(content.len() as u64);
         self.entries[file].memory = content;
@@ -190,8 +210,10 @@ impl World {
         self.histories[file].begin(content);
         let at = at.map_or(At::End, |offset| At::Offset(offset as u64));
         let event = Event::Write { at, length: length as u64 };
-        self.job(file, event, &bytes, Meanwhile::Nothing, probe);
-        self.histories[file].returned();
+        match self.job(file, event, &bytes, Meanwhile::Nothing, probe) {
+            Answer::Failed(_) => self.histories[file].failed(),
+            _ => self.histories[file].returned(),
+        }
         probe.point(self);
     }
 
@@ -209,6 +231,7 @@ impl World {
             probe.point(self);
         }
         match self.job(file, Event::Sync { data_only }, &[], meanwhile, probe) {
+            Answer::Failed(_) if self.faults.is_some() => {}
             Answer::Failed(errno) => probe.wrong(format!("a sync failed with error {errno}")),
             _ => self.histories[file].acked(version),
         }
@@ -220,14 +243,18 @@ impl World {
         let mut content = self.histories[file].latest().to_vec();
         content.resize(size, 0);
         self.histories[file].begin(content);
-        self.job(file, Event::Truncate, &[size as u8], Meanwhile::Nothing, probe);
-        self.histories[file].returned();
+        match self.job(file, Event::Truncate, &[size as u8], Meanwhile::Nothing, probe) {
+            Answer::Failed(_) => self.histories[file].failed(),
+            _ => self.histories[file].returned(),
+        }
         probe.point(self);
     }
 
     /// A program maps it for writing, stores, syncs if it is told to, and unmaps it.
     pub fn store(&mut self, file: FileId, sync: bool, probe: &mut dyn Probe) {
-        self.event(file, Event::MapShared, probe);
+        if matches!(self.event(file, Event::MapShared, probe), Answer::Failed(_)) {
+            return;
+        }
         if self.files.content(file).len() >= 40 {
             let bytes = self.bytes(20);
             let mut content = self.histories[file].latest().to_vec();
@@ -244,16 +271,28 @@ impl World {
     }
 
     /// Anything else happens to a file.
-    pub fn event(&mut self, file: FileId, event: Event, probe: &mut dyn Probe) {
+    pub fn event(&mut self, file: FileId, event: Event, probe: &mut dyn Probe) -> Answer {
         let versions: Vec<usize> = self.histories.iter().map(History::at).collect();
         let answer = self.job(file, event, &[], Meanwhile::Nothing, probe);
         match (event, answer) {
             (_, Answer::TryLease) => self.grant(file),
             // (Of other files the service brings held bytes home at their own events.)
-            (Event::SyncAll, _) => self.histories[file].acked(versions[file]),
+            (Event::SyncAll, Answer::AsCalled) => self.histories[file].acked(versions[file]),
             _ => {}
         }
         probe.point(self);
+        answer
+    }
+
+    /// It becomes plain; what fails is tried again.
+    fn becomes_plain(&mut self, file: FileId, event: Event, probe: &mut dyn Probe) {
+        for _ in 0..if self.faults.is_some() { 50 } else { 1 } {
+            self.event(file, event, probe);
+            if self.entries[file].inode.state() == State::Plain {
+                return;
+            }
+        }
+        probe.wrong(format!("{event:?}: it does not become plain"));
     }
 
     /// Somebody without the library opens it, appends, syncs, closes.
@@ -261,10 +300,7 @@ impl World {
         if !self.files.has_name(file) {
             return;
         }
-        self.event(file, Event::OpenedElsewhere, probe);
-        if self.entries[file].inode.state() != State::Plain {
-            probe.wrong("a stranger waits for ever".into());
-        }
+        self.becomes_plain(file, Event::OpenedElsewhere, probe);
         if let Err(what) = self.histories[file].is_current(self.files.content(file)) {
             probe.wrong(format!("a stranger sees what is old: {what}"));
         }
@@ -284,10 +320,7 @@ impl World {
 
     /// The last descriptor is closed, and a program opens it again.
     pub fn reopen(&mut self, file: FileId, probe: &mut dyn Probe) {
-        self.event(file, Event::Close, probe);
-        if self.entries[file].inode.state() != State::Plain {
-            probe.wrong("a closed file is not plain".into());
-        }
+        self.becomes_plain(file, Event::Close, probe);
         if self.files.has_name(file) {
             if let Err(what) = self.histories[file].is_current(self.files.content(file)) {
                 probe.wrong(format!("a closed file lacks something: {what}"));
@@ -332,11 +365,27 @@ impl World {
         meanwhile: Meanwhile,
         probe: &mut dyn Probe,
     ) -> Answer {
-        let mut meanwhile = meanwhile;
+        self.busy.push(file);
+        let answer = self.steps(file, event, bytes, meanwhile, probe);
+        self.busy.pop();
+        answer
+    }
+
+    fn steps(
+        &mut self,
+        file: FileId,
+        event: Event,
+        bytes: &[u8],
+        mut meanwhile: Meanwhile,
+        probe: &mut dyn Probe,
+    ) -> Answer {
         let mut job = self.entries[file].inode.begin(event, self.now);
         let mut outcome = Outcome::Done;
+        let mut steps = 0;
         loop {
             self.now += MILLISECOND / 10;
+            steps += 1;
+            assert!(steps < 100, "{event:?} does not end: {job:?}, {:?}", self.entries[file].inode);
             let step = self.entries[file].inode.next(&mut job, outcome, self.now);
             self.forget(file);
             outcome = match step {
@@ -392,8 +441,10 @@ impl World {
         bytes: &[u8],
         probe: &mut dyn Probe,
     ) -> Outcome {
+        // (What the kernel does for itself does not fail here: those are its own errors.)
         let done = |ok: bool| if ok { Outcome::Done } else { Outcome::Failed(28) };
-        let mutated = |mutation| self.mutation == Some(mutation);
+        let (mutation, fails) = (self.mutation, self.fails());
+        let mutated = |it| mutation == Some(it);
         match step {
             Step::Hold { offset, .. } => {
                 let memory = &mut self.entries[file].memory;
@@ -401,11 +452,32 @@ impl World {
                 memory.extend(bytes);
                 Outcome::Done
             }
+            Step::Home { from, to } if fails => {
+                // Some of it got there.
+                self.home(file, from as usize, from.midpoint(to) as usize, probe);
+                Outcome::Failed(5)
+            }
             Step::Home { from, to } => {
                 self.home(file, from as usize, to as usize, probe);
                 Outcome::Done
             }
-            Step::Rewrite | Step::Reserve { .. } | Step::Answer(_) => Outcome::Done,
+            Step::Rewrite => {
+                for range in self.entries[file].inode.ranges().to_vec() {
+                    let bytes = self.files.content(file);
+                    let end = (range.end() as usize).min(bytes.len());
+                    let Some(bytes) = bytes.get(range.offset as usize..end) else { continue };
+                    self.files.write(file, range.offset as usize, &bytes.to_vec(), self.now);
+                }
+                Outcome::Done
+            }
+            Step::Reserve { .. } => done(!fails),
+            Step::Answer(_) => Outcome::Done,
+            Step::SyncFile { .. } if fails => {
+                let seed = self.now;
+                self.files.fail_sync(&mut self.platter, file, seed);
+                self.histories[file].may_have_holes();
+                Outcome::Failed(5)
+            }
             Step::SyncFile { data_only } => {
                 let early = mutated(Mutation::HomeBeforeSync);
                 if early && self.entries[file].inode.live().is_some() {
@@ -489,7 +561,7 @@ impl World {
     }
 
     /// A cursor at which there is room for a flush, of some more bytes than a record's header.
-    fn room(&mut self, file: FileId, purpose: Purpose, probe: &mut dyn Probe) -> bool {
+    fn room(&mut self, purpose: Purpose, probe: &mut dyn Probe) -> bool {
         loop {
             let log = self.superblock.log();
             let oldest = self.oldest();
@@ -507,11 +579,14 @@ impl World {
                     let of = self.entries.iter().position(|entry| {
                         entry.inode.live().is_some_and(|live| live.segment == full.oldest)
                     });
-                    let Some(other) = of.filter(|&other| other != file && purpose == Purpose::Data)
-                    else {
+                    let can = |other: &FileId| !self.busy.contains(other);
+                    let Some(other) = of.filter(can).filter(|_| purpose == Purpose::Data) else {
                         return false;
                     };
-                    self.job(other, Event::MakeRoom, &[], Meanwhile::Nothing, probe);
+                    let made = self.job(other, Event::MakeRoom, &[], Meanwhile::Nothing, probe);
+                    if matches!(made, Answer::Failed(_)) {
+                        return false;
+                    }
                 }
             }
         }
@@ -533,7 +608,7 @@ impl World {
         let mut pieces = self.pieces(file);
         let (mut before, mut home) = (None, home);
         while !pieces.is_empty() || home {
-            if !self.room(file, Purpose::Data, probe) {
+            if !self.room(Purpose::Data, probe) {
                 return false;
             }
             let log = self.superblock.log();
@@ -567,17 +642,48 @@ impl World {
             }
             let segment = flush.segment();
             let Some(written) = flush.finish() else { continue };
-            self.flush(&written, &buffer, probe);
+            if !self.flush(&written, &buffer, probe) {
+                return false;
+            }
             self.entries[file].inode.named(segment);
         }
         true
     }
 
     fn log_home(&mut self, file: FileId, probe: &mut dyn Probe) -> bool {
+        if self.ending {
+            return true;
+        }
+        if !self.room(Purpose::Home, probe) {
+            return self.end_epoch(file, probe);
+        }
         self.log_one(file, Purpose::Home, probe, |flush, size| {
             let upto = flush.sequence() - 1;
             flush.home(file as u32, size, upto).is_ok()
         })
+    }
+
+    /// Failures have used up the room that is kept for `HOME`. The own sync of this file is done; so
+    /// is that of all others then, and another epoch begins.
+    fn end_epoch(&mut self, file: FileId, probe: &mut dyn Probe) -> bool {
+        let live = |world: &World, other: FileId| world.entries[other].inode.live().is_some();
+        let others = (0..self.entries.len()).filter(|&other| other != file && live(self, other));
+        for other in others.collect::<Vec<_>>() {
+            if self.busy.contains(&other) {
+                return false;
+            }
+            self.ending = true;
+            let answer = self.job(other, Event::MakeRoom, &[], Meanwhile::Nothing, probe);
+            self.ending = false;
+            if matches!(answer, Answer::Failed(_)) {
+                return false;
+            }
+        }
+        self.superblock = self.superblock.succeed(&self.here(), self.now);
+        self.write_superblock();
+        self.begin_epoch();
+        self.entries.iter_mut().for_each(|entry| entry.inode.epoch_began());
+        true
     }
 
     fn log_name(&mut self, file: FileId, probe: &mut dyn Probe) -> bool {
@@ -593,7 +699,7 @@ impl World {
         probe: &mut dyn Probe,
         fill: impl FnOnce(&mut Flush<'_>, u64) -> bool,
     ) -> bool {
-        if !self.room(file, purpose, probe) {
+        if !self.room(purpose, probe) {
             return false;
         }
         let mut buffer = vec![0; SEGMENT];
@@ -602,12 +708,11 @@ impl World {
             return false;
         }
         let Some(written) = flush.finish() else { return false };
-        self.flush(&written, &buffer, probe);
-        true
+        self.flush(&written, &buffer, probe)
     }
 
-    /// Writes a flush, and waits for it.
-    fn flush(&mut self, written: &Written, buffer: &[u8], probe: &mut dyn Probe) {
+    /// Writes a flush, and waits for it. Whether it worked.
+    fn flush(&mut self, written: &Written, buffer: &[u8], probe: &mut dyn Probe) -> bool {
         self.in_flight = true;
         let (mut offset, mut after) = (written.offset as usize, written.after);
         let mut bytes = buffer[..written.length].to_vec();
@@ -629,9 +734,13 @@ impl World {
         }
         self.platter.write(LOG, offset, &bytes);
         probe.point(self);
+        if self.fails() {
+            return false;
+        }
         self.platter.flush();
         probe.point(self);
         (self.cursor, self.in_flight) = (after, false);
+        true
     }
 }
 
