@@ -176,6 +176,12 @@ impl Inode {
         self.health != Health::Well
     }
 
+    /// Bytes were lost: syncs say so for good.
+    #[must_use]
+    pub fn lost(&self) -> bool {
+        self.health == Health::Lost
+    }
+
     /// The ranges that the [`Log`](crate::Step::Log) step under way makes durable.
     #[must_use]
     pub fn ranges(&self) -> &[Range] {
@@ -184,8 +190,8 @@ impl Inode {
 
     /// The service has a lease, and the file is `size` bytes long: appends are held from now on.
     /// What of the file lies in memory begins at [`kept`](Self::kept); the part of a block before
-    /// its end must be read into it. What the kernel has of it must have been written back before
-    /// (sync_file_range, waited for): what goes home directly behind it makes the file longer, and a
+    /// its end must be read into it. What the kernel has of it must have been written back before:
+    /// what goes home directly behind it makes the file longer, and a
     /// crash would leave a hole where those pages are missing.
     pub fn granted(&mut self, size: u64) {
         let Inode { limits, pause, timing, unlinked, .. } = *self;

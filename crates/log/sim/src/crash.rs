@@ -132,6 +132,7 @@ impl Crashes {
     fn kill(&mut self, world: &World) -> World {
         self.crashes += 1;
         let mut after = world.clone();
+        after.traces = false;
         (after.faults, after.busy, after.ending) = (None, Vec::new(), false);
         for file in 0..after.entries.len() {
             after.job(file, Event::Close, &[], Meanwhile::Nothing, &mut Nobody);

@@ -118,7 +118,7 @@ impl Files {
             if std::mem::take(&mut of.dirty[page]) {
                 let end = ((page + 1) * BLOCK).min(of.content.len());
                 let Some(bytes) = of.content.get(page * BLOCK..end) else { continue };
-                of.to_disk(platter, page * BLOCK, &bytes.to_vec());
+                of.to_disk(platter, page * BLOCK, bytes);
             }
         }
         self.tell(platter, file, usize::MAX);

@@ -10,12 +10,20 @@ pub struct History {
     acked: usize,
     /// The disk did not take some of it: where a version has nothing, zeros may be.
     holes: bool,
+    /// The disk did not take some of it, and it was said for good.
+    lost: bool,
 }
 
 impl History {
     /// Of a file that is durable as it is.
     pub fn new(content: &[u8]) -> History {
-        History { versions: vec![content.to_vec()], returned: 0, acked: 0, holes: false }
+        History {
+            versions: vec![content.to_vec()],
+            returned: 0,
+            acked: 0,
+            holes: false,
+            lost: false,
+        }
     }
 
     /// What the file is, with all writes that were made.
@@ -53,6 +61,11 @@ impl History {
         self.holes = true;
     }
 
+    /// Bytes were lost, and syncs said so for good. (One of a stranger's, later, does not know.)
+    pub fn is_lost(&mut self) {
+        self.lost = true;
+    }
+
     /// The file as the kernel shows it has all that was returned.
     ///
     /// # Errors
@@ -66,6 +79,9 @@ impl History {
     /// # Errors
     /// Where not, and what is there.
     pub fn is_safe(&self, content: &[u8]) -> Result<(), String> {
+        if self.lost {
+            return Ok(());
+        }
         self.is_since(content, self.acked, "acknowledged")
     }
 

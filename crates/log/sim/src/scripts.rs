@@ -187,6 +187,7 @@ fn walk(
 pub fn random_script(seed: u64, mutation: Option<Mutation>, crashes: &mut Crashes) {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut world = World::new(&[vec![0x77; 4000], Vec::new()], mutation);
+    world.traces = std::env::var_os("LOG_SIM_TRACE").is_some();
     let mut done = Vec::new();
     let faults = seed.is_multiple_of(2) && mutation.is_none();
     for _ in 0..rng.usize(4..40) {

@@ -90,6 +90,8 @@ pub struct World {
     pub(crate) busy: Vec<FileId>,
     /// The epoch is about to end: what is durable in its file needs no `HOME`.
     pub(crate) ending: bool,
+    /// Says what it does.
+    pub(crate) traces: bool,
     /// Some steps fail.
     pub(crate) faults: Option<fastrand::Rng>,
 }
@@ -131,6 +133,7 @@ impl World {
             writes: 0,
             busy: Vec::new(),
             ending: false,
+            traces: false,
             faults: None,
         };
         world.write_superblock();
@@ -387,6 +390,12 @@ impl World {
             steps += 1;
             assert!(steps < 100, "{event:?} does not end: {job:?}, {:?}", self.entries[file].inode);
             let step = self.entries[file].inode.next(&mut job, outcome, self.now);
+            if self.entries[file].inode.lost() {
+                self.histories[file].is_lost();
+            }
+            if self.traces {
+                eprintln!("file {file}: {event:?}: {outcome:?} -> {step:?}");
+            }
             self.forget(file);
             outcome = match step {
                 Step::Answer(answer) => return answer,
@@ -466,7 +475,8 @@ impl World {
                     let bytes = self.files.content(file);
                     let end = (range.end() as usize).min(bytes.len());
                     let Some(bytes) = bytes.get(range.offset as usize..end) else { continue };
-                    self.files.write(file, range.offset as usize, &bytes.to_vec(), self.now);
+                    let bytes = bytes.to_vec();
+                    self.files.write(file, range.offset as usize, &bytes, self.now);
                 }
                 Outcome::Done
             }
