@@ -65,6 +65,9 @@ impl Crashes {
             && self.wrong.len() < 20
         {
             self.wrong.push(format!("{}: {what}: {why}", self.script));
+            if std::env::var_os("LOG_SIM_TRACE").is_some() {
+                eprintln!("wrong: {what}: {why}");
+            }
         }
     }
 

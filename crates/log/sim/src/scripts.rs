@@ -182,14 +182,13 @@ fn walk(
     }
 }
 
-/// A random script over two files, with crashes in it after which it goes on. In every second one
-/// disks and calls fail now and then.
-pub fn random_script(seed: u64, mutation: Option<Mutation>, crashes: &mut Crashes) {
+/// A random script over two files, with crashes in it after which it goes on. `faults`: disks and
+/// calls fail now and then.
+pub fn random_script(seed: u64, mutation: Option<Mutation>, faults: bool, crashes: &mut Crashes) {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut world = World::new(&[vec![0x77; 4000], Vec::new()], mutation);
     world.traces = std::env::var_os("LOG_SIM_TRACE").is_some();
     let mut done = Vec::new();
-    let faults = seed.is_multiple_of(2) && mutation.is_none();
     for _ in 0..rng.usize(4..40) {
         if rng.u8(0..20) == 0 {
             let kind = rng.u8(..);

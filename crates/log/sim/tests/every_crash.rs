@@ -30,11 +30,11 @@ fn every(start: Start, length: u32) {
     });
 }
 
-fn random(seed: u64, count: u64, millionths: u32) {
+fn random(seed: u64, count: u64, millionths: u32, faults: bool) {
     println!("LOG_SIM_SEED={seed} LOG_SIM_COUNT={count}");
     let mut crashes = Crashes::new(Thoroughness::Some(millionths), seed);
     for script in 0..count {
-        random_script(seed.wrapping_add(script), None, &mut crashes);
+        random_script(seed.wrapping_add(script), None, faults, &mut crashes);
     }
     assert_right(&crashes, "random scripts");
 }
@@ -56,7 +56,26 @@ fn no_crash_of_a_short_script_on_a_sync_logged_file_loses_anything() {
 
 #[test]
 fn no_crash_of_a_random_script_loses_anything() {
-    random(number("LOG_SIM_SEED", fastrand::u64(..)), number("LOG_SIM_COUNT", 300), 100_000);
+    random(number("LOG_SIM_SEED", fastrand::u64(..)), number("LOG_SIM_COUNT", 300), 100_000, false);
+}
+
+/// Not a step of `make full` yet: some scripts in ten thousand are left in which the oracle and the
+/// simulated kernel's own losses are not told apart.
+#[test]
+#[ignore = "open: docs/inside/log.md"]
+fn no_crash_of_a_script_on_disks_that_fail_loses_anything() {
+    let seed = number("LOG_SIM_SEED", fastrand::u64(..));
+    random(seed, number("LOG_SIM_COUNT", 10_000), 20_000, true);
+}
+
+/// One script, every way to crash at each point: to look closer at what a random run found.
+#[test]
+#[ignore = "for one script: LOG_SIM_SEED"]
+fn no_crash_of_one_script_on_disks_that_fail_loses_anything() {
+    let seed = number("LOG_SIM_SEED", 1);
+    let mut crashes = Crashes::new(Thoroughness::All, seed);
+    random_script(seed, None, true, &mut crashes);
+    assert!(crashes.wrong.is_empty(), "{}", crashes.wrong.join("\n"));
 }
 
 #[test]
@@ -76,7 +95,7 @@ fn no_crash_of_many_random_scripts_loses_anything() {
     std::thread::scope(|scope| {
         for share in 0..shares {
             let seed = seed.wrapping_add(share * (count / shares));
-            scope.spawn(move || random(seed, count / shares, 20_000));
+            scope.spawn(move || random(seed, count / shares, 20_000, false));
         }
     });
 }
@@ -94,7 +113,7 @@ fn is_caught(mutation: Mutation) {
     }
     let mut crashes = Crashes::new(Thoroughness::Some(100_000), 1);
     for seed in 0..3000 {
-        random_script(seed, Some(mutation), &mut crashes);
+        random_script(seed, Some(mutation), false, &mut crashes);
         if let Some(wrong) = crashes.wrong.first() {
             println!("{mutation:?}: after {} random crashes: {wrong}", crashes.crashes);
             return;
