@@ -213,6 +213,37 @@ static void no_bytes_and_a_signal(int fd) {
     close(fd);
 }
 
+/* A piece that is not there, between two that are: nothing is sent. */
+static void a_piece_that_is_not_there(int fd) {
+    char *nowhere = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), back = 0;
+    for (size_t n = 1; n <= 10000; n *= 10) {
+        struct iovec parts[3] = {{bytes, n}, {nowhere, 10}, {bytes, n}};
+        struct msghdr message = {.msg_iov = parts, .msg_iovlen = 3};
+        say("writev, %zu bytes before it: %s", n, said(writev(fd, parts, 3)));
+        say("sendmsg: %s", said(sendmsg(fd, &message, 0)));
+        send_all(fd, "n", 1);
+        receive_all(fd, &back, 1);
+        if (back != 'n') say("WRONG: %d arrives", back);
+    }
+    close(fd);
+}
+
+/* Of an address with less room than none recvfrom says so, and has received. */
+static void no_room_for_an_address(int fd) {
+    struct sockaddr_in from;
+    socklen_t lengths[] = {0, 1, sizeof from, 0x7fffffff, 0x80000000, (socklen_t)-1};
+    for (unsigned i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        socklen_t length = lengths[i];
+        char first = 0, second = 0;
+        send_all(fd, "12", 2);
+        ssize_t got = recvfrom(fd, &first, 1, MSG_WAITALL, (void *)&from, &length);
+        say("recvfrom, %x: %s, %x", lengths[i], said(got), length);
+        receive_all(fd, &second, 1);
+        say("then %c", second);
+    }
+    close(fd);
+}
+
 /* A number that pidfd_getfd makes of a connection is one of its numbers. */
 static void a_number_by_pidfd_getfd(int fd) {
     int process = (int)syscall(SYS_pidfd_open, getpid(), 0);
@@ -243,6 +274,8 @@ int main(void) {
     run_pair("several messages", sends_ten_twice, several_messages);
     run_pair("a signal beside data", echo, a_signal_beside_data);
     run_pair("no bytes and a signal", echo, no_bytes_and_a_signal);
+    run_pair("a piece that is not there", echo, a_piece_that_is_not_there);
+    run_pair("no room for an address", echo, no_room_for_an_address);
     run_pair("a number by pidfd_getfd", echo, a_number_by_pidfd_getfd);
     return 0;
 }

@@ -201,10 +201,24 @@ impl<'a> Receive<'a> {
             let Some(room) = &parts else { return by_linux(pieces, told) };
             // SAFETY: the program's own buffers, or pieces of extents.
             if let Some(received) = unsafe { ring.receive(room.as_slice(), flags) } {
+                if received.is_ok() && has_negative_length(call) {
+                    return Some(answer(Err(Errno::INVAL)));
+                }
                 *told = received.is_err() || tells(call);
                 return Some(answer(received));
             }
         }
+    }
+}
+
+/// The room for an address is less than none: the kernel says so after it has received.
+fn has_negative_length(call: &InputCall) -> bool {
+    match *call {
+        InputCall::Recvfrom { addr, len, .. } if !addr.is_null() => {
+            // SAFETY: the program's own argument.
+            unsafe { take(len) }.is_some_and(|len| len.cast_signed() < 0)
+        }
+        _ => false,
     }
 }
 

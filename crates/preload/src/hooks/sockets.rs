@@ -406,6 +406,11 @@ pub unsafe extern "C" fn splice(
     n: size_t,
     flags: c_uint,
 ) -> ssize_t {
+    if n == 0 {
+        // (Nothing is looked at.)
+        // SAFETY: the program's own arguments.
+        return unsafe { real::splice(from, at, to, there, n, flags) };
+    }
     let copied = (PROCESS.tcp.in_use() && !PROCESS.tcp.give_to_linux(from))
         // SAFETY: the program's own arguments.
         .then(|| unsafe { splice_copied(from, at, to, there, n, flags) });
@@ -418,7 +423,6 @@ pub unsafe extern "C" fn splice(
     let done = PROCESS.tcp.sending_past(to, waits, splice);
     // (The connection may have gone back to Linux by a call that was told of its error.)
     if done <= 0
-        && n > 0
         && PROCESS.tcp.in_use()
         && let Some(error) = PROCESS.tcp.take_error(from)
     {

@@ -51,6 +51,8 @@ impl Flow {
 
     fn goes_to_linux(&self, patience: Duration, unanswered: Unanswered) -> Result<bool, Errno> {
         let Some(attached) = self.attached() else { return Ok(true) };
+        // (A peer that has died with bytes unread in its ring: they are not sent once more.)
+        self.sees_end(attached);
         let deadline = Instant::now() + patience;
         loop {
             match self.send_by_linux(true) {

@@ -12,6 +12,7 @@ use crate::kernel;
 use crate::source::advance;
 use crate::wait::For;
 use libc::{MSG_DONTWAIT, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, iovec};
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Instant;
@@ -47,15 +48,17 @@ impl Flow {
                     if bytes == 0 || bytes >= total || ends {
                         return Ok(bytes);
                     }
-                    // (What came before the end is looked at once more.)
-                    ends = kernel::hung_up(self.fd());
-                    if !ends && self.wait_for_more(bytes, &mut deadline).is_err() {
-                        return Ok(bytes);
-                    }
+                    // (What came before the end, or before a signal, is looked at once more.)
+                    ends = kernel::hung_up(self.fd())
+                        || self.wait_for_more(bytes, &mut deadline).is_err();
                 }
                 Ok(bytes) => {
                     got += bytes;
                     if !all || bytes == 0 || got >= total || self.is_at_mark() {
+                        return Ok(got);
+                    }
+                    // (There is no place yet where an error is kept for the next call.)
+                    if !self.is_attached() && self.has_linuxs_error() {
                         return Ok(got);
                     }
                     rest = to.to_vec();
@@ -76,6 +79,10 @@ impl Flow {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    fn has_linuxs_error(&self) -> bool {
+        self.kernel_poll(PollFlags::ERR).contains(PollFlags::ERR)
     }
 
     /// The urgent byte is next: a call that has received something ends there.

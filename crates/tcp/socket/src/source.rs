@@ -87,6 +87,9 @@ impl<'a> Buffers<'a> {
                 break;
             }
         }
+        if done < bytes && bytes <= TOGETHER {
+            done = 0;
+        }
         if done < bytes {
             // (The rest of the block is nobody's.)
             returns.done(handle, (bytes - done) as u32);
@@ -122,9 +125,42 @@ impl<'a> Buffers<'a> {
         Ok(sent)
     }
 
+    /// Several parts that Linux would copy before it sends any: all of them into the ring, or none,
+    /// where one is not there. `None`: they are more, or there is not that much room.
+    fn put_together(
+        &mut self,
+        attached: &Attached,
+        own: &mut Held<Sending>,
+    ) -> Option<Result<usize, Errno>> {
+        let all = self.left();
+        if self.parts().len() < 2 || all > TOGETHER {
+            return None;
+        }
+        let spans = own.writer.reserve(all);
+        if spans.bytes() as usize != all {
+            return None;
+        }
+        let (side, copy) = (attached.mapped.side, batch::copy(attached, own, all));
+        let mut put = 0;
+        for part in self.parts() {
+            let (room, from) = (spans.part(put, part.iov_len as u32), part.iov_base.cast());
+            // SAFETY: the promise of `new`.
+            if unsafe { attached.slot().put(side, room, from, copy.stores) }.is_err() {
+                return Some(Err(Errno::FAULT));
+            }
+            put += part.iov_len as u32;
+        }
+        own.batch.wrote(&copy, all, copy.stores);
+        own.writer.commit(&attached.out().produced, put);
+        Some(Ok(self.sent(all)))
+    }
+
     /// As [`Source::put`], in the ring.
     #[inline]
     fn put_ring(&mut self, attached: &Attached, own: &mut Held<Sending>) -> Result<usize, Errno> {
+        if let Some(put) = self.put_together(attached, own) {
+            return put;
+        }
         let (side, out) = (attached.mapped.side, attached.out());
         let mut sent = 0;
         'parts: for part in self.parts() {
@@ -196,6 +232,9 @@ impl Source for Buffers<'_> {
         Ok(self.sent(sent))
     }
 }
+
+/// Linux copies into buffers of this size, and sends none that it could not fill.
+const TOGETHER: usize = 32 << 10;
 
 /// A message that is larger is published by so much: the receiver copies one part while the next is
 /// written, and gets no less than this by a call.
