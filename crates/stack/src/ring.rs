@@ -261,7 +261,7 @@ impl Input for Receive<'_> {
         hand_over: impl FnMut(RegionId, &[Span], usize) -> bool,
     ) -> Option<isize> {
         // (Most calls end here.)
-        if room < LEAST || !self.process.space.wanted() {
+        if room < LEAST || !self.ring.brings_much() || !self.process.space.wanted() {
             return None;
         }
         self.take_reference(room, can_be_written, hand_over)

@@ -287,6 +287,12 @@ impl<'a> Ring<'a> {
         self.call(false, |flow| unsafe { flow.receive(parts, flags) })
     }
 
+    /// Some call has received as much as may come in a block ([`Flow::brings_much`]).
+    #[inline]
+    pub fn brings_much(&self) -> bool {
+        self.connection().is_some_and(|connection| connection.flow.brings_much())
+    }
+
     /// The other side's arena, of which blocks come here.
     pub fn peer(&self) -> Option<&Peer> {
         self.connection()?.flow.peer()

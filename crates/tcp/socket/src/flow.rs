@@ -77,6 +77,8 @@ pub struct Flow {
     inherited: bool,
     /// The program receives no more.
     pub(crate) shut: AtomicBool,
+    /// See [`Flow::brings_much`].
+    pub(crate) much: AtomicBool,
     /// What went how.
     pub counts: Counts,
 }
@@ -116,6 +118,7 @@ impl Flow {
             closed: AtomicBool::new(false),
             inherited,
             shut: AtomicBool::new(false),
+            much: AtomicBool::new(false),
             counts: Counts::default(),
         })
     }

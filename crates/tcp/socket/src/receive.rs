@@ -500,6 +500,9 @@ impl Flow {
             own.runs.consume(queue, head, bytes, given_back);
         }
         own.reader.release(&inward.consumed, bytes);
+        if bytes as usize >= attached.mapped.blocks.from && !self.brings_much() {
+            self.much.store(true, Relaxed);
+        }
         let used = own.reader.filled();
         self.counts.received(self.context.settings.counters, bytes.into());
         // Whoever waits for room waits for a third of the ring: see `Attached::has_room`.

@@ -43,6 +43,13 @@ impl Taken {
 }
 
 impl Flow {
+    /// Some call has received as much at once as may come in a block. (Until then nobody looks for
+    /// blocks, however large the buffers of calls are.)
+    #[inline]
+    pub fn brings_much(&self) -> bool {
+        self.much.load(Relaxed)
+    }
+
     /// The other side's arena, of which blocks come here; asked for, if there is none.
     pub fn peer(&self) -> Option<&Peer> {
         let attached = self.attached()?;
