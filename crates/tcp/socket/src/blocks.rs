@@ -16,12 +16,12 @@ use crate::lock::{Guarded, lock};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::any::Any;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use uncopy_kernel::apart;
 use uncopy_kernel::call::syscall4;
-use uncopy_kernel::descriptors::Kept;
+use uncopy_kernel::descriptors::{Kept, OwnFd};
 use uncopy_tcp_blocks::out::Out;
 use uncopy_tcp_blocks::pages::{Block, Pages};
 use uncopy_tcp_shared::arena::{ARENA, Arena};
@@ -306,7 +306,7 @@ impl Exchange {
     /// The other side's arena has come.
     pub(crate) fn takes(
         &self,
-        fd: OwnedFd,
+        fd: OwnFd,
         number: u64,
         region: &Region,
         (id, side): (u64, usize),
@@ -372,7 +372,7 @@ fn locks(fd: BorrowedFd, what: i32, lock: &mut libc::flock) -> Result<(), Errno>
 mod tests {
     use super::*;
 
-    fn memfd() -> OwnedFd {
+    fn memfd() -> std::os::fd::OwnedFd {
         rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::CLOEXEC).unwrap()
     }
 

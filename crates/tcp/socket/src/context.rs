@@ -15,7 +15,7 @@ use rustix::fs::fstat;
 use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddrV4;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -91,7 +91,7 @@ pub(crate) trait Shown: Send + Sync {
     /// The other side has asked for what lies unread in the ring.
     fn is_asked_for(&self);
     /// The other side has a door of its own for it.
-    fn take_door(&self, generation: u32, door: OwnedFd);
+    fn take_door(&self, generation: u32, door: OwnFd);
     /// Knocks at that.
     fn knock(&self);
     /// The program has closed it.
@@ -570,6 +570,9 @@ impl Context {
         // In the order in which they come: the first of a region brings its memory.
         let _order = lock(&self.pumping);
         while let Some((message, fds)) = client.next() {
+            // (To be closed past libc: a thread that is cancelled would end in its `close`, with the
+            // lock held.)
+            let fds: Vec<OwnFd> = fds.into_iter().map(OwnFd::from).collect();
             match message {
                 Message::Matched { token, region, slot, side, generation } => {
                     let flow = lock(&self.shown).remove(&token).and_then(|flow| flow.upgrade());
@@ -633,7 +636,7 @@ impl Context {
         lock(&self.regions).iter().find(same).cloned()
     }
 
-    fn mapped(&self, id: u64, side: u64, mut fds: Vec<OwnedFd>) -> Option<Arc<Mapped>> {
+    fn mapped(&self, id: u64, side: u64, mut fds: Vec<OwnFd>) -> Option<Arc<Mapped>> {
         // (It may come again: two answers found no room for descriptors, and both were told of.)
         let known = self.known(id, side);
         if known.is_some() || fds.is_empty() {
@@ -823,7 +826,7 @@ mod tests {
         let door = |_| eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         let with = |doors: usize| {
             let memory = uncopy_tcp_shared::region::create().unwrap();
-            std::iter::once(memory).chain((0..doors).map(door)).collect()
+            std::iter::once(memory).chain((0..doors).map(door)).map(OwnFd::from).collect()
         };
         assert!((0..=ASK).all(|doors| context.mapped(1, 0, with(doors)).is_none()));
         assert!(context.known(1, 0).is_none());
@@ -837,7 +840,10 @@ mod tests {
         let context = Context::new(Settings::new("uncopy-tcp-test-nobody")).unwrap();
         let memory = uncopy_tcp_shared::region::create().unwrap();
         let door = |_| eventfd(0, EventfdFlags::CLOEXEC).unwrap();
-        let with = || std::iter::once(memory.try_clone().unwrap()).chain((0..=ASK).map(door));
+        let with = || {
+            let memory = std::iter::once(memory.try_clone().unwrap());
+            memory.chain((0..=ASK).map(door)).map(OwnFd::from)
+        };
         let first = context.mapped(1, 0, with().collect()).unwrap();
         let again = context.mapped(1, 0, with().collect()).unwrap();
         assert!(Arc::ptr_eq(&first, &again));
@@ -874,9 +880,10 @@ mod tests {
         let context = Context::new(Settings::new("uncopy-tcp-test-nobody")).unwrap();
         let (_read, pipe) = std::io::pipe().unwrap();
         let memory = uncopy_tcp_shared::region::create().unwrap();
-        let mut with: Vec<OwnedFd> = vec![memory];
-        with.extend((0..ASK).map(|_| eventfd(0, EventfdFlags::CLOEXEC).unwrap()));
-        with.push(pipe.into());
+        let mut with = vec![OwnFd::from(memory)];
+        let door = |_| eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        with.extend((0..ASK).map(door).map(OwnFd::from));
+        with.push(OwnFd::from(std::os::fd::OwnedFd::from(pipe)));
         assert!(context.mapped(1, 0, with).is_none());
     }
 

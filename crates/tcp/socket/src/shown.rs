@@ -6,10 +6,11 @@ use crate::flow::Flow;
 use crate::lock::lock;
 use crate::sleepers::OwnDoor;
 use rustix::net::sockopt::socket_cookie;
-use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock, Weak};
 use uncopy_counters::{Counters, add, connections};
+use uncopy_kernel::descriptors::OwnFd;
 use uncopy_tcp_service::ends::is_stand_in;
 use uncopy_tcp_service::protocol::Reason;
 
@@ -77,7 +78,7 @@ impl Shown for Flow {
         let _ = self.serve();
     }
 
-    fn take_door(&self, generation: u32, door: OwnedFd) {
+    fn take_door(&self, generation: u32, door: OwnFd) {
         let Some(Some(attached)) = self.attached.get() else { return };
         // Another process that has this end too would not have the door.
         let sole = attached.mapped.ends.processes(attached.slot).load(Ordering::Acquire) == 1;
