@@ -29,6 +29,7 @@ fn main() -> std::io::Result<()> {
             senders: senders as usize,
             flows: flows as usize,
             link,
+            ecn: true,
             seed: 1,
             warmup: Duration::from_secs(1),
             length: Duration::from_secs(3),

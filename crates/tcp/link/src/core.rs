@@ -1,6 +1,7 @@
 //! A host that is uncopy's TCP, in this process: applications that fill every send buffer, or take
 //! and compare what comes.
 
+use crate::facts::{CONGESTION, End, SCHEDULED, SMALL, scheduled, small};
 use crate::frame::{PORT, RECEIVER, address, hardware};
 use crate::linux::Flows;
 use crate::stream::{Received, fill};
@@ -128,11 +129,12 @@ impl Socket {
 }
 
 impl Core {
-    /// Host number `host`, of so many flows.
-    pub fn new(host: usize, flows: &Arc<Flows>) -> Self {
+    /// Host number `host`, of so many flows. `ecn`: they ask for marks.
+    pub fn new(host: usize, flows: &Arc<Flows>, ecn: bool) -> Self {
         let count = flows.received.len();
         let config = Config {
             flows: count + 64,
+            ecn,
             secret: std::array::from_fn(|_| fastrand::u8(..)),
             stamp_offset: fastrand::u32(..),
             ..Config::default()
@@ -156,7 +158,7 @@ impl Core {
 
     /// Listens.
     pub fn receive(&mut self, algorithm: Algorithm) {
-        let flow = options(algorithm);
+        let flow = self.options(End::To, algorithm);
         let backlog = self.flows.received.len() as u32;
         let listen = Listen { app: 0, ip: address(RECEIVER), port: PORT, backlog, flow };
         self.endpoint.listen(listen).expect("nobody listens yet");
@@ -164,6 +166,7 @@ impl Core {
 
     /// Begins flows of these names.
     pub fn send(&mut self, now: u64, names: std::ops::Range<u64>, algorithm: Algorithm) {
+        let flow = self.options(End::From, algorithm);
         for name in names {
             let connect = Connect {
                 app: 0,
@@ -172,7 +175,7 @@ impl Core {
                 peer_ip: address(RECEIVER),
                 peer_port: PORT,
                 route: 0,
-                flow: options(algorithm),
+                flow,
             };
             let begun = self.endpoint.connect(Time(now), &connect, &mut self.outside);
             let id = begun.expect("there are ports and slots");
@@ -263,11 +266,18 @@ impl Socket {
     }
 }
 
-fn options(algorithm: Algorithm) -> FlowOptions {
-    FlowOptions { rcv_bits: BITS, snd_bits: BITS, algorithm, ..FlowOptions::default() }
-}
-
 impl Core {
+    /// Of the flows of an end, which are told of. (It runs in the calling thread.)
+    fn options(&self, end: End, algorithm: Algorithm) -> FlowOptions {
+        let options =
+            FlowOptions { rcv_bits: BITS, snd_bits: BITS, algorithm, ..FlowOptions::default() };
+        let known = &self.flows.known;
+        known.tell(end, CONGESTION, format!("{algorithm:?}").to_lowercase());
+        known.tell(end, SMALL, small(options.nagle));
+        known.tell(end, SCHEDULED, scheduled());
+        options
+    }
+
     /// It has nothing to send at this moment.
     pub fn is_quiet(&self) -> bool {
         self.outside.frames.is_empty() && self.outside.active.is_empty()

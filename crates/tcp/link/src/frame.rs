@@ -1,4 +1,4 @@
-//! The addresses of hosts on the link, and the mark of a frame (RFC 3168).
+//! The addresses of hosts on the link, the mark of a frame (RFC 3168), and what a handshake offers.
 
 use std::net::Ipv4Addr;
 
@@ -43,9 +43,74 @@ pub fn mark(frame: &mut [u8]) -> bool {
     true
 }
 
+/// What the first segment of a connection's end offers: a SYN's or a SYN-ACK's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offer {
+    /// To mark instead of to drop: both ECE and CWR of a SYN, ECE alone of its answer (RFC 3168, 6.1.1).
+    pub ecn: bool,
+    /// Timestamps.
+    pub stamps: bool,
+    /// Selective acknowledgements.
+    pub sack: bool,
+    /// Windows of more than 64 KB.
+    pub scale: bool,
+    /// The largest segment that it takes, bytes.
+    pub segment: u16,
+}
+
+/// What this frame offers; `None`: it is no first segment.
+pub fn offer(frame: &[u8]) -> Option<Offer> {
+    const SYN: u8 = 2;
+    const ACK: u8 = 16;
+    const ECE_CWR: u8 = 0xc0;
+    const ECE: u8 = 0x40;
+    let tcp = frame.get(IP + 20..).filter(|_| frame[12..14] == [8, 0] && frame[IP] == 0x45)?;
+    let flags = *tcp.get(13).filter(|flags| **flags & SYN > 0 && frame[IP + 9] == 6)?;
+    let asked = if flags & ACK > 0 { ECE } else { ECE_CWR };
+    let mut offer = Offer { ecn: flags & ECE_CWR == asked, ..Offer::default() };
+    let mut options = tcp.get(20..usize::from(tcp[12] >> 4) * 4)?;
+    while let Some(&kind) = options.first() {
+        let length = match (kind, options.get(1)) {
+            (0, _) | (2.., None) => break,
+            (1, _) => 1,
+            (_, Some(&length)) => usize::from(length).max(2),
+        };
+        match (kind, options.get(2..length)) {
+            (2, Some(&[high, low])) => offer.segment = u16::from_be_bytes([high, low]),
+            (3, Some(_)) => offer.scale = true,
+            (4, Some(_)) => offer.sack = true,
+            (8, Some(_)) => offer.stamps = true,
+            _ => {}
+        }
+        options = options.get(length..)?;
+    }
+    Some(offer)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_handshake_says_what_it_offers_and_other_segments_nothing() {
+        let mut frame = vec![0; 14];
+        frame[12] = 8;
+        frame.extend([0x45, 0, 0, 60, 0, 0, 0, 0, 64, 6, 0, 0, 10, 78, 0, 1, 10, 78, 0, 101]);
+        // A SYN as Linux sends it, with ECE and CWR.
+        frame.extend([0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0xa0, 0xc2, 0, 0, 0, 0, 0, 0]);
+        frame.extend([2, 4, 5, 180, 4, 2, 8, 10, 0, 0, 0, 0, 0, 0, 0, 0, 1, 3, 3, 7]);
+        let all = Offer { ecn: true, stamps: true, sack: true, scale: true, segment: 1460 };
+        assert_eq!(offer(&frame), Some(all));
+        let flags = IP + 20 + 13;
+        // Its answer agrees by ECE alone: with both it would not.
+        frame[flags] = 0x52;
+        assert_eq!(offer(&frame), Some(all));
+        frame[flags] = 0xd2;
+        assert_eq!(offer(&frame), Some(Offer { ecn: false, ..all }));
+        frame[flags] = 0x10;
+        assert_eq!(offer(&frame), None);
+        assert_eq!(offer(&frame[..40]), None);
+    }
 
     fn sum(header: &[u8]) -> u16 {
         let mut sum: u32 =

@@ -8,16 +8,19 @@
 //! | --- | --- |
 //! | [`way`] | one direction of the link |
 //! | [`stream`] | the bytes of a flow |
-//! | [`frame`] | addresses, and the mark of a frame |
+//! | [`frame`] | addresses, the mark of a frame, what a handshake offers |
+//! | [`facts`] | what the connections of a side are, to be compared |
 //! | [`linux`] | a host that is Linux |
 //! | [`core`] | a host that is uncopy's TCP |
 //! | [`mod@run`] | all of it for some seconds, and what each flow got |
 
 pub mod core;
+pub mod facts;
 pub mod frame;
 pub mod linux;
 pub mod run;
 pub mod stream;
 pub mod way;
 
+pub use facts::Facts;
 pub use run::{Plan, Report, Tcp, run};

@@ -3,6 +3,7 @@
 //!
 //! unsafe: the device's ioctl.
 
+use crate::facts::{End, Known};
 use crate::frame::{PORT, RECEIVER, address, hardware};
 use crate::stream::{Received, fill};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -35,6 +36,8 @@ pub struct Flows {
     pub stop: AtomicBool,
     /// What went wrong: a wrong byte. (No flow has an end before all have.)
     pub wrong: AtomicBool,
+    /// What both ends' connections are.
+    pub known: Known,
 }
 
 impl Flows {
@@ -45,6 +48,7 @@ impl Flows {
             accepted: AtomicU64::new(0),
             stop: AtomicBool::new(false),
             wrong: AtomicBool::new(false),
+            known: Known::default(),
         }
     }
 
@@ -62,11 +66,12 @@ fn ip(words: &str) -> io::Result<()> {
 }
 
 impl Linux {
-    /// Host number `host`, of as many others as the link has. `mtu`: of its packets.
+    /// Host number `host`, of as many others as the link has. `ecn`: its connections ask for marks,
+    /// as the core's do.
     ///
     /// # Errors
     /// No right to it (root's); no `/dev/net/tun`, or no `ip`.
-    pub fn new(host: usize, others: impl Iterator<Item = usize>) -> io::Result<Self> {
+    pub fn new(host: usize, others: impl Iterator<Item = usize>, ecn: bool) -> io::Result<Self> {
         // Of this process alone, also where it has several links at a time.
         static HOSTS: AtomicU64 = AtomicU64::new(0);
         let name = format!("ucl{}h{}", std::process::id(), HOSTS.fetch_add(1, Relaxed));
@@ -88,7 +93,20 @@ impl Linux {
             let (to, way) = (address(other), text(hardware(other)));
             ip(&format!("-n {name} neigh replace {to} lladdr {way} dev {name}"))?;
         }
+        linux.set("tcp_ecn", if ecn { "1" } else { "0" })?;
         Ok(linux)
+    }
+
+    /// One of the namespace's own settings of TCP: which namespace a file of `/proc/sys/net` is of,
+    /// who opens it decides.
+    fn set(&self, name: &'static str, value: &'static str) -> io::Result<()> {
+        let namespace = self.namespace.clone();
+        let thread = std::thread::spawn(move || {
+            Self::enter(&namespace)?;
+            std::fs::write(format!("/proc/sys/net/ipv4/{name}"), value)
+        });
+        let done = thread.join().map_err(|_| io::Error::other("a thread panicked"))?;
+        done.map_err(|e| io::Error::other(format!("cannot set net.ipv4.{name} to {value}: {e}")))
     }
 
     /// Where frames come from.
@@ -194,6 +212,7 @@ fn waits(error: &io::Error) -> bool {
 
 fn take(mut stream: TcpStream, flows: &Flows) -> io::Result<()> {
     stream.set_read_timeout(Some(LOOKS))?;
+    flows.known.tell_of(End::To, &stream)?;
     let Some(counter) = flows.received.get(flows.accept()) else { return Ok(()) };
     let (mut received, mut buffer) = (Received::default(), vec![0; 64 << 10]);
     while !flows.stop.load(Relaxed) {
@@ -216,6 +235,7 @@ fn give(name: u64, flows: &Flows, congestion: &str) -> io::Result<()> {
     let mut stream = TcpStream::connect((address(RECEIVER), PORT))?;
     set_tcp_congestion(&stream, congestion)?;
     stream.set_write_timeout(Some(LOOKS))?;
+    flows.known.tell_of(End::From, &stream)?;
     let (mut at, mut piece) = (0, vec![0; 16 << 10]);
     while !flows.stop.load(Relaxed) {
         fill(name, at, &mut piece);

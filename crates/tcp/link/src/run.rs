@@ -4,7 +4,8 @@
 //! unsafe: the thread's place in the kernel's schedule.
 
 use crate::core::Core;
-use crate::frame::{RECEIVER, to};
+use crate::facts::{End, Facts};
+use crate::frame::{RECEIVER, offer, to};
 use crate::linux::{Flows, Linux};
 use crate::way::{Counts, Terms, Way};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -36,6 +37,8 @@ pub struct Plan {
     pub flows: usize,
     /// The link, towards the receiver. Its other direction is as fast and loses as much.
     pub link: Terms,
+    /// All hosts' connections ask for marks instead of losses (RFC 3168).
+    pub ecn: bool,
     /// Which frames are lost.
     pub seed: u64,
     /// Not counted.
@@ -65,6 +68,8 @@ pub struct Report {
     /// The longest time for which the link did nothing though something was due: its machine was
     /// busy otherwise.
     pub late: Duration,
+    /// What the connections of who sends are, and of who receives.
+    pub ends: [Facts; 2],
 }
 
 impl Report {
@@ -94,8 +99,8 @@ pub fn run(plan: &Plan) -> io::Result<Report> {
     let numbers = || (0..plan.senders).chain([RECEIVER]);
     for number in numbers() {
         let host = match plan.of(number) {
-            Tcp::Linux(_) => Host::Linux(Linux::new(number, numbers())?),
-            Tcp::Uncopy(_) => Host::Uncopy(Box::new(Core::new(number, &flows))),
+            Tcp::Linux(_) => Host::Linux(Linux::new(number, numbers(), plan.ecn)?),
+            Tcp::Uncopy(_) => Host::Uncopy(Box::new(Core::new(number, &flows, plan.ecn))),
         };
         hosts.push((number, host));
     }
@@ -107,13 +112,13 @@ pub fn run(plan: &Plan) -> io::Result<Report> {
 }
 
 /// A link does not wait for other programs: as long as this is kept, the thread comes first. (Where
-/// that is refused, a busy machine makes frames late, and [`Report::late`] says so.) Threads that
-/// it starts do not.
+/// that is refused, a busy machine makes frames late, and [`Report::late`] says so.) The core is in
+/// this thread; so Linux' threads, which it starts, come first too.
 struct Prompt(bool);
 
 impl Prompt {
     fn begin() -> Self {
-        Self(schedule(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, 1))
+        Self(schedule(libc::SCHED_FIFO, 1))
     }
 }
 
@@ -176,6 +181,12 @@ fn carry(plan: &Plan, flows: &Arc<Flows>, hosts: &mut [(usize, Host)]) -> io::Re
                 };
                 let Some(frame) = frame else { break };
                 idle = false;
+                if next_sample.is_none()
+                    && let Some(offer) = offer(&frame)
+                {
+                    let end = if *number == RECEIVER { End::To } else { End::From };
+                    flows.known.tell_offer(end, &offer);
+                }
                 way.offer(now, frame);
             }
         }
@@ -243,6 +254,7 @@ fn carry(plan: &Plan, flows: &Arc<Flows>, hosts: &mut [(usize, Host)]) -> io::Re
             marked: now.marked - before.marked,
         },
         late: Duration::from_nanos(late),
+        ends: flows.known.all(),
     })
 }
 

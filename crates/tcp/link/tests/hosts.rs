@@ -14,6 +14,7 @@ fn plan(tcp: Tcp, loss: f64) -> Plan {
         senders: 2,
         flows: 6,
         link: Terms { rate: 2_500_000, delay: 50_000, queue: 200_000, mark: 97_500, loss },
+        ecn: true,
         seed: 1,
         warmup: Duration::from_millis(300),
         length: Duration::from_millis(700),
@@ -74,5 +75,24 @@ fn flows_go_from_linux_to_uncopys_tcp_and_back() {
         let of_flow = |flow: usize| report.got.iter().map(|got| got[flow]).sum::<u64>();
         assert!((0..6).all(|flow| of_flow(flow) > 0), "{report:?}");
         assert!(report.goodput() < 2_500_000.0 && report.counts.lost > 0, "{report:?}");
+    }
+}
+
+/// The comparison is of the two TCPs: all else that a connection can have is the same.
+#[test]
+fn connections_of_linux_and_of_uncopys_tcp_ask_for_the_same_and_run_in_the_same_class() {
+    if let Some(why) = missing() {
+        assert!(std::env::var_os("NO_SKIPS").is_none(), "{why}");
+        eprintln!("skipped: {why}");
+        return;
+    }
+    for ecn in [true, false] {
+        let ends = [Tcp::Linux("cubic".into()), Tcp::Uncopy(Algorithm::Cubic)].map(|tcp| {
+            let plan = plan(tcp, 0.0);
+            run(&Plan { ecn, ..plan }).unwrap().ends
+        });
+        assert_eq!(ends[0], ends[1]);
+        let marks = if ecn { "yes" } else { "no" };
+        assert!(ends[0].iter().all(|end| end.len() == 8 && end["marks"] == marks), "{ends:?}");
     }
 }

@@ -4,11 +4,11 @@
 use comfy_table::CellAlignment;
 use serde::{Deserialize, Serialize};
 use uncopy_measure::Outcome;
-use uncopy_measure::medians::{quotient, round};
+use uncopy_measure::medians::{quotient, round, spread};
 use uncopy_measure::values::positive;
 use uncopy_tcp_link::Report;
 
-use super::hosts::{Hosts, LinkArgs, Point};
+use super::hosts::{Ends, Hosts, LinkArgs, Point, middle, named};
 
 /// Options of `uncopy-bench bulk`.
 #[derive(Clone, Debug, clap::Args)]
@@ -34,11 +34,15 @@ pub struct BulkArgs {
 struct Row {
     /// Who sends.
     from: Hosts,
+    /// The second time: what it differs by is noise.
+    again: bool,
     /// Who receives.
     to: Hosts,
     flows: usize,
     /// Payload that arrived, of all flows.
     mbit_per_s: f64,
+    /// Its smallest and largest of the single times.
+    mbit_per_s_spread: [f64; 2],
     /// Of the link's rate.
     share: f64,
     /// Over the first row's.
@@ -53,10 +57,31 @@ struct Row {
     marked_percent: f64,
     /// The longest time that the link itself came too late.
     late_us: f64,
+    /// What its connections are.
+    ends: Ends,
 }
 
 impl Row {
-    fn of(point: &Point, report: &Report, rate: f64, first: f64) -> Self {
+    /// Medians of the times that it was measured.
+    fn of(point: &Point, reports: &[Report], rate: f64, first: f64) -> Self {
+        let once = |report| Self::once(point, report, rate, first);
+        let all: Vec<Self> = reports.iter().map(once).collect();
+        let mid = |digits, pick: fn(&Self) -> f64| middle(&all, digits, pick);
+        Self {
+            mbit_per_s: mid(2, |row| row.mbit_per_s),
+            mbit_per_s_spread: spread(all.iter().map(|row| row.mbit_per_s), 2),
+            share: mid(3, |row| row.share),
+            ratio: mid(3, |row| row.ratio),
+            p1_over_median: mid(2, |row| row.p1_over_median),
+            p99_over_median: mid(2, |row| row.p99_over_median),
+            dropped_percent: mid(2, |row| row.dropped_percent),
+            marked_percent: mid(2, |row| row.marked_percent),
+            late_us: all.iter().map(|row| row.late_us).fold(0.0, f64::max),
+            ..all[0].clone()
+        }
+    }
+
+    fn once(point: &Point, report: &Report, rate: f64, first: f64) -> Self {
         let mut flows = vec![0; point.flows];
         for interval in &report.got {
             flows.iter_mut().zip(interval).for_each(|(all, bytes)| *all += bytes);
@@ -68,9 +93,11 @@ impl Row {
         let goodput = report.goodput();
         Self {
             from: point.hosts,
+            again: point.again,
             to: point.to,
             flows: point.flows,
             mbit_per_s: round(goodput * 8e-6, 2),
+            mbit_per_s_spread: [0.0; 2],
             share: round(quotient(goodput, rate), 3),
             ratio: round(quotient(goodput, first), 3),
             p1_over_median: round(quotient(at(0.01), at(0.5)), 2),
@@ -78,6 +105,7 @@ impl Row {
             dropped_percent: percent(report.counts.overflowed),
             marked_percent: percent(report.counts.marked),
             late_us: round(report.late.as_secs_f64() * 1e6, 0),
+            ends: Ends::of(report),
         }
     }
 }
@@ -86,15 +114,21 @@ impl Row {
 pub fn main(args: &BulkArgs) -> Outcome {
     let points: Vec<Point> = args
         .link
-        .hosts
-        .iter()
-        .flat_map(|&hosts| args.to.iter().map(move |&to| (hosts, to)))
-        .map(|(hosts, to)| Point { hosts, to, senders: 1, flows: args.flows, loss: 0.0 })
+        .hosts()
+        .flat_map(|hosts| args.to.iter().map(move |&to| (hosts, to)))
+        .map(|((hosts, again), to)| Point {
+            hosts,
+            to,
+            again,
+            senders: 1,
+            flows: args.flows,
+            loss: 0.0,
+        })
         .collect();
     let mut first = None;
-    let row = |point: &Point, report: &Report| {
-        let first = *first.get_or_insert(report.goodput());
-        Row::of(point, report, args.link.bytes_per_s(), first)
+    let row = |point: &Point, reports: &[Report]| {
+        let first = *first.get_or_insert(middle(reports, 0, Report::goodput));
+        Row::of(point, reports, args.link.bytes_per_s(), first)
     };
     args.link.rows("bulk", &points, row, |rows| text(rows, args.flows))
 }
@@ -115,7 +149,7 @@ fn text(rows: &[Row], flows: usize) -> String {
     let mut table = crate::table::table(&header, 120);
     for row in rows {
         table.add_row([
-            row.from.name(),
+            named(row.from, row.again),
             row.to.name(),
             format!("{:.1}", row.mbit_per_s),
             format!("{:.3}", row.share),
@@ -152,15 +186,17 @@ mod tests {
             seconds: 1.0,
             counts: Default::default(),
             late: Duration::ZERO,
+            ends: Default::default(),
         };
         let point = Point {
             hosts: Hosts::LinuxCubic,
             to: Hosts::UncopyCubic,
+            again: false,
             senders: 1,
             flows: 100,
             loss: 0.0,
         };
-        let row = Row::of(&point, &report, 204_000.0, 51_000.0);
+        let row = Row::of(&point, &[report], 204_000.0, 51_000.0);
         assert_eq!((row.share, row.ratio, row.mbit_per_s), (0.5, 2.0, 0.82));
         assert_eq!((row.p1_over_median, row.p99_over_median), (1.0, 1.0));
     }

@@ -1,13 +1,15 @@
 //! Whose TCP the hosts have, and over what link they send.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
+use uncopy_measure::medians::median;
 use uncopy_measure::values::{positive, seconds};
 use uncopy_measure::{Outcome, progress};
 use uncopy_tcp_link::way::Terms;
-use uncopy_tcp_link::{Plan, Report, Tcp, run};
+use uncopy_tcp_link::{Facts, Plan, Report, Tcp, run};
 use uncopy_tcp_proto::Algorithm;
 
 use crate::results::show;
@@ -36,6 +38,10 @@ impl Hosts {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
+    fn is_linux(self) -> bool {
+        matches!(self, Self::LinuxCubic | Self::LinuxBbr | Self::LinuxDctcp)
+    }
+
     fn tcp(self) -> Tcp {
         match self {
             Self::LinuxCubic => Tcp::Linux("cubic".into()),
@@ -55,6 +61,8 @@ pub struct Point {
     pub hosts: Hosts,
     /// Whose receives.
     pub to: Hosts,
+    /// The same once more: what it differs by is noise.
+    pub again: bool,
     /// Hosts that send.
     pub senders: usize,
     /// Flows of all of them.
@@ -70,10 +78,37 @@ impl Point {
     }
 }
 
+/// Whose TCP a row is of, for people.
+pub fn named(hosts: Hosts, again: bool) -> String {
+    hosts.name() + if again { ", again" } else { "" }
+}
+
+/// What the connections of both ends of a row are ([`uncopy_tcp_link::facts`]).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Ends {
+    /// Of who sends.
+    pub from: BTreeMap<String, String>,
+    /// Of who receives.
+    pub to: BTreeMap<String, String>,
+}
+
+impl Ends {
+    /// As the link has them.
+    pub fn of(report: &Report) -> Self {
+        let all = |facts: &Facts| facts.iter().map(|(&k, v)| (k.to_owned(), v.clone())).collect();
+        Self { from: all(&report.ends[0]), to: all(&report.ends[1]) }
+    }
+}
+
+/// The median of what `pick` says of the times that a point was measured.
+pub fn middle<T>(of: &[T], digits: i32, pick: impl Fn(&T) -> f64) -> f64 {
+    uncopy_measure::medians::round(median(of.iter().map(pick)), digits)
+}
+
 /// Options of all.
 #[derive(Clone, Debug, clap::Args)]
 pub struct LinkArgs {
-    /// Whose TCP sends and receives
+    /// Whose TCP sends and receives. The first of Linux' is measured once more
     #[arg(
         long,
         value_enum,
@@ -91,6 +126,12 @@ pub struct LinkArgs {
     /// Time before that, from when all flows have begun
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
     pub warmup: Duration,
+    /// Times that each row is measured, all rows in turns; medians are shown
+    #[arg(long, value_name = "N", default_value = "3", value_parser = positive)]
+    pub repeats: usize,
+    /// No connection asks for marks, neither Linux' nor uncopy's (net.ipv4.tcp_ecn = 0)
+    #[arg(long)]
+    pub no_ecn: bool,
     /// Which frames are lost
     #[arg(long, value_name = "N", default_value = "1")]
     pub seed: u64,
@@ -114,22 +155,34 @@ impl LinkArgs {
         self.rate as f64 * 125_000.0
     }
 
-    /// Measures each point, and prints a row of each.
+    /// Whose TCP has rows, and whether it is the second time.
+    pub fn hosts(&self) -> impl Iterator<Item = (Hosts, bool)> + Clone {
+        let again = self.hosts.iter().copied().find(|hosts| hosts.is_linux());
+        self.hosts.iter().map(|&hosts| (hosts, false)).chain(again.map(|hosts| (hosts, true)))
+    }
+
+    /// Measures all points in turns, and prints a row of each.
     pub fn rows<R: Serialize>(
         &self,
         bench: &str,
         points: &[Point],
-        mut row: impl FnMut(&Point, &Report) -> R,
+        mut row: impl FnMut(&Point, &[Report]) -> R,
         text: impl FnOnce(&[R]) -> String,
     ) -> Outcome {
-        let bar = progress::bar(points.len());
-        let mut rows = Vec::new();
-        for point in points {
-            bar.set_message(point.name());
-            rows.push(row(point, &self.measure(point)?));
-            bar.inc(1);
+        let bar = progress::bar(points.len() * self.repeats);
+        let mut reports: Vec<Vec<Report>> = points.iter().map(|_| vec![]).collect();
+        for repeat in 0..self.repeats {
+            for i in 0..points.len() {
+                // (Each is the first, and each the last, in its turn.)
+                let next = (i + repeat * points.len().div_ceil(self.repeats)) % points.len();
+                bar.set_message(points[next].name());
+                reports[next].push(self.measure(&points[next])?);
+                bar.inc(1);
+            }
         }
         bar.finish_and_clear();
+        let rows =
+            points.iter().zip(&reports).map(|(point, reports)| row(point, reports)).collect();
         show(bench, rows, self.json, |rows| format!("{}{}", text(rows), self.notes()))
     }
 
@@ -147,6 +200,7 @@ impl LinkArgs {
             senders: point.senders,
             flows: point.flows,
             link,
+            ecn: !self.no_ecn,
             seed: self.seed,
             warmup: self.warmup,
             length: self.seconds,
@@ -160,9 +214,12 @@ impl LinkArgs {
         format!(
             "The link: {} Mbit/s, 50 us each way, a queue of 1 MB, marks from 65 packets on, in real time in this process. Linux is behind\n\
              TAP devices, in network namespaces; uncopy's TCP core is in this process: what programs reach is not measured, and no\n\
-             processor time is compared. {} s after {} s. late: the longest time that the link itself came too late.\n\
+             processor time is compared. Both ask for marks ({}), and the threads of both are of the same class of the kernel's schedule.\n\
+             Medians of {} times, all rows in turns, {} s each after {} s. late: the longest time that the link itself came too late.\n\
              Processor: {}. The receiver compared every byte.\n",
             self.rate,
+            if self.no_ecn { "here neither does: --no-ecn" } else { "ECN" },
+            self.repeats,
             self.seconds.as_secs_f64(),
             self.warmup.as_secs_f64(),
             uncopy_measure::machine::Machine::own().cpu,
