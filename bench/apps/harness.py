@@ -7,17 +7,24 @@ the server's living threads (schedstat: the ticks of /proc/PID/stat are too coar
 that of the side, requests a second of the side over plain's; above 1 is a gain. `elision` is uncopy without elision over uncopy: its own
 gain; `copies` the allocator alone over uncopy without elision, which copies faster. Before timing, and after it, every answer is verified against what it must be.
 
+Congestion control is the same on both sides of a ratio: with `--congestion cubic,bbr` all is measured under each, set as the kernel's default
+while a side's connections are made (as root). Where BBR is it, uncopy sets Reno for its listeners on loopback. Then a plain server with Reno is
+measured beside (`switched`): plain over it is what the switch itself brings, and it over uncopy (`same`) what uncopy gains with the same
+congestion control on both sides. Which one the server's connections have, they say themselves (getsockopt); a row without `same` has no such side.
+
 With `--budget` it ends by itself: time that is left is shared out among the servers and sizes that are left; load before the timing is
 shortened (so uncopy may be timed while it still learns) and turns are dropped, never the verification. A server whose program is missing is named, with how to install it."""
 
 import argparse
 import contextlib
+import ctypes
 import dataclasses
 import json
 import os
 import shlex
 import shutil
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -51,6 +58,10 @@ UNELIDED = ["--elide=no", "--lend=no"]
 # Those under uncopy, by what is switched off.
 UNDER = {"placed": [*UNELIDED, "--copies=libc"], "no_elision": UNELIDED, "uncopy": []}
 SIDES = ("plain", "again", "kept", *UNDER)
+# What uncopy sets instead of BBR, and a plain server with it from the beginning.
+SWITCHED, RENO = "switched", "reno"
+# The kernel's default, of this network namespace.
+CONTROL = "/proc/sys/net/ipv4/tcp_congestion_control"
 # With `--parts`: uncopy with one part switched off, and with all of them off but the shims.
 PARTS = {
     "no_allocator": ["--allocator=no"],
@@ -134,6 +145,56 @@ def python_package(package):
     return None
 
 
+def default_control(name=None):
+    """The kernel's congestion control for new connections; `name` becomes it."""
+    if name is None:
+        with open(CONTROL) as f:
+            return f.read().strip()
+    try:
+        with open(CONTROL, "w") as f:
+            f.write(name)
+    except OSError as why:
+        raise Failure(f"cannot make {name} the congestion control ({why}): --congestion is root's, outside of containers") from None
+    return name
+
+
+@contextlib.contextmanager
+def control(name):
+    """What is connected and accepted meanwhile has this congestion control, unless somebody sets another."""
+    before = default_control()
+    if name in (None, before):
+        yield
+        return
+    default_control(name)
+    try:
+        yield
+    finally:
+        default_control(before)
+
+
+PIDFD_GETFD = 438
+
+
+def controls(pids, port):
+    """The congestion control of each connection that these processes have accepted at the port, as their sockets say."""
+    found = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            process = os.pidfd_open(pid)
+            for fd in os.listdir(f"/proc/{pid}/fd"):
+                with contextlib.suppress(OSError):
+                    if not os.readlink(f"/proc/{pid}/fd/{fd}").startswith("socket:"):
+                        continue
+                    own = ctypes.CDLL(None, use_errno=True).syscall(PIDFD_GETFD, process, int(fd), 0)
+                    if own < 0:
+                        continue
+                    with socket.socket(fileno=own) as s:
+                        if s.family in (socket.AF_INET, socket.AF_INET6) and s.getsockname()[1] == port and s.getpeername():
+                            found.add(s.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0").decode())
+            os.close(process)
+    return sorted(found)
+
+
 def descendants(pid):
     found = [pid]
     with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{pid}/children") as f:
@@ -149,6 +210,7 @@ class Turn:
     cpu: float
     rate: float
     latencies: list
+    controls: list = ()
 
 
 class Process:
@@ -200,9 +262,22 @@ class Process:
                         total += int(f.read().split()[0])
         return total
 
+    def control(self):
+        """While it is this one's turn."""
+        return control(RENO if self.side == SWITCHED else getattr(OPTIONS, "control", None))
+
+    def connections(self, n):
+        with self.control():
+            self.load.connections(n)
+
+    def verify(self):
+        with self.control():
+            self.load.verify()
+
     def run(self, seconds):
         before = self.cpu()
-        timed = self.load.run(seconds)
+        with self.control():
+            timed = self.load.run(seconds)
         requests = len(timed.latencies)
         return Turn((self.cpu() - before) / 1e3 / requests, requests / timed.elapsed, [t * 1e6 for t in timed.latencies])
 
@@ -230,6 +305,11 @@ def sides():
     return SIDES + tuple(PARTS) if OPTIONS.parts else SIDES
 
 
+def started():
+    """What is started: where BBR is the congestion control, also a plain server with what uncopy sets instead."""
+    return (*sides(), SWITCHED) if OPTIONS.control.startswith("bbr") else sides()
+
+
 def round_of_turns(name, server, size, share):
     """Fresh processes; their turns for each number of connections. `share`: seconds for all of it, or None."""
     began = time.monotonic()
@@ -237,11 +317,11 @@ def round_of_turns(name, server, size, share):
     with contextlib.ExitStack() as stack:
         processes = {}
         try:
-            for side in sides():
+            for side in started():
                 processes[side] = Process(server, side, size, stack)
             before = time.monotonic()
             for p in processes.values():
-                p.load.verify()
+                p.verify()
             verifying = time.monotonic() - before
             for i, connections in enumerate(OPTIONS.connections):
                 left = None if share is None else share - (time.monotonic() - began) - verifying
@@ -252,7 +332,7 @@ def round_of_turns(name, server, size, share):
                 warm = warm if part is None else min(warm, max(TURN, part / 3 / len(processes)))
                 found[connections] = turns_of(processes, connections, warm, part)
             for p in processes.values():
-                p.load.verify()
+                p.verify()
         except (Failure, OSError) as why:
             for side, p in processes.items():
                 print(f"{name}, {side}, said: {p.last_words()}", file=sys.stderr)
@@ -263,7 +343,7 @@ def round_of_turns(name, server, size, share):
 def turns_of(processes, connections, warm, share):
     began = time.monotonic()
     for p in processes.values():
-        p.load.connections(connections)
+        p.connections(connections)
     # All for as long: a server that is older may take more for a request, as varnish does, whose log goes round. (In pieces: uvicorn and Node
     # close connections that say nothing for five seconds.)
     pieces = max(1, round(warm / PIECE))
@@ -282,8 +362,9 @@ def turns_of(processes, connections, warm, share):
             break
         if share is not None and len(turns) >= TURNS[0] and time.monotonic() - began + took > share:
             break
-    for p in processes.values():
-        p.load.connections(0)
+    for side, p in processes.items():
+        turns[-1][side].controls = controls(descendants(p.main.pid), p.port)
+        p.connections(0)
     return turns
 
 
@@ -292,9 +373,15 @@ def percentile(values, share):
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
 
+def same(turns):
+    """The plain side whose connections have the congestion control that uncopy's have, as all of them say."""
+    told = {side: {c for t in turns for c in t[side].controls} for side in turns[0]}
+    return next((side for side in ("plain", SWITCHED) if side in told and len(told[side]) == 1 and told[side] == told["uncopy"]), None)
+
+
 def row(name, server, size, connections, turns):
     found = {}
-    for side in sides():
+    for side in started():
         ratios = [t["plain"].cpu / t[side].cpu for t in turns]
         quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
         found[side] = {
@@ -305,7 +392,13 @@ def row(name, server, size, connections, turns):
             "rate_ratio": round(statistics.median(t[side].rate / t["plain"].rate for t in turns), 3),
             "cpu_spread": [round(quartiles[0], 3), round(quartiles[2], 3)],
         }
+    switched, beside = found.pop(SWITCHED, None), same(turns)
     return {
+        "congestion": OPTIONS.control,
+        "controls": {side: sorted({c for t in turns for c in t[side].controls}) for side in turns[0]},
+        "switched": switched,
+        "switch_cpu": switched and switched["cpu_ratio"],
+        "same_cpu": beside and round(statistics.median(t[beside].cpu / t["uncopy"].cpu for t in turns), 3),
         "name": name,
         "words": server.words,
         "size": size,
@@ -336,8 +429,13 @@ def measure(name, server, size, share):
 
 HEADER = (
     f"{'server':34} {'size':>6} {'conns':>5} {'plain us':>9} | CPU: {'again':>5} {'kept':>5} {'placed':>6} {'no el.':>6} {'uncopy':>6} {'(middle half)':>14} "
+    f"{'control':>8} {'switch':>6} {'same':>5} "
     f"own: {'copies':>6} {'elision':>7} | rate: {'again':>5} {'uncopy':>6} | p99: {'plain':>8} {'again':>8} {'uncopy':>8}"
 )
+
+
+def ratio(value):
+    return "-" if value is None else f"{value:.2f}"
 
 
 def text(r):
@@ -349,7 +447,8 @@ def text(r):
     rate = [r["sides"][side]["rate_ratio"] for side in ("again", "uncopy")]
     return (
         f"{r['name']:34} {r['size'] >> 10:>4} K {r['connections']:5} {r['sides']['plain']['cpu_us']:9.1f} |      {cpu('again'):5.2f} "
-        f"{cpu('kept'):5.2f} {cpu('placed'):6.2f} {cpu('no_elision'):6.2f} {cpu('uncopy'):6.2f} ({low:5.2f} to {high:4.2f})      "
+        f"{cpu('kept'):5.2f} {cpu('placed'):6.2f} {cpu('no_elision'):6.2f} {cpu('uncopy'):6.2f} ({low:5.2f} to {high:4.2f}) "
+        f"{r['congestion']:>8} {ratio(r['switch_cpu']):>6} {ratio(r['same_cpu']):>5}      "
         f"{r['copies_cpu']:6.2f} {r['elision_cpu']:7.2f} |       "
         f"{rate[0]:5.2f} {rate[1]:6.2f} |      {late[0]:8.0f} {late[1]:8.0f} {late[2]:8.0f}"
         + "".join(f"\n{'CPU with ' + ' '.join(PARTS[side]):>70} {cpu(side):5.2f}" for side in r["sides"] if side in PARTS)
@@ -380,6 +479,7 @@ def arguments(about, sizes="64K,1M"):
     p.add_argument("--parts", action="store_true", help="also uncopy with one part switched off, and the shims alone")
     p.add_argument("--show", action="store_true", help="print the counters and call sites of the server under uncopy (`uncopy stat -p`)")
     p.add_argument("--json", action="store_true", help="print an object for each row, one a line")
+    p.add_argument("--congestion", metavar="LIST", help="congestion controls, under each of which all is measured (the kernel's default)")
     p.add_argument("--install", action="store_true", help="install the servers (Debian packages) first")
     return p.parse_args()
 
@@ -392,6 +492,15 @@ def command():
         del words[at : at + 2]
     kept = [word for word in words if word != "--json" and not word.startswith("--uncopy=")]
     return shlex.join([os.path.relpath(sys.argv[0], ROOT), *kept])
+
+
+def this_run():
+    """Of which commit and machine all rows are, and when they were begun: a table is of one run, or says which rows are older."""
+    words = subprocess.run([OPTIONS.uncopy, "--version"], capture_output=True, text=True, check=False).stdout
+    with open("/proc/cpuinfo") as f:
+        model = next((line.partition(":")[2].strip() for line in f if line.startswith("model name")), "unknown")
+    commit = next((line.partition(":")[2].strip() for line in words.splitlines() if line.startswith("commit:")), "unknown")
+    return {"commit": commit, "cpu": model, "cores": os.cpu_count(), "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())}
 
 
 def say(row=None, missing=None):
@@ -407,6 +516,10 @@ def main(servers, about, sizes="64K,1M"):
     """Measures those of `servers` (name: Server) that are asked for; the exit status."""
     global OPTIONS
     OPTIONS = arguments(about, sizes)
+    congestions = (OPTIONS.congestion or default_control()).split(",")
+    for name in congestions:
+        with control(name):
+            pass
     OPTIONS.connections = [int(n) for n in OPTIONS.connections.split(",")]
     # Whoever ends this ends the servers too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -421,13 +534,15 @@ def main(servers, about, sizes="64K,1M"):
         if why:
             say(missing={"name": name, "why": why})
         else:
-            groups += [(name, server, size) for size in map(size_of, OPTIONS.sizes.split(","))]
+            groups += [(name, server, size, c) for size in map(size_of, OPTIONS.sizes.split(",")) for c in congestions]
     available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     held = memory.hold(min(HOLD, available // 4))
     os.sched_setaffinity(0, {OPTIONS.load_core})
     print(json.dumps({"command": command()}) if OPTIONS.json else HEADER, flush=True)
+    if OPTIONS.json:
+        print(json.dumps({"run": this_run()}), flush=True)
     bad = False
-    for i, (name, server, size) in enumerate(groups):
+    for i, (name, server, size, OPTIONS.control) in enumerate(groups):
         if end is not None and time.monotonic() >= end:
             say(missing={"name": f"{name}, {size >> 10} KB", "why": "no time was left"})
             continue

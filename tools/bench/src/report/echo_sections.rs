@@ -152,11 +152,15 @@ pub fn sizes(mut section: Section, rows: &[Row], low: &[Row]) -> Section {
             format!("throughput {} at {at}", times(best.ratio, best.ratio_spread)),
         ));
     }
-    for (rows, about) in [
-        (&five[..], "8 KB, 5 copies"),
-        (low, "8 KB, 5 copies, elided all the same (threshold 8 KB)"),
-    ] {
+    for (rows, asked) in [(&five[..], ""), (low, ", threshold 8 KB")] {
         if let Some(row) = rows.iter().find(|r| r.size == 8 << 10) {
+            // (Its own column says whether it was so.)
+            let elided = match (asked, row.uncopy.elided_bytes) {
+                ("", _) => "",
+                (_, 0) => ", nothing elided all the same",
+                _ => ", elided all the same",
+            };
+            let about = format!("8 KB, 5 copies{asked}{elided}");
             section.facts.push(Fact::new(
                 about,
                 "down to 0.7× below 16 KB (threshold off)",

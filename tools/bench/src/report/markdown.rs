@@ -28,7 +28,7 @@ pub fn page(about: &About, summary: Option<&Summary>, sections: &[Section]) -> S
     }
     if let Some(summary) = summary {
         let gains = table(&summary.gains);
-        let _ = write!(text, "\n## In short\n\n{}\n{gains}", about_summary(about));
+        let _ = write!(text, "\n## In short\n\n{}\n{gains}", about_summary(about, &summary.run));
         let _ = write!(text, "\n{}\n\n{}", line(noise::TEXT), table(&summary.noise));
     }
     for section in sections {
@@ -73,17 +73,14 @@ fn machine(about: &About) -> String {
 }
 
 /// What the columns of the first table are.
-fn about_summary(about: &About) -> String {
+fn about_summary(about: &About, run: &str) -> String {
     format!(
-        "Processor time of the server for a request, plain over uncopy: **above 1 is a gain**, 2 is half the time. In brackets the same plain\n\
+        "{run}\n\nProcessor time of the server for a request, plain over uncopy: **above 1 is a gain**, 2 is half the time. In brackets the same plain\n\
          server a second time: differences of that size mean nothing. Then what the gain of 1 MB comes from: glibc told to keep its\n\
-         memory; uncopy's allocator alone; what faster copies (`--copies`) add to that, and elision to both. Four connections.\n\
-         {}, {}, glibc {}, commit {}, {}.\n",
-        about.cpu,
-        about.congestion,
-        about.glibc,
-        about.commit,
-        about.date()
+         memory; uncopy's allocator alone; what faster copies (`--copies`) add to that, and elision to both; and where BBR is the congestion\n\
+         control, what Reno brings a plain server, and what uncopy gains with the same on both sides. Four connections.\n\
+         {}, {}, glibc {}.\n",
+        about.cpu, about.congestion, about.glibc,
     )
 }
 
@@ -93,12 +90,8 @@ fn about_short(about: &About) -> String {
         "Processor time of the server for a request, plain over uncopy: **above 1 is a gain**, 2 is half the\n\
          time. In brackets the same plain server a second time: differences of that size mean nothing.\n\
          *Elision's own*: what is left of the gain without uncopy's allocator and faster copies.\n\
-         Four connections. {},\n{}, glibc {}, commit {}, {}.\n",
-        about.cpu,
-        about.congestion,
-        about.glibc,
-        about.commit,
-        about.date()
+         Four connections. {},\n{}, glibc {}.\n",
+        about.cpu, about.congestion, about.glibc,
     )
 }
 
@@ -121,6 +114,8 @@ fn line(text: &str) -> String {
 
 /// What the README has of a report.
 pub struct Excerpt {
+    /// Of which run its rows are.
+    pub run: String,
     /// What gains and what does not.
     pub table: Table,
     /// The echo server's bars.
@@ -135,7 +130,8 @@ pub fn replace(path: &Path, about: &About, excerpt: &Excerpt) -> Outcome {
     let mut text = fs::read_to_string(path).map_err(|e| bad(&e))?;
     let chart = format!("```\n{}\n```", excerpt.chart.trim_end());
     let busy = about.busy().map_or_else(String::new, |busy| format!("\n> {busy}\n"));
-    let first = format!("{}{busy}\n{}", about_short(about), table(&excerpt.table));
+    let first =
+        format!("{}\n\n{}{busy}\n{}", excerpt.run, about_short(about), table(&excerpt.table));
     for (name, new) in [("chart", chart), ("table", first)] {
         text = between(&text, &marks(name), new.trim_end())
             .ok_or_else(|| bad(&format!("it has no lines '{}'", marks(name).join("' and '"))))?;

@@ -160,9 +160,11 @@ fn draw(args: &ReportArgs, about: &About) -> Outcome {
     write(out, "README.md", &markdown::page(about, summary.as_ref(), &sections))?;
     write(out, "index.html", &page::html(about, summary.as_ref(), &sections))?;
     match (&args.readme, summary, bars) {
-        (Some(readme), Some(summary), Some(chart)) => {
-            markdown::replace(readme, about, &Excerpt { table: summary.short, chart })
-        }
+        (Some(readme), Some(summary), Some(chart)) => markdown::replace(
+            readme,
+            about,
+            &Excerpt { run: summary.run, table: summary.short, chart },
+        ),
         _ => Ok(()),
     }
 }

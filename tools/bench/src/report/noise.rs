@@ -97,6 +97,11 @@ mod tests {
             elision_cpu: 1.0,
             options: vec![],
             turns: 1,
+            congestion: None,
+            controls: Default::default(),
+            switched: None,
+            switch_cpu: None,
+            same_cpu: None,
         };
         let rows = vec![row(64 << 10, 0.97, 111.0), row(1 << 20, 2.0, 109.0)];
         let table = table(&ServerResults { rows, ..Default::default() });

@@ -22,7 +22,8 @@ pub fn html(about: &About, short: Option<&Summary>, sections: &[Section]) -> Str
     );
     head(about, &mut page);
     if let Some(short) = short {
-        page += "<h2>In short</h2><p>Processor time of a server for a request, plain over uncopy, with four connections: \
+        let _ = write!(page, "<h2>In short</h2><p>{}</p>", escape(&short.run));
+        page += "<p>Processor time of a server for a request, plain over uncopy, with four connections: \
                  above 1 is a gain. In brackets the same plain server a second time.</p>";
         numbers(&short.gains, &mut page);
         let _ = write!(page, "<p>{}</p>", escape(noise::TEXT));

@@ -32,6 +32,22 @@ pub struct ServerResults {
     pub missing: Vec<Missing>,
     /// What measures it again. (Not in older results.)
     pub command: Option<String>,
+    /// Of which commit and machine all rows are. (Not in older results, which may be of several.)
+    #[serde(default)]
+    pub run: Option<Run>,
+}
+
+/// One run of the driver's.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Run {
+    /// The commit of the uncopy that was measured, and its date.
+    pub commit: String,
+    /// The processor.
+    pub cpu: String,
+    /// Cores.
+    pub cores: usize,
+    /// When it began.
+    pub date: String,
 }
 
 /// A server, a size and a number of connections.
@@ -55,6 +71,21 @@ pub struct ServerRow {
     pub options: Vec<String>,
     /// Turns of each side.
     pub turns: usize,
+    /// The congestion control under which it was measured. (This and what follows: not in older results.)
+    #[serde(default)]
+    pub congestion: Option<String>,
+    /// What each side's connections had at the end, as they say.
+    #[serde(default)]
+    pub controls: BTreeMap<String, Vec<String>>,
+    /// A plain server with Reno, which uncopy sets instead of BBR: its gain in CPU over plain is that of the switch.
+    #[serde(default)]
+    pub switched: Option<ServerNumbers>,
+    /// See `switched`.
+    #[serde(default)]
+    pub switch_cpu: Option<f64>,
+    /// uncopy's gain in CPU over a plain server whose connections have the same congestion control. None: no side has.
+    #[serde(default)]
+    pub same_cpu: Option<f64>,
 }
 
 /// A side.
@@ -88,6 +119,7 @@ pub struct Missing {
 #[serde(rename_all = "lowercase")]
 enum Line {
     Command(String),
+    Run(Run),
     Row(Box<ServerRow>),
     Missing(Missing),
     Wrong(String),
@@ -118,12 +150,31 @@ impl ServerResults {
     fn take(&mut self, line: &str) -> Outcome {
         match serde_json::from_str(line) {
             Ok(Line::Command(command)) => self.command = Some(command),
+            Ok(Line::Run(run)) => self.run = Some(run),
             Ok(Line::Row(row)) => self.rows.push(*row),
             Ok(Line::Missing(missing)) => self.missing.push(missing),
             Ok(Line::Wrong(what)) => return Err(format!("{WRONG}: {what}")),
             Err(e) => return Err(format!("{DRIVER} says nonsense ({e}): {line}")),
         }
         Ok(())
+    }
+
+    /// What a table's first line says of its rows: of which run they are, or that they are older.
+    pub fn of_one_run(&self) -> String {
+        let command = self.command.as_deref().unwrap_or(DRIVER);
+        self.run.as_ref().map_or_else(
+            || {
+                "**Older rows**, of several runs and commits, which they do not name. Plain has this machine's\n\
+                 congestion control, uncopy Reno instead of BBR. They will be measured again."
+                    .to_owned()
+            },
+            |run| {
+                format!(
+                    "All rows: `{command}`, commit {}, {}, {} cores, {}.",
+                    run.commit, run.cpu, run.cores, run.date
+                )
+            },
+        )
     }
 
     /// What there was no program or no time for.

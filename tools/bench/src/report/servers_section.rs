@@ -26,6 +26,9 @@ pub fn section(results: &ServerResults) -> Section {
         "middle half",
         "faster copies' own",
         "elision's own",
+        "congestion control",
+        "the switch to Reno's own",
+        "uncopy, the same on both sides",
         "plain req/s",
         "rate: plain again",
         "uncopy",
@@ -54,6 +57,9 @@ pub fn section(results: &ServerResults) -> Section {
             format!("{low:.2} to {high:.2}"),
             known(row.copies_cpu),
             format!("{:.2}", row.elision_cpu),
+            row.congestion.clone().unwrap_or_else(|| "–".to_owned()),
+            known(row.switch_cpu),
+            known(row.same_cpu),
             units::grouped(of(Side::Plain, |side| side.per_s) as u64),
             format!("{:.2}", of(Side::Again, |side| side.rate_ratio)),
             format!("{:.2}", of(Side::Uncopy, |side| side.rate_ratio)),
@@ -71,7 +77,9 @@ pub fn section(results: &ServerResults) -> Section {
             A second plain process shows the noise. Memory kept: plain, with glibc told not to give memory back. \
             Allocator alone: uncopy with nothing elided or sent by reference, and libc’s copies. Without elision: the same \
             with faster copies (--copies), whose own gain is that over the allocator alone. Elision’s \
-            own gain is uncopy over uncopy without it. Every answer is compared byte by byte before and after the turns."
+            own gain is uncopy over uncopy without it. Where BBR is the congestion control, uncopy sets Reno for its listeners on loopback: \
+            what that brings by itself is plain over a plain server with Reno, and what uncopy gains with the same on both sides the latter \
+            over uncopy. Every answer is compared byte by byte before and after the turns."
             .to_owned(),
         plots: Vec::new(),
         facts: Vec::new(),
@@ -100,6 +108,8 @@ fn known(ratio: Option<f64>) -> String {
 /// What somebody reads first.
 #[derive(Debug)]
 pub struct Summary {
+    /// Of which run its rows are.
+    pub run: String,
     /// One line for each kind of server.
     pub gains: Table,
     /// The same in three columns, of the largest size.
@@ -110,33 +120,80 @@ pub struct Summary {
 
 /// All of it.
 pub fn summary(results: &ServerResults) -> Summary {
-    Summary { gains: gains(results), short: short(results), noise: noise::table(results) }
+    Summary {
+        run: results.of_one_run(),
+        gains: gains(results),
+        short: short(results),
+        noise: noise::table(results),
+    }
 }
 
-/// Words and name of each kind of server, in their order.
-fn kinds(results: &ServerResults) -> Vec<(&str, &str)> {
-    let mut kinds: Vec<(&str, &str)> = Vec::new();
+/// A kind of server.
+struct Kind<'a> {
+    words: &'a str,
+    name: &'a str,
+    /// The congestion control under which it was measured. (Older results do not say.)
+    control: Option<&'a str>,
+}
+
+impl<'a> Kind<'a> {
+    /// Its row of this size, as readers are shown it.
+    fn row(&self, results: &'a ServerResults, size: usize) -> Option<&'a ServerRow> {
+        let is =
+            |row: &&ServerRow| row.name == self.name && row.congestion.as_deref() == self.control;
+        let shown = |row: &&ServerRow| row.size == size && row.connections == SHOWN;
+        results.rows.iter().filter(is).find(shown)
+    }
+
+    fn named(&self, row: &ServerRow) -> String {
+        let under = self.control.map_or_else(String::new, |control| format!(", {control}"));
+        format!("{}: {}{under}", self.words, named(row))
+    }
+}
+
+/// Of each kind of server the first, under each congestion control, in their order.
+fn kinds(results: &ServerResults) -> Vec<Kind<'_>> {
+    let mut kinds: Vec<Kind> = Vec::new();
     for row in &results.rows {
-        if !kinds.iter().any(|(words, _)| *words == row.words) {
-            kinds.push((&row.words, &row.name));
+        let control = row.congestion.as_deref();
+        let has = |kind: &Kind| {
+            kind.words == row.words && (kind.name != row.name || kind.control == control)
+        };
+        if !kinds.iter().any(has) {
+            kinds.push(Kind { words: &row.words, name: &row.name, control });
         }
     }
     kinds
 }
 
+/// A column's name, and what a row has there.
+type Column = (&'static str, fn(&ServerRow) -> Option<f64>);
+
+/// What a switch of the congestion control brings, and uncopy with the same on both sides.
+const CONTROLLED: [Column; 2] = [
+    ("the switch to Reno's own", |row| row.switch_cpu),
+    ("the same congestion control", |row| row.same_cpu),
+];
+
+/// These columns: none, where no row has them.
+fn controlled(results: &ServerResults) -> &'static [Column] {
+    let any = results.rows.iter().any(|row| row.congestion.is_some());
+    if any { &CONTROLLED } else { &[] }
+}
+
 /// What the gain of 1 MB is, and how much of it is elision's.
 fn short(results: &ServerResults) -> Table {
-    let rows = kinds(results).into_iter().filter_map(|(words, name)| {
-        let large =
-            |row: &&ServerRow| row.name == name && row.size == 1 << 20 && row.connections == SHOWN;
-        let row = results.rows.iter().find(large)?;
+    let controlled = controlled(results);
+    let rows = kinds(results).into_iter().filter_map(|kind| {
+        let row = kind.row(results, 1 << 20)?;
         let gain = format!("**{}** ({})", ratio(row, Side::Uncopy), ratio(row, Side::Again));
-        Some(vec![format!("{words}: {}", named(row)), gain, format!("{:.2}", row.elision_cpu)])
+        let mut cells = vec![kind.named(row), gain, format!("{:.2}", row.elision_cpu)];
+        cells.extend(controlled.iter().map(|(_, of)| known(of(row))));
+        Some(cells)
     });
-    Table::new(
-        &["server, answers or uploads of 1 MB", "gain (noise)", "elision's own"],
-        rows.collect(),
-    )
+    let mut header = vec!["server, answers or uploads of 1 MB", "gain (noise)", "elision's own"];
+    header.extend(controlled.iter().map(|(name, _)| *name));
+    Table::new(&header, rows.collect())
 }
 
 fn gains(results: &ServerResults) -> Table {
@@ -146,19 +203,16 @@ fn gains(results: &ServerResults) -> Table {
     let mut header = vec!["what"];
     header.extend(columns.iter().map(String::as_str));
     header.extend(["of it: memory kept", "placed", "copied faster", "elision's own"]);
-    let rows = kinds(results).into_iter().filter_map(|(words, name)| {
-        let at = |size: usize| {
-            results
-                .rows
-                .iter()
-                .find(|row| row.name == name && row.size == size && row.connections == SHOWN)
-        };
+    let controlled = controlled(results);
+    header.extend(controlled.iter().map(|(name, _)| *name));
+    let rows = kinds(results).into_iter().filter_map(|kind| {
+        let at = |size: usize| kind.row(results, size);
         let large = at(1 << 20);
         let any = sizes.iter().find_map(|(size, _)| at(*size))?;
         let of =
             |row: Option<&ServerRow>, side| row.map_or_else(|| "–".into(), |row| ratio(row, side));
         let gain = |row| format!("**{}** ({})", of(row, Side::Uncopy), of(row, Side::Again));
-        let mut cells = vec![format!("{words}: {}", named(any))];
+        let mut cells = vec![kind.named(any)];
         cells.extend(sizes.iter().map(|(size, _)| gain(at(*size))));
         cells.extend([
             of(large, Side::Kept),
@@ -166,6 +220,7 @@ fn gains(results: &ServerResults) -> Table {
             known(large.and_then(|row| row.copies_cpu)),
             known(large.map(|row| row.elision_cpu)),
         ]);
+        cells.extend(controlled.iter().map(|(_, of)| known(large.and_then(of))));
         Some(cells)
     });
     Table::new(&header, rows.collect())
