@@ -98,10 +98,10 @@ torture: build
 	$(CARGO) build --release --locked -p uncopy-torture
 	tests/torture/run --seeds $(SEEDS)
 
-# All numbers of docs/numbers and of the README, measured here in twenty minutes. Nothing of them is written by hand. (For less noise in the servers' rows:
+# All numbers of docs/numbers and of the README, measured here in an hour: most rows three times. Nothing of them is written by hand. (For less noise in the servers' rows:
 # bench/apps/all.py --sizes 1K,64K,1M --rounds 5 --turns 10 --json >FILE, two hours; then uncopy-bench report --redraw --servers FILE, and --out and --readme as here.)
 numbers: bench
-	target/release/uncopy-bench report --out docs/numbers --readme README.md
+	target/release/uncopy-bench report --minutes 60 --out docs/numbers --readme README.md
 
 # Known defects put into a copy of the sources: each must be caught.
 mutations:

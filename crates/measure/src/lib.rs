@@ -5,6 +5,7 @@
 //! | `side` | what is compared, and how a process is put on each side |
 //! | `medians`, `cores`, `pace` | numbers of samples; who runs where; time shared out among rows |
 //! | `server_process`, `own_process` | a child seen from outside; a process seen from within |
+//! | `facts` | what a side is, to be compared: its threads, its sockets |
 //! | `echo/` | the echo server, what drives it, and its rows: `uncopy demo` and most figures |
 //! | `tracker_alone` | the tracker's books on memory that does not exist |
 //! | `machine`, `cache`, `userfaultfd` | this machine; its prices; whether anything can be elided |
@@ -19,6 +20,7 @@ pub mod cache;
 pub mod cores;
 pub mod echo;
 pub mod elf;
+pub mod facts;
 pub mod library;
 pub mod machine;
 pub mod medians;

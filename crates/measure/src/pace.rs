@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+/// Rows are measured so often, with fresh servers, where there is time: one time says nothing of how far it is from the next.
+pub const TIMES: usize = 3;
 /// A shorter window of one server says nothing.
 const SHORTEST: Duration = Duration::from_millis(150);
 
@@ -29,7 +31,7 @@ impl Pace {
         if now >= self.end {
             return None;
         }
-        let window = share.saturating_sub(self.beside) / sides.max(1) as u32;
+        let window = (share / TIMES as u32).saturating_sub(self.beside) / sides.max(1) as u32;
         Some(window.clamp(SHORTEST.min(longest), longest))
     }
 
@@ -72,6 +74,13 @@ mod tests {
     fn with_much_time_every_row_has_all_its_repeats() {
         assert_eq!(run(SECOND * 10_000, 10, SECOND * 3).0, 10);
         assert_eq!(run(SECOND * 10_000, 10, SECOND * 3).1, 50);
+    }
+
+    #[test]
+    fn windows_become_shorter_before_repeats_are_dropped() {
+        let (rows, repeats, took) = run(SECOND * 300, 10, SECOND * 6);
+        assert_eq!((rows, repeats), (10, 30));
+        assert!(took <= SECOND * 310, "{took:?}");
     }
 
     #[test]

@@ -14,6 +14,7 @@ use nix::unistd::Pid;
 use serde::de::DeserializeOwned;
 
 use crate::cores;
+use crate::facts::{self, Facts};
 use crate::outcome::Outcome;
 use crate::side::Side;
 
@@ -58,6 +59,11 @@ impl ServerProcess {
             .and_then(clock_gettime)
             .map_err(|e| format!("cannot tell the CPU time ({})", e.desc()))?;
         Ok(time.tv_sec().cast_unsigned() * 1_000_000_000 + time.tv_nsec().cast_unsigned())
+    }
+
+    /// What its threads and sockets are.
+    pub fn facts(&self) -> Facts {
+        facts::of_process(self.pid())
     }
 
     /// Writes a line to it.

@@ -23,7 +23,7 @@ pub struct FigureArgs {
     /// Timed load on each of them, in short turns [default: 0.75; quick: 0.12]
     #[arg(long, value_name = "SECONDS", value_parser = values::seconds)]
     pub seconds: Option<Duration>,
-    /// Load on each before that, while call sites learn [default: 2; quick: 0.08]
+    /// Load on each before that, while call sites learn [default: 1; quick: 0.08]
     #[arg(long, value_name = "SECONDS", value_parser = values::seconds)]
     pub warmup: Option<Duration>,
     /// Connections [default: 16]
@@ -40,8 +40,8 @@ pub struct FigureArgs {
     pub allowed: Option<Duration>,
 }
 
-/// A row of five sides takes about so much, once: what a full grid must be able to have.
-const ROW: Duration = Duration::from_secs(6);
+/// A row of five sides takes about so much, three times: what a full grid must be able to have.
+const ROW: Duration = Duration::from_secs(18);
 /// In a budget a row is repeated as long as there is time, so often at most.
 const MOST_REPEATS: usize = 5;
 /// Where copies go into buffers that live as long as their connection, plain's memory is kept anyway.
@@ -229,7 +229,7 @@ pub fn main(figure: Figure, args: &FigureArgs) -> Outcome {
 
 /// Measures.
 pub fn measure(figure: Figure, args: &FigureArgs, library: &Path) -> Outcome<FigureResults> {
-    let (repeats, seconds, warmup) = if args.quick { (1, 120, 80) } else { (3, 750, 2000) };
+    let (repeats, seconds, warmup) = if args.quick { (1, 120, 80) } else { (3, 750, 1000) };
     let repeats = args.repeats.unwrap_or(repeats);
     let seconds = args.seconds.unwrap_or(Duration::from_millis(seconds));
     let warmup = args.warmup.unwrap_or(Duration::from_millis(warmup));

@@ -15,6 +15,8 @@ pub enum Process {
     RpcServer(rpc::server::ServerArgs),
     #[command(name = rpc::client::NAME, hide = true)]
     RpcClient(rpc::client::ClientArgs),
+    #[command(name = rpc::wired::NAME, hide = true)]
+    TcpService(rpc::wired::ServiceArgs),
     #[command(name = short::server::NAME, hide = true)]
     ShortServer(ServerArgs<short::Plan>),
     #[command(name = short::client::NAME, hide = true)]
@@ -44,6 +46,7 @@ impl Process {
             Self::EchoServer(args) => echo::server::main(args),
             Self::RpcServer(args) => rpc::server::main(args),
             Self::RpcClient(args) => rpc::client::main(args),
+            Self::TcpService(args) => rpc::wired::main(args),
             Self::ShortServer(args) => short::server::main(args),
             Self::ShortClient(args) => short::client::main(args),
             Self::KvServer(args) => kv::server::main(args),

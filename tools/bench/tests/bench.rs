@@ -1,5 +1,6 @@
 //! The modes of `uncopy-bench`, short: they end, verify, and print what they promise.
 
+mod fair;
 #[allow(dead_code)]
 mod support;
 
@@ -398,11 +399,12 @@ fn clients_come_and_go_and_each_answer_is_compared() {
     let directory = tempfile::tempdir().unwrap();
     let out = directory.path().to_str().unwrap();
     let words = ["proportional", "--json", "--out", out, "--clients", "2"];
-    let load = ["--connections", "3", "--rate", "500", "--work", "1000", "--lanes", "2"];
+    let load =
+        ["--connections", "3", "--rate", "500", "--work", "1000", "--lanes", "2", "--repeats", "1"];
     let results = json(&[&words[..], &load, &["--step", "0.4", "--interval", "0.2"]].concat());
     assert_eq!(results["bench"], "proportional");
     let rows = results["rows"].as_array().unwrap();
-    for side in ["linux", "uncopy"] {
+    for side in ["linux", "again", "uncopy"] {
         let of: Vec<&Value> = rows.iter().filter(|row| row["side"] == side).collect();
         let clients: Vec<_> = of.iter().map(|row| row["clients"].as_u64().unwrap()).collect();
         assert_eq!(clients, [0, 0, 1, 1, 2, 2, 1, 1, 0, 0]);

@@ -4,12 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::plan::{Allocation, Checksum, Touched};
+use crate::pace::TIMES;
 use crate::side::Side;
 use crate::values::{defaults, positive, seconds, size};
-
-/// Time for buffers and sockets to grow to what they will be. 2 s changed no plain row: EPYC, 64 KB and 512 KB, without copies
-/// and with four.
-const PLAIN_WARMUP: Duration = Duration::from_millis(300);
 
 /// Options of `bench echo`.
 #[derive(Clone, Debug, clap::Args)]
@@ -48,8 +45,8 @@ pub struct EchoArgs {
     /// Timed load on each of them, in short turns
     #[arg(long, value_name = "SECONDS", default_value = "1.5", value_parser = seconds)]
     pub seconds: Duration,
-    /// Load on uncopy's before that, while call sites learn (a plain one gets 0.3 s at most); 0 shows what learning costs
-    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
+    /// Load on each of them before that: buffers grow, and uncopy's call sites learn; 0 shows what learning costs
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     pub warmup: Duration,
     /// Random messages on each connection that are compared byte by byte before each window, and
     /// as many after it
@@ -96,15 +93,10 @@ impl EchoArgs {
             .product()
     }
 
-    /// With no more load before the timing than half of a row's time, where that is bounded.
+    /// With no more load before the timing than half of a row's time, all sides' and repeats' together, where that is bounded.
     pub fn within_budget(&self) -> Self {
         let Some(allowed) = self.allowed else { return self.clone() };
-        let most = allowed / (2 * self.rows().max(1)) as u32;
+        let most = allowed / (2 * TIMES * self.sides.len() * self.rows().max(1)) as u32;
         Self { warmup: self.warmup.min(most), ..self.clone() }
-    }
-
-    /// Load on a server of `side` before it is timed: only uncopy has something to learn.
-    pub fn warmup_of(&self, side: Side) -> Duration {
-        if side == Side::Uncopy { self.warmup } else { self.warmup.min(PLAIN_WARMUP) }
     }
 }

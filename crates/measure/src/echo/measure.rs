@@ -60,7 +60,7 @@ pub fn measure(args: &EchoArgs, library: &Path) -> Outcome<Results> {
     cores::pin(load_core)?;
 
     let bar = progress::bar(plans.len() * args.repeats);
-    let beside: Duration = args.sides.iter().map(|side| args.warmup_of(*side)).sum();
+    let beside: Duration = args.warmup * args.sides.len() as u32;
     let begin = Instant::now();
     let mut pace = args.allowed.map(|time| Pace::new(begin, time, plans.len(), beside));
     let mut baselines: BTreeMap<Group, f64> = BTreeMap::new();

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::plan::{Checksum, Places, Plan, Touched};
+use crate::facts::Facts;
 use crate::medians::{median, quotient, round, spread};
 use crate::outcome::Outcome;
 use crate::side::Side;
@@ -70,6 +71,12 @@ pub struct Row {
     pub copies_cpu_ratio: Option<f64>,
     /// Messages that were compared byte by byte, on all sides.
     pub verified_messages: u64,
+    /// Times that fresh servers of all sides were measured. (0 in older results: they do not say.)
+    #[serde(default)]
+    pub times: usize,
+    /// What each side's server is. (Not in older results.)
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub servers: BTreeMap<Side, Facts>,
 }
 
 /// What is measured on every side.
@@ -145,6 +152,8 @@ pub struct Sample {
     pub counters: BTreeMap<String, u64>,
     /// Messages compared byte by byte.
     pub verified: u64,
+    /// What its server is.
+    pub facts: Facts,
 }
 
 impl Sample {
@@ -231,6 +240,12 @@ impl Samples {
             elision_most: None,
             copies_cpu_ratio: copies.map(|(with, without)| over(with.cpu_ratio, without.cpu_ratio)),
             verified_messages: self.0.values().flatten().map(|s| s.verified).sum(),
+            times: eliding.len(),
+            servers: self
+                .0
+                .iter()
+                .filter_map(|(side, of)| Some((*side, of.first()?.facts.clone())))
+                .collect(),
             again,
             kept,
             placed,
@@ -297,6 +312,7 @@ mod tests {
             requests: 200,
             counters: [("elided_bytes".to_owned(), elided), ("moves".to_owned(), 2)].into(),
             verified: 10,
+            facts: Facts::new(),
         }
     }
 

@@ -11,6 +11,7 @@ use super::load::{Load, Timed};
 use super::plan::{Hello, Places, Plan, Report};
 use super::rows::{Numbers, Sample};
 use super::server;
+use crate::facts::Facts;
 use crate::medians::{quotient, round};
 use crate::outcome::Outcome;
 use crate::server_process::ServerProcess;
@@ -30,13 +31,15 @@ pub struct Contender {
     counters: BTreeMap<String, u64>,
     preloaded: bool,
     places: Places,
+    /// Load that was not timed.
+    warmed: Duration,
 }
 
 impl Contender {
     /// A fresh server: verified and warmed up.
     pub fn start(args: &EchoArgs, plan: &Plan, side: Side, library: &Path) -> Outcome<Self> {
         let (mut server, port) = start(plan, side, library, &args.environment)?;
-        let load = warm(args, plan, side, port).map_err(|e| server.explain(e))?;
+        let load = warm(args, plan, port).map_err(|e| server.explain(e))?;
         Ok(Self {
             server,
             load,
@@ -47,6 +50,7 @@ impl Contender {
             counters: BTreeMap::new(),
             preloaded: false,
             places: Places::default(),
+            warmed: args.warmup,
         })
     }
 
@@ -86,6 +90,7 @@ impl Contender {
 
     /// Verifies again, ends the server, and tells what its turns came to.
     pub fn end(mut self, args: &EchoArgs, library: &Path) -> Outcome<Sample> {
+        let facts = self.facts(args);
         self.load.verify(args.verify).map_err(|e| self.server.explain(e))?;
         self.server.stop()?;
         if self.side.preloads() && !self.preloaded {
@@ -112,7 +117,17 @@ impl Contender {
             requests: self.timed.requests,
             counters: self.counters,
             verified: self.load.verified(),
+            facts,
         })
+    }
+
+    /// What its server is, and what it was made to do.
+    fn facts(&self, args: &EchoArgs) -> Facts {
+        let mut facts = self.server.facts();
+        let seconds = |time: Duration| format!("{:.2}", time.as_secs_f64());
+        facts.insert("load, not timed, s".to_owned(), seconds(self.warmed));
+        facts.insert("messages compared".to_owned(), (2 * args.verify).to_string());
+        facts
     }
 }
 
@@ -140,9 +155,10 @@ fn report(server: &mut ServerProcess) -> Outcome<Report> {
     server.answer()
 }
 
-fn warm(args: &EchoArgs, plan: &Plan, side: Side, port: u16) -> Outcome<Load> {
+/// The same load on all sides.
+fn warm(args: &EchoArgs, plan: &Plan, port: u16) -> Outcome<Load> {
     let mut load = Load::connect(port, plan.connections, plan.size, fastrand::u64(..))?;
     load.verify(args.verify)?;
-    load.turn(args.warmup_of(side))?;
+    load.turn(args.warmup)?;
     Ok(load)
 }

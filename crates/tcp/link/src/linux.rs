@@ -94,6 +94,8 @@ impl Linux {
             ip(&format!("-n {name} neigh replace {to} lladdr {way} dev {name}"))?;
         }
         linux.set("tcp_ecn", if ecn { "1" } else { "0" })?;
+        // (Also where a SYN was lost: the core's are sent again as they were.)
+        linux.set("tcp_ecn_fallback", "0")?;
         Ok(linux)
     }
 

@@ -53,7 +53,7 @@ impl PairArgs {
         format!(
             "Medians of {} times fresh pairs of processes, {} s each in short turns after {} s of load. {calls}\n\
              Ratios: above 1 is a gain. again: a second pair over Linux, whose difference is noise. CPU: user and system time of\n\
-             both processes, us for an RPC. Where both spin, each has a core of its own, and calls on Linux' side do not wait.\n\
+             both processes, and of uncopy's service, us for an RPC. Where both spin, each has a core of its own, and calls on Linux' side do not wait.\n\
              Processor: {}. All {} answers were compared, and right.\n",
             self.repeats,
             self.seconds.as_secs_f64(),

@@ -32,6 +32,9 @@ pub struct ProportionalArgs {
     /// A row for each interval of this length
     #[arg(long, value_name = "SECONDS", default_value = "0.2", value_parser = seconds)]
     pub interval: Duration,
+    /// Times that each server is measured, the servers in turns; medians are shown
+    #[arg(long, value_name = "N", default_value = "3", value_parser = positive)]
+    pub repeats: usize,
     /// Directory for pictures
     #[arg(long, value_name = "DIRECTORY", default_value = "bench-proportional")]
     pub out: PathBuf,

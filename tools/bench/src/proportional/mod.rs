@@ -27,7 +27,7 @@ use uncopy_measure::{Outcome, cores, progress};
 
 pub use self::args::ProportionalArgs;
 use self::plan::Plan;
-use self::rows::Row;
+use self::rows::{Row, Whose};
 use super::results::show;
 use super::rpc::choices::Wire;
 use super::rpc::over::network::Network;
@@ -39,17 +39,23 @@ pub fn main(args: &ProportionalArgs) -> Outcome {
     fs::create_dir_all(out).map_err(|e| format!("cannot make {} ({e})", out.display()))?;
     let lanes = args.lanes.unwrap_or(cores::all()?.len());
     let plan = Plan::new(args, lanes);
-    let bar = progress::bar(2 * plan.intervals());
+    let bar = progress::bar(Whose::ALL.len() * args.repeats * plan.intervals());
     // (A device of its own for each side; both are there all the time.)
     let network = Network::new(Wire::Xdp, lanes)?;
     let mut rows: Vec<Row> = Vec::new();
-    for uncopy in [false, true] {
-        watch::watch(&plan, &network, uncopy, |row| {
-            bar.set_message(format!("{}, {} clients", row.side.name(), row.clients));
-            bar.inc(1);
-            rows.push(row);
-        })?;
+    for repeat in 0..args.repeats {
+        let mut sides = Whose::ALL;
+        // (Each is the first in its turn.)
+        sides.rotate_left(repeat % Whose::ALL.len());
+        for side in sides {
+            watch::watch(&plan, &network, side, repeat, |row| {
+                bar.set_message(format!("{}, {} clients", row.side.name(), row.clients));
+                bar.inc(1);
+                rows.push(row);
+            })?;
+        }
     }
+    rows.sort_by_key(|row| (row.side, row.repeat));
     bar.finish_and_clear();
     let mut written = Vec::new();
     for plot in pictures::plots(&rows) {

@@ -10,7 +10,9 @@ fn line(
     color: usize,
     of: impl Fn(&Row) -> Option<f64>,
 ) -> Line {
-    let points = rows.iter().filter(|row| row.side == side).filter_map(|row| {
+    // (Of several times the first.)
+    let shown = |row: &&Row| row.side == side && row.repeat == 0;
+    let points = rows.iter().filter(shown).filter_map(|row| {
         let y = of(row)?;
         let note = format!("{} s, {} clients: {y:.3}", row.at_s, row.clients);
         Some(Point { x: row.at_s, y, spread: [y, y], note })

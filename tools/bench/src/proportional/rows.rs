@@ -1,8 +1,11 @@
 //! Rows of `uncopy-bench proportional`, and what people read of them: medians of the intervals with
 //! as many clients.
 
+use std::collections::BTreeMap;
+
 use comfy_table::{CellAlignment, Table};
 use serde::{Deserialize, Serialize};
+use uncopy_measure::facts::Facts;
 use uncopy_measure::machine::Machine;
 use uncopy_measure::medians::median;
 use uncopy_measure::units;
@@ -11,20 +14,26 @@ use super::args::ProportionalArgs;
 use super::plan::Plan;
 
 /// Whose server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Whose {
     /// Threads over sockets.
     Linux,
+    /// The same once more: what it differs by is noise.
+    Again,
     /// Lanes.
     Uncopy,
 }
 
 impl Whose {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Linux, Self::Again, Self::Uncopy];
+
     /// For people.
     pub fn name(self) -> &'static str {
         match self {
             Self::Linux => "Linux",
+            Self::Again => "Linux, again",
             Self::Uncopy => "uncopy",
         }
     }
@@ -35,6 +44,10 @@ impl Whose {
 pub struct Row {
     /// Whose server.
     pub side: Whose,
+    /// Which time it is.
+    pub repeat: usize,
+    /// Clients have come or gone so often before.
+    pub step: usize,
     /// When it ended, from the beginning.
     pub at_s: f64,
     /// Clients that were there.
@@ -59,18 +72,21 @@ pub struct Row {
     pub waiting: u64,
     /// Answers that were compared: all.
     pub verified: u64,
+    /// What the clients' program and sockets are: in the middle, when all are there.
+    #[serde(default, skip_serializing_if = "Facts::is_empty")]
+    pub client_facts: Facts,
+    /// What the server is, likewise.
+    #[serde(default, skip_serializing_if = "Facts::is_empty")]
+    pub server_facts: Facts,
 }
 
-/// The steps: for each, which rows of a side belong to it.
+/// The steps: for each, which rows of a side belong to it, of all times that it was measured.
 fn steps(rows: &[Row]) -> Vec<(Whose, Vec<&Row>)> {
-    let mut steps: Vec<(Whose, Vec<&Row>)> = Vec::new();
+    let mut steps: BTreeMap<(Whose, usize), Vec<&Row>> = BTreeMap::new();
     for row in rows {
-        match steps.last_mut() {
-            Some((side, of)) if *side == row.side && of[0].clients == row.clients => of.push(row),
-            _ => steps.push((row.side, vec![row])),
-        }
+        steps.entry((row.side, row.step)).or_default().push(row);
     }
-    steps
+    steps.into_iter().map(|((side, _), of)| (side, of)).collect()
 }
 
 /// A line for each step of each side.
@@ -118,7 +134,7 @@ pub fn table(rows: &[Row]) -> Table {
 pub fn notes(args: &ProportionalArgs, plan: &Plan, rows: &[Row]) -> String {
     format!(
         "Clients of {} connections and {} requests a second each, of {} bytes, come and go every {} s; the server works {} cycles for each, in at most {}\n\
-         lanes (uncopy, AF_XDP) or threads (Linux, asleep when idle). Medians of intervals of {} s. Latency counts from when a request was due. Cores:\n\
+         lanes (uncopy, AF_XDP) or threads (Linux, asleep when idle). Medians of intervals of {} s, {} times, the servers in turns. Latency counts from when a request was due. Cores:\n\
          processor time over time; the kernel receives a frame in its sender's time. Clients are Linux' on both sides, and share the machine's cores with\n\
          the server: a second lane gives it another core only as far as they leave one. Processor: {}. All {} answers were compared, and right.\n",
         plan.connections,
@@ -128,6 +144,7 @@ pub fn notes(args: &ProportionalArgs, plan: &Plan, rows: &[Row]) -> String {
         units::grouped(args.work),
         plan.lanes,
         plan.interval.as_secs_f64(),
+        args.repeats,
         Machine::own().cpu,
         units::grouped(rows.iter().map(|row| row.verified).sum()),
     )
@@ -139,6 +156,8 @@ pub fn fixed(side: Whose, interval: usize, clients: usize) -> Row {
     let load = clients as f64;
     Row {
         side,
+        repeat: 0,
+        step: interval,
         at_s: (interval + 1) as f64,
         clients,
         lanes: (side == Whose::Uncopy).then_some(1 + clients / 2),
@@ -151,6 +170,8 @@ pub fn fixed(side: Whose, interval: usize, clients: usize) -> Row {
         p99_us: 80.0 + interval as f64,
         waiting: 1,
         verified: 100,
+        client_facts: Facts::new(),
+        server_facts: Facts::new(),
     }
 }
 
@@ -159,11 +180,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn intervals_with_as_many_clients_in_a_row_are_one_step() {
+    fn intervals_of_a_step_belong_together_whenever_they_were_measured() {
         let rows: Vec<Row> = [(Whose::Linux, [0, 1, 1, 0]), (Whose::Uncopy, [0, 1, 1, 0])]
             .into_iter()
             .flat_map(|(side, all)| {
-                all.into_iter().enumerate().map(move |(i, n)| fixed(side, i, n))
+                all.into_iter()
+                    .enumerate()
+                    .map(move |(i, n)| Row { step: [0, 1, 1, 2][i], ..fixed(side, i, n) })
             })
             .collect();
         let steps = steps(&rows);

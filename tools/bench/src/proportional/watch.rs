@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use serde::Serialize;
+use uncopy_measure::facts::Facts;
 use uncopy_measure::server_process::ServerProcess;
 use uncopy_measure::side::Side;
 use uncopy_measure::{Outcome, cores, medians};
@@ -19,10 +20,15 @@ fn text(value: &impl Serialize) -> String {
 }
 
 /// Runs the plan on one side, and tells of each interval.
-pub fn watch(plan: &Plan, network: &Network, uncopy: bool, mut each: impl FnMut(Row)) -> Outcome {
+pub fn watch(
+    plan: &Plan,
+    network: &Network,
+    side: Whose,
+    repeat: usize,
+    mut each: impl FnMut(Row),
+) -> Outcome {
     // (Also uncopy's sleep: the kernel tells of frames at once.)
-    let side = if uncopy { Whose::Uncopy } else { Whose::Linux };
-    let ends = network.ends(uncopy);
+    let ends = network.ends(side == Whose::Uncopy);
     let cores = cores::all()?;
     // (Neither has the library in front.)
     let start = |name, what, words: &[String]| {
@@ -46,6 +52,8 @@ pub fn watch(plan: &Plan, network: &Network, uncopy: bool, mut each: impl FnMut(
         let served: Served = server.answer()?;
         each(Row {
             side,
+            repeat,
+            step: interval / plan.each(),
             at_s: medians::round((interval + 1) as f64 * plan.interval.as_secs_f64(), 3),
             clients: plan.there(interval),
             lanes: served.lanes,
@@ -58,6 +66,16 @@ pub fn watch(plan: &Plan, network: &Network, uncopy: bool, mut each: impl FnMut(
             p99_us: sample.p99_us,
             waiting: sample.waiting,
             verified: sample.answered,
+            client_facts: if interval + 1 == plan.intervals() / 2 {
+                clients.facts()
+            } else {
+                Facts::new()
+            },
+            server_facts: if interval + 1 == plan.intervals() / 2 {
+                server.facts()
+            } else {
+                Facts::new()
+            },
         });
         naps = served.naps;
         before = now;

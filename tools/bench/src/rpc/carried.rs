@@ -22,4 +22,13 @@ impl Carried {
             Wire::Xdp | Wire::Tap => Self::Over(Network::new(wire, 1)?),
         })
     }
+
+    /// Processor time of what is no part of the two programs, but works for uncopy's side alone.
+    pub fn cpu_ns(&self) -> Outcome<u64> {
+        match self {
+            Self::Shared(wired) => wired.cpu_ns(),
+            // (Lanes run in the programs.)
+            Self::Over(_) => Ok(0),
+        }
+    }
 }

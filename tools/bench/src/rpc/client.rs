@@ -80,6 +80,7 @@ fn run(plan: &Plan, server: &Hello) -> io::Result<()> {
             Order::Turn { seconds, anew } => {
                 if anew {
                     load.latency.reset();
+                    one_way.iter_mut().for_each(one_way::Load::anew);
                 }
                 let begun = Instant::now();
                 let length = Duration::from_secs_f64(seconds);
@@ -95,7 +96,10 @@ fn run(plan: &Plan, server: &Hello) -> io::Result<()> {
                 let seconds = begun.elapsed().as_secs_f64();
                 answer(&Turned { rpcs: load.verified - before, seconds })?;
             }
-            Order::Tell => answer(&told(&load.latency, load.verified))?,
+            Order::Tell => {
+                let waited_share = one_way.as_ref().and_then(one_way::Load::waited_share);
+                answer(&Told { waited_share, ..told(&load.latency, load.verified) })?;
+            }
         }
     }
     Ok(())
@@ -104,7 +108,7 @@ fn run(plan: &Plan, server: &Hello) -> io::Result<()> {
 /// What came of all turns.
 pub fn told(latency: &Histogram<u64>, verified: u64) -> Told {
     let percentile = |p| round(latency.value_at_percentile(p) as f64 / 1000.0, 2);
-    Told { verified, p50_us: percentile(50.0), p99_us: percentile(99.0) }
+    Told { verified, p50_us: percentile(50.0), p99_us: percentile(99.0), waited_share: None }
 }
 
 struct Link {

@@ -38,16 +38,14 @@ fn flow_is_remote(socket: &TcpStream) -> io::Result<bool> {
 /// SO_BUSY_POLL: calls that find nothing ask the device's queue for so many microseconds.
 fn busy_poll(socket: &TcpStream) -> io::Result<()> {
     let microseconds: libc::c_int = 50;
-    // SAFETY: the value lives here, and is as long as that.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_BUSY_POLL,
-            (&raw const microseconds).cast(),
-            size_of_val(&microseconds) as libc::socklen_t,
-        )
-    };
+    set(socket, libc::SOL_SOCKET, libc::SO_BUSY_POLL, &microseconds.to_ne_bytes())
+}
+
+fn set(socket: &TcpStream, level: libc::c_int, name: libc::c_int, value: &[u8]) -> io::Result<()> {
+    let length = value.len() as libc::socklen_t;
+    let at = value.as_ptr().cast();
+    // SAFETY: the kernel reads the value, which is as long as that.
+    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, at, length) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
@@ -77,9 +75,13 @@ impl End {
     /// Of a socket that was just connected or accepted.
     pub fn new(socket: TcpStream, plan: &Plan, context: Option<&Arc<Context>>) -> io::Result<Self> {
         socket.set_nodelay(true)?;
-        if plan.wait == Wait::Spin && flow_is_remote(&socket)? {
-            // Where the device can be asked, calls ask it.
-            busy_poll(&socket)?;
+        if flow_is_remote(&socket)? {
+            // As uncopy's flows have it, whatever this machine has otherwise.
+            set(&socket, libc::SOL_TCP, libc::TCP_CONGESTION, b"cubic")?;
+            if plan.wait == Wait::Spin {
+                // Where the device can be asked, calls ask it.
+                busy_poll(&socket)?;
+            }
         }
         let flow = context.map(|context| context.show(socket.as_raw_fd(), false));
         let asks = plan.wait == Wait::Spin && flow.is_none();

@@ -32,11 +32,12 @@ pub mod server;
 mod smc;
 pub mod table;
 pub mod turns;
-mod wired;
+pub mod wired;
 mod work;
 
 use std::path::{Path, PathBuf};
 
+use uncopy_measure::medians::{median, round};
 use uncopy_measure::{Outcome, cores, library, progress, units};
 
 pub use self::args::RpcArgs;
@@ -44,7 +45,7 @@ use self::carried::Carried;
 use self::choices::{Api, Wait, Way, Wire};
 use self::pair::Programs;
 use self::plan::Plan;
-use self::rows::{Nothing, Parameters, Row, Samples};
+use self::rows::{Limit, Parameters, Row, Samples};
 use self::turns::Turns;
 use super::results::show;
 
@@ -124,7 +125,12 @@ fn measure(args: &RpcArgs, library: &Path) -> Outcome<Vec<Row>> {
             bar.inc(1);
         }
         let of = Parameters::of(plan, args.wire);
-        rows.push(samples.row(of, plan.connections, |_| Nothing {}));
+        let limit = |side| {
+            let shares = samples.of(side).iter().filter_map(|s| s.told.waited_share);
+            let shares: Vec<f64> = shares.collect();
+            Limit { waited_share: (!shares.is_empty()).then(|| round(median(shares), 3)) }
+        };
+        rows.push(samples.row(of, plan.connections, limit));
     }
     bar.finish_and_clear();
     Ok(rows)

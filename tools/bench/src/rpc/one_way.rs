@@ -1,13 +1,14 @@
 //! Requests that nobody answers: the server only receives them, or only sends them (TAS, Figure 3.6). Whoever receives compares every byte.
 //!
 //! To a server that receives, a connection first says the number of its first request. Where a request could begin, a word may be a mark: the server
-//! says how many requests it has compared since the one before. A server that sends is told how many requests, from which number on; what it is told ahead of time is enough that it
+//! says how many requests it has compared since the one before. The client sends as many in a call as fit, so that it is not what limits: by a call for each it would be on Linux'
+//! side, whatever the server does. How long it waited for the server says so. A server that sends is told how many requests, from which number on; what it is told ahead of time is enough that it
 //! never waits for that.
 
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::choices::Way;
+use super::choices::{Wait, Way};
 use super::ends::{End, Ends};
 use super::plan::Plan;
 use super::requests::{requests, wrong};
@@ -147,7 +148,8 @@ struct Link<'a> {
     end: &'a End,
     /// The next request that is sent, or told of.
     next: u64,
-    /// Of the bytes that are being sent: so many are gone.
+    /// What is being sent, and how much of it is gone: all, where it has to be made.
+    out: Vec<u8>,
     sent: usize,
     stream: Stream,
     /// Requests that are to come.
@@ -161,7 +163,13 @@ pub struct Load<'a> {
     buffer: Vec<u8>,
     /// Requests that were compared.
     pub verified: u64,
+    /// Time of all turns that it sent in, and of that, in which it waited for the server: for room, or at the end for what was under way.
+    lasted: Duration,
+    waited: Duration,
 }
+
+/// Bytes that a client sends in a call, at least.
+const PIECE: usize = 64 << 10;
 
 impl<'a> Load<'a> {
     /// Over these.
@@ -174,11 +182,31 @@ impl<'a> Load<'a> {
                     end.send_all(&first.to_le_bytes())?;
                 }
                 let stream = Stream::new(first, plan.size);
-                Ok(Link { end, next: first, sent: 0, stream, due: 0 })
+                let at_once = plan.pipeline.max(PIECE / plan.size);
+                let out = vec![0; at_once * plan.size];
+                Ok(Link { end, next: first, sent: out.len(), out, stream, due: 0 })
             })
             .collect::<io::Result<_>>()?;
-        let buffer = vec![0; plan.message().max(64 << 10)];
-        Ok(Self { plan, links, buffer, verified: 0 })
+        let buffer = vec![0; plan.message().max(PIECE)];
+        Ok(Self {
+            plan,
+            links,
+            buffer,
+            verified: 0,
+            lasted: Duration::ZERO,
+            waited: Duration::ZERO,
+        })
+    }
+
+    /// Of the time from now on is told.
+    pub fn anew(&mut self) {
+        (self.lasted, self.waited) = (Duration::ZERO, Duration::ZERO);
+    }
+
+    /// See [`super::plan::Told`].
+    pub fn waited_share(&self) -> Option<f64> {
+        let lasted = self.lasted.as_secs_f64();
+        (lasted > 0.0).then(|| self.waited.as_secs_f64() / lasted)
     }
 
     /// Load for so long; all that was sent has been compared at its end.
@@ -191,25 +219,29 @@ impl<'a> Load<'a> {
 
     /// Sends to all connections in turn, and asks at the end what came.
     fn send(&mut self, length: Duration) -> io::Result<()> {
-        let (begun, message) = (Instant::now(), self.plan.message());
+        let (begun, size) = (Instant::now(), self.plan.size);
         let before: Vec<u64> = self.links.iter().map(|link| link.next).collect();
-        while begun.elapsed() < length {
+        // (Who sleeps waits for room where none of its connections has any.)
+        let sleeps = self.plan.wait == Wait::Sleep;
+        let mut waits = false;
+        let mut now = Duration::ZERO;
+        while now < length {
+            let mut moved = 0;
             for link in &mut self.links {
-                requests(link.next, self.plan.size, &mut self.buffer[..message]);
-                link.sent += link.end.send(&self.buffer[link.sent..message], true)?;
-                if link.sent == message {
-                    link.sent = 0;
-                    link.next += self.plan.pipeline as u64;
-                }
+                link.make(size);
+                let sent = link.end.send(&link.out[link.sent..], !std::mem::take(&mut waits))?;
+                link.sent += sent;
+                moved += sent;
+            }
+            waits = sleeps && moved == 0;
+            let before = std::mem::replace(&mut now, begun.elapsed());
+            if moved == 0 {
+                self.waited += now - before;
             }
         }
         for (link, before) in self.links.iter_mut().zip(before) {
-            if link.sent > 0 {
-                requests(link.next, self.plan.size, &mut self.buffer[..message]);
-                link.end.send_all(&self.buffer[link.sent..message])?;
-                link.sent = 0;
-                link.next += self.plan.pipeline as u64;
-            }
+            link.end.send_all(&link.out[link.sent..])?;
+            link.sent = link.out.len();
             link.end.send_all(&MARK.to_le_bytes())?;
             let (mut answer, mut got) = ([0; WORD], 0);
             while got < WORD {
@@ -224,6 +256,9 @@ impl<'a> Load<'a> {
             }
             self.verified += compared;
         }
+        let lasted = begun.elapsed();
+        self.lasted += lasted;
+        self.waited += lasted - now;
         Ok(())
     }
 
@@ -266,6 +301,15 @@ impl<'a> Load<'a> {
 }
 
 impl Link<'_> {
+    /// Makes the next requests, where those before have been sent.
+    fn make(&mut self, size: usize) {
+        if self.sent == self.out.len() {
+            requests(self.next, size, &mut self.out);
+            self.next += (self.out.len() / size) as u64;
+            self.sent = 0;
+        }
+    }
+
     /// Tells the server to send more.
     fn tell(&mut self) -> io::Result<()> {
         self.end.send_all(&self.next.to_le_bytes())?;

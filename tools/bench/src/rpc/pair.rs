@@ -7,6 +7,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::de::DeserializeOwned;
 use uncopy_measure::Outcome;
+use uncopy_measure::facts::Facts;
 use uncopy_measure::medians::{quotient, round};
 use uncopy_measure::server_process::ServerProcess;
 use uncopy_measure::side::Side;
@@ -16,12 +17,16 @@ use super::over::Over;
 use super::plan::{Hello, Order, Ready, Told, Turned};
 
 /// What came of a pair's turns.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Sample<T = Told> {
     /// RPCs a second.
     pub rpc_per_s: f64,
-    /// Processor time of both for one.
+    /// Processor time of both for one, and of the service.
     pub cpu_us_per_rpc: f64,
+    /// Of it, the service's.
+    pub service_us_per_rpc: f64,
+    /// What both programs are, and what they were made to do.
+    pub facts: Facts,
     /// Memory of both programs; what they share counts once.
     pub memory: u64,
     /// Latencies, and how many answers were compared.
@@ -50,6 +55,9 @@ pub struct Pair {
     rpcs: u64,
     seconds: f64,
     cpu_ns: u64,
+    /// Load before the timed turns, and in them.
+    warmed: Duration,
+    timed: Duration,
 }
 
 impl Pair {
@@ -96,9 +104,23 @@ impl Pair {
         client.answer::<Ready>()?;
         server.answer::<Ready>()?;
         let both = ends.is_some_and(|ends| ends.iter().any(|end| end.ours.is_some()));
-        let pair = Self { server, client, both, rpcs: 0, seconds: 0.0, cpu_ns: 0 };
+        let (warmed, timed) = (Duration::ZERO, Duration::ZERO);
+        let pair = Self { server, client, both, rpcs: 0, seconds: 0.0, cpu_ns: 0, warmed, timed };
         pair.pause()?;
         Ok(pair)
+    }
+
+    /// Load that is not timed.
+    pub fn warm(&mut self, length: Duration) -> Outcome {
+        self.warmed += length;
+        self.turn(length, true)?;
+        self.timed = Duration::ZERO;
+        Ok(())
+    }
+
+    /// How much of it there was.
+    pub fn warmed(&self) -> Duration {
+        self.warmed
     }
 
     /// Load for so long. What came of earlier turns is forgotten, if so.
@@ -111,7 +133,9 @@ impl Pair {
         self.pause()?;
         if anew {
             (self.rpcs, self.seconds, self.cpu_ns) = (0, 0.0, 0);
+            self.timed = Duration::ZERO;
         }
+        self.timed += length;
         self.rpcs += turned.rpcs;
         self.seconds += turned.seconds;
         self.cpu_ns += used;
@@ -123,9 +147,10 @@ impl Pair {
         [self.server.pid(), self.client.pid()]
     }
 
-    /// Ends both, and tells what the turns came to.
-    pub fn end<T: DeserializeOwned>(mut self) -> Outcome<Sample<T>> {
+    /// Ends both, and tells what the turns came to. `service_ns`: what the service took for them.
+    pub fn end<T: DeserializeOwned>(mut self, service_ns: u64) -> Outcome<Sample<T>> {
         self.signal(Signal::SIGCONT)?;
+        let facts = self.facts();
         let memory = self.memory()?;
         self.order(&Order::Tell)?;
         let told = self.client.answer()?;
@@ -140,10 +165,24 @@ impl Pair {
         let each = |ns: u64| quotient(ns as f64 / 1000.0, self.rpcs as f64);
         Ok(Sample {
             rpc_per_s: round(quotient(self.rpcs as f64, self.seconds), 1),
-            cpu_us_per_rpc: round(each(self.cpu_ns), 4),
+            cpu_us_per_rpc: round(each(self.cpu_ns + service_ns), 4),
+            service_us_per_rpc: round(each(service_ns), 4),
+            facts,
             memory,
             told,
         })
+    }
+
+    fn facts(&self) -> Facts {
+        let mut facts = Facts::new();
+        for (name, program) in [("server", &self.server), ("client", &self.client)] {
+            let own = program.facts().into_iter();
+            facts.extend(own.map(|(fact, value)| (format!("{name}: {fact}"), value)));
+        }
+        for (name, time) in [("not timed", self.warmed), ("timed", self.timed)] {
+            facts.insert(format!("load, {name}, s"), format!("{:.2}", time.as_secs_f64()));
+        }
+        facts
     }
 
     /// A server that spins would take the others' core while it is not its turn.

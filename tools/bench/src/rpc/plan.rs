@@ -90,4 +90,7 @@ pub struct Told {
     pub p50_us: f64,
     /// Latency that one in a hundred exceeds.
     pub p99_us: f64,
+    /// Of the time of who sends what nobody answers, the share in which it waited for who receives.
+    #[serde(default)]
+    pub waited_share: Option<f64>,
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use uncopy_measure::facts::Facts;
 use uncopy_measure::medians::{median, quotient, round, spread};
 use uncopy_measure::side::Side;
 
@@ -12,7 +13,7 @@ use super::plan::{Plan, Told};
 
 /// One combination of parameters, and what is measured of each side besides what always is.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Row<P = Parameters, B = Nothing> {
+pub struct Row<P = Parameters, B = Limit> {
     /// The parameters.
     #[serde(flatten)]
     pub of: P,
@@ -27,6 +28,8 @@ pub struct Row<P = Parameters, B = Nothing> {
     pub ratios: Ratios,
     /// Answers that were compared, on all sides: all there were.
     pub verified: u64,
+    /// What each side is.
+    pub sides: BTreeMap<String, Facts>,
 }
 
 /// What is measured on a side.
@@ -40,9 +43,13 @@ pub struct Measured<B> {
     pub besides: B,
 }
 
-/// Nothing besides.
+/// Besides: where nobody answers, who is the limit.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Nothing {}
+pub struct Limit {
+    /// The share of the time in which the client waited for the server: where it is near 0, the client is what limits, and not the server that receives.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub waited_share: Option<f64>,
+}
 
 /// Those of `uncopy-bench rpc`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -83,8 +90,10 @@ pub struct Ratios {
 pub struct Numbers {
     /// RPCs a second.
     pub rpc_per_s: f64,
-    /// Processor time of both ends for one.
+    /// Processor time of both ends for one, and of uncopy's service.
     pub cpu_us_per_rpc: f64,
+    /// Of it, the service's.
+    pub service_us_per_rpc: f64,
     /// Median latency.
     pub p50_us: f64,
     /// Latency that one in a hundred exceeds.
@@ -165,11 +174,23 @@ impl<T: Tells> Samples<T> {
         round(median(self.of(side).iter().map(pick)), digits)
     }
 
+    fn sides(&self) -> BTreeMap<String, Facts> {
+        let names = [("linux", Side::Plain), ("again", Side::Again), ("uncopy", Side::Uncopy)];
+        let of = |(name, side): (&str, Side)| {
+            let sample = self.of(side).first()?;
+            let mut facts = sample.facts.clone();
+            facts.insert("answers compared".into(), (sample.told.verified() > 0).to_string());
+            Some((name.to_owned(), facts))
+        };
+        names.into_iter().filter_map(of).collect()
+    }
+
     /// Medians and ratios, over so many connections; `besides` picks what else there is of a side.
     pub fn row<P, B>(&self, of: P, connections: usize, besides: impl Fn(Side) -> B) -> Row<P, B> {
         let numbers = |side: Side| Numbers {
             rpc_per_s: self.median(side, 1, |s| s.rpc_per_s),
             cpu_us_per_rpc: self.median(side, 4, |s| s.cpu_us_per_rpc),
+            service_us_per_rpc: self.median(side, 4, |s| s.service_us_per_rpc),
             p50_us: self.median(side, 2, |s| s.told.p50_us()),
             p99_us: self.median(side, 2, |s| s.told.p99_us()),
             memory_per_connection: self
@@ -192,6 +213,7 @@ impl<T: Tells> Samples<T> {
                     quotient(plain.cpu_us_per_rpc, uncopy.cpu_us_per_rpc)
                 }),
             },
+            sides: self.sides(),
             verified: self.0.values().flatten().map(|s| s.told.verified()).sum(),
             linux: Measured { numbers: linux, besides: besides(Side::Plain) },
             uncopy: Measured { numbers: uncopy, besides: besides(Side::Uncopy) },
@@ -221,6 +243,7 @@ pub fn fixed<P, B: Clone>(of: P, besides: B, factor: f64) -> Row<P, B> {
     let numbers = |rpc_per_s: f64| Numbers {
         rpc_per_s,
         cpu_us_per_rpc: 1e6 / rpc_per_s,
+        service_us_per_rpc: 0.0,
         p50_us: 2e6 / rpc_per_s,
         p99_us: 7e6 / rpc_per_s,
         memory_per_connection: 12_345.0,
@@ -237,6 +260,7 @@ pub fn fixed<P, B: Clone>(of: P, besides: B, factor: f64) -> Row<P, B> {
             cpu_ratio_spread: [0.9 * factor, 1.1 * factor],
         },
         verified: 123_456,
+        sides: BTreeMap::new(),
         linux: Measured { numbers: linux, besides: besides.clone() },
         uncopy: Measured { numbers: uncopy, besides },
     }
@@ -253,9 +277,20 @@ mod tests {
             [(Side::Plain, 100.0, 10.0), (Side::Again, 110.0, 9.0), (Side::Uncopy, 400.0, 2.0)]
         {
             for i in 0..3 {
-                let told = Told { verified: 5, p50_us: 1.0, p99_us: 2.0 };
+                let told = Told { verified: 5, p50_us: 1.0, p99_us: 2.0, waited_share: None };
+                let (service_us_per_rpc, facts) = (0.0, Facts::new());
                 let rpc_per_s = rpc_per_s * (1.0 + f64::from(i) / 10.0);
-                samples.add(side, Sample { rpc_per_s, cpu_us_per_rpc, memory: 1 << 20, told });
+                samples.add(
+                    side,
+                    Sample {
+                        rpc_per_s,
+                        cpu_us_per_rpc,
+                        service_us_per_rpc,
+                        facts,
+                        memory: 1 << 20,
+                        told,
+                    },
+                );
             }
         }
         let plan = Plan {
@@ -268,7 +303,8 @@ mod tests {
             api: Api::Rings,
             service: None,
         };
-        let row = samples.row(Parameters::of(&plan, Wire::Shared), 1, |_| Nothing {});
+        let row =
+            samples.row(Parameters::of(&plan, Wire::Shared), 1, |_| Limit { waited_share: None });
         assert_eq!((row.ratios.ratio, row.ratios.cpu_ratio, row.verified), (4.0, 5.0, 45));
         assert_eq!((row.again.ratio, row.again.cpu_ratio), (1.1, 1.111));
         assert_eq!((row.linux.numbers.rpc_per_s, row.ratios.ratio_spread), (110.0, [4.0, 4.0]));

@@ -6,7 +6,7 @@ use uncopy_measure::units;
 
 use super::args::RpcArgs;
 use super::choices::{Api, Way, Wire};
-use super::rows::{Compared, Measured, Numbers, Ratios, Row};
+use super::rows::{Compared, Limit, Measured, Numbers, Ratios, Row};
 use super::smc;
 
 /// From so many connections on their memory is more than the programs' own.
@@ -100,6 +100,23 @@ pub fn table(rows: &[Row]) -> Table {
     compared(&["conns", "size", "work", "wait"], lines.collect(), &["B/conn\nLinux", "\nuncopy"])
 }
 
+/// Where nobody answers: of how many rows the client was what limits.
+fn by_the_client(rows: &[Row]) -> String {
+    /// Less waiting of the client's, and the server waits for it.
+    const WAITED: f64 = 0.1;
+    let share = |side: &Measured<Limit>| side.besides.waited_share;
+    let limited = |row: &&Row| {
+        [share(&row.linux), share(&row.uncopy)].into_iter().flatten().any(|share| share < WAITED)
+    };
+    match rows.iter().filter(limited).count() {
+        0 => String::new(),
+        n => format!(
+            " In {n} of {} rows the client hardly waited on one side: it is what limits there, and not receiving.",
+            rows.len()
+        ),
+    }
+}
+
 /// What the columns are, how it was measured, and on what.
 pub fn notes(args: &RpcArgs, rows: &[Row]) -> String {
     let calls = match args.pairs.api {
@@ -127,18 +144,21 @@ pub fn notes(args: &RpcArgs, rows: &[Row]) -> String {
     };
     let way = match args.way {
         Way::Both => "",
-        Way::In => " Nobody answers: the server only receives, and compares.",
+        Way::In => {
+            " Nobody answers: the server only receives, and compares. The client sends as many in a call as fit."
+        }
         Way::Out => " Nobody answers: the server only sends, and the client compares.",
     };
     let smc = match args.wire {
         Wire::Shared => smc::words() + "\n",
         Wire::Xdp | Wire::Tap => String::new(),
     };
+    let limited = by_the_client(rows);
     let without = if args.only_uncopy { " Linux' side was left out." } else { "" };
     format!(
-        "Medians of {} times fresh pairs of processes, {} s each in short turns after {} s of load. {calls}{pipeline}{way}{without}\n\
+        "Medians of {} times fresh pairs of processes, {} s each in short turns after {} s of load. {calls}{pipeline}{way}{limited}{without}\n\
          Ratios: above 1 is a gain. again: a second pair over Linux, whose difference is noise. CPU: user and system time of\n\
-         both processes, us for an RPC. Where both spin, each has a core of its own, and calls on Linux' side do not wait. work: cycles\n\
+         both processes, and of uncopy's service, us for an RPC. Where both spin, each has a core of its own, and calls on Linux' side do not wait. work: cycles\n\
          of the server for each. B/conn: memory of both programs, from 1,000 connections on; the kernel's is not in it.\n\
          {smc}Processor: {}. All {} answers were compared, and right.\n",
         args.pairs.repeats,

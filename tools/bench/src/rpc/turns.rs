@@ -54,6 +54,14 @@ impl Turns<'_> {
             };
             pairs.push((side, pair));
         }
+        // (Whose connections come to their rings late gets more load: then the others get it too.)
+        let most = pairs.iter().map(|(_, pair)| pair.warmed()).max().unwrap_or_default();
+        for (_, pair) in &mut pairs {
+            while pair.warmed() < most {
+                pair.warm((most - pair.warmed()).min(TURN))?;
+            }
+        }
+        let service = self.carried.cpu_ns()?;
         let turns = (self.seconds.as_secs_f64() / TURN.as_secs_f64()).round().max(1.0) as u32;
         for turn in 0..turns {
             for i in 0..pairs.len() {
@@ -62,12 +70,15 @@ impl Turns<'_> {
                 pairs[next].1.turn(self.seconds / turns, turn == 0)?;
             }
         }
+        // (The service works for uncopy's side alone, also in what is the others' turn.)
+        let service = self.carried.cpu_ns()?.saturating_sub(service);
         if let (Carried::Shared(wired), Some(connections)) = (self.carried, on_rings) {
             for (_, pair) in pairs.iter().filter(|(side, _)| *side == Side::Uncopy) {
                 wired.check(pair.pids(), connections)?;
             }
         }
-        pairs.into_iter().map(|(side, pair)| Ok((side, pair.end()?))).collect()
+        let service_of = |side| if side == Side::Uncopy { service } else { 0 };
+        pairs.into_iter().map(|(side, pair)| Ok((side, pair.end(service_of(side))?))).collect()
     }
 
     /// A pair whose connections are on rings, on uncopy's side.
@@ -89,14 +100,14 @@ impl Turns<'_> {
         let programs = programs(uses_rings.then(|| wired.service.clone()));
         let started_as = if uses_rings { Side::Plain } else { side };
         let mut pair = Pair::start(&programs, started_as, self.library, &environment, self.cores)?;
-        pair.turn(self.warmup, true)?;
+        pair.warm(self.warmup)?;
         // (Connections that are used little come to their rings late.)
         let begun = Instant::now();
         while let (Side::Uncopy, Some(connections)) = (side, on_rings)
             && begun.elapsed() < PATIENCE
             && wired.check(pair.pids(), connections).is_err()
         {
-            pair.turn(TURN, true)?;
+            pair.warm(TURN)?;
         }
         Ok(pair)
     }
@@ -106,7 +117,7 @@ impl Turns<'_> {
         let ends = network.ends(side == Side::Uncopy);
         let mut pair =
             Pair::start_over(programs, Side::Plain, self.library, &[], self.cores, Some(&ends))?;
-        pair.turn(self.warmup, true)?;
+        pair.warm(self.warmup)?;
         Ok(pair)
     }
 }

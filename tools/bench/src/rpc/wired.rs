@@ -1,26 +1,61 @@
-//! The service that brings the two programs together, and whether all their connections are on rings: else what was measured is Linux.
+//! The service that brings the two programs together, as a process of its own, whose time is uncopy's; and whether all their connections are on rings: else what was measured is Linux.
 
 use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::Path;
 
-use uncopy_measure::Outcome;
+use uncopy_measure::server_process::ServerProcess;
+use uncopy_measure::side::Side;
+use uncopy_measure::{Outcome, cores};
 use uncopy_tcp_service::{Options, Service, tell};
+
+use super::plan::Ready;
+use super::server::answer;
+
+/// The hidden subcommand that is the service.
+pub const NAME: &str = "__tcp-service";
+
+/// What it is told.
+#[derive(clap::Args)]
+pub struct ServiceArgs {
+    name: String,
+}
+
+/// Serves until standard input ends.
+pub fn main(args: &ServiceArgs) -> Outcome {
+    let options = Options { name: args.name.clone(), ends_idle: None, ..Options::of_this_user() };
+    let bound =
+        Service::bind(options).map_err(|e| format!("cannot start the TCP service ({e})"))?;
+    answer(&Ready { connections: 0 }).map_err(|e| format!("TCP service: {e}"))?;
+    std::thread::spawn(|| {
+        let _ = std::io::stdin().lock().read(&mut [0]);
+        std::process::exit(0);
+    });
+    bound.run().map_err(|e| format!("TCP service: {e}"))
+}
 
 /// The service.
 pub struct Wired {
     /// Its name.
     pub service: String,
+    process: ServerProcess,
 }
 
 impl Wired {
     /// One of our own, which ends with us.
     pub fn new() -> Outcome<Self> {
-        let user = Options::of_this_user();
-        let service = format!("{}-bench-{}", user.name, std::process::id());
-        let options = Options { name: service.clone(), ends_idle: None, ..user };
-        let bound =
-            Service::bind(options).map_err(|e| format!("cannot start the TCP service ({e})"))?;
-        std::thread::spawn(move || bound.run());
-        Ok(Self { service })
+        let service = format!("{}-bench-{}", Options::of_this_user().name, std::process::id());
+        let mut command = Side::Plain.own_command(NAME, Path::new(""))?;
+        command.arg(&service);
+        let mut process =
+            ServerProcess::launch(command, Side::Plain, "TCP service", &cores::all()?)?;
+        process.answer::<Ready>()?;
+        Ok(Self { service, process })
+    }
+
+    /// User and system time of all its threads.
+    pub fn cpu_ns(&self) -> Outcome<u64> {
+        self.process.cpu_ns()
     }
 
     /// All connections between these two processes go through rings, both ways.

@@ -41,9 +41,14 @@ pub struct Over {
 impl Over {
     /// The calling thread, and what it starts from now on, is there.
     pub fn enter(&self) -> Outcome {
-        let path = format!("/run/netns/{}", self.namespace);
-        let namespace = File::open(&path).map_err(|e| format!("cannot open {path} ({e})"))?;
-        setns(namespace, CloneFlags::CLONE_NEWNET)
-            .map_err(|e| format!("cannot enter the network namespace ({})", e.desc()))
+        enter(&self.namespace)
     }
+}
+
+/// The calling thread, and what it starts from now on, is in this network namespace.
+fn enter(namespace: &str) -> Outcome {
+    let path = format!("/run/netns/{namespace}");
+    let namespace = File::open(&path).map_err(|e| format!("cannot open {path} ({e})"))?;
+    setns(namespace, CloneFlags::CLONE_NEWNET)
+        .map_err(|e| format!("cannot enter the network namespace ({})", e.desc()))
 }

@@ -75,6 +75,8 @@ impl Network {
         for namespace in &network.namespaces {
             ip(&format!("netns add {namespace}"))?;
             ip(&format!("-n {namespace} link set lo up"))?;
+            // (Linux' connections ask for marks, as uncopy's do.)
+            set(namespace, "tcp_ecn", "1")?;
         }
         for pair in [Pair::Linux, Pair::Uncopy] {
             network.connect(pair)?;
@@ -143,6 +145,17 @@ impl Drop for Network {
             let _ = ip(&format!("netns del {namespace}"));
         }
     }
+}
+
+/// A namespace's own setting of TCP: whose file of `/proc/sys/net` it is, the thread that opens it decides.
+fn set(namespace: &str, name: &'static str, value: &'static str) -> Outcome {
+    let namespace = namespace.to_owned();
+    let thread = std::thread::spawn(move || {
+        super::enter(&namespace)?;
+        std::fs::write(format!("/proc/sys/net/ipv4/{name}"), value)
+            .map_err(|e| format!("cannot set net.ipv4.{name} to {value} ({e})"))
+    });
+    thread.join().map_err(|_| "a thread panicked".to_owned())?
 }
 
 fn ip(words: &str) -> Outcome {
