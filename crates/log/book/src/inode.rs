@@ -92,6 +92,8 @@ pub struct Inode {
     pub(crate) syncing: Noted,
     /// The file's own sync failed, and what it should have brought was not written again yet.
     pub(crate) forgotten: bool,
+    /// The file's own sync is under way. Who dies over it does not tell whether it failed.
+    pub(crate) unsure: bool,
     pub(crate) live: Option<Live>,
     /// The oldest segment that the flush under way goes to.
     pub(crate) entered: Option<u64>,
@@ -310,6 +312,28 @@ impl Inode {
             self.loose.add(Range { offset: durable, length: self.end - durable });
             self.holding = false;
             self.unsynced = None;
+        }
+    }
+
+    /// The file's own sync failed, or nobody knows: the kernel takes what it could not write for
+    /// clean. What is kept goes home again; the rest is to be written again, from what the kernel
+    /// still has.
+    pub(crate) fn sync_failed(&mut self) {
+        self.unsure = false;
+        let (taken, syncing) = (std::mem::take(&mut self.taken), std::mem::take(&mut self.syncing));
+        self.loose.add_all(&syncing);
+        let forgotten = if self.holding {
+            self.homed = self.homed.min(self.durable.max(self.kept));
+            self.kept.saturating_sub(self.durable)
+        } else {
+            self.noted.add_all(&taken);
+            self.loose.bytes()
+        };
+        self.ail();
+        if self.loose.over() || forgotten > self.limits.held {
+            self.health = Health::Lost;
+        } else {
+            self.forgotten = forgotten > 0;
         }
     }
 

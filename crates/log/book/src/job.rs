@@ -239,6 +239,9 @@ struct Did {
 impl Inode {
     /// Begins a job for what happens now.
     pub fn begin(&mut self, event: Event, now: u64) -> Job {
+        if self.unsure {
+            self.sync_failed();
+        }
         // What a job whose process died had taken is still to be synced.
         let taken = std::mem::take(&mut self.taken);
         if !self.holding {
@@ -286,6 +289,7 @@ impl Inode {
             }
             // What is written from now on is not this sync's.
             Step::SyncFile { .. } => {
+                self.unsure = true;
                 self.syncing = std::mem::take(&mut self.loose);
                 if !self.holding {
                     self.taken = std::mem::take(&mut self.noted);
@@ -543,6 +547,7 @@ impl Job {
             }
             Step::SyncFile { data_only } => {
                 did.sync = true;
+                inode.unsure = false;
                 inode.fresh = false;
                 inode.changed &= data_only;
                 inode.taken = Noted::default();
@@ -620,23 +625,7 @@ impl Job {
                 }
             }
             Step::SyncFile { .. } => {
-                let (taken, syncing) =
-                    (std::mem::take(&mut inode.taken), std::mem::take(&mut inode.syncing));
-                inode.loose.add_all(&syncing);
-                let forgotten = if inode.holding {
-                    // What is kept goes home again.
-                    inode.homed = inode.homed.min(inode.durable.max(inode.kept));
-                    inode.kept.saturating_sub(inode.durable)
-                } else {
-                    inode.noted.add_all(&taken);
-                    inode.loose.bytes()
-                };
-                inode.ail();
-                if inode.loose.over() || forgotten > inode.limits.held {
-                    inode.health = Health::Lost;
-                } else {
-                    inode.forgotten = forgotten > 0;
-                }
+                inode.sync_failed();
                 self.answer = Answer::Failed(errno);
             }
             Step::Rewrite => {

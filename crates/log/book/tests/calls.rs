@@ -561,6 +561,24 @@ fn who_dies_over_a_sync_leaves_what_is_to_be_synced() {
 }
 
 #[test]
+fn who_dies_over_the_files_own_sync_may_have_been_told_that_it_failed() {
+    for mut file in [Driver::held(), Driver::synced()] {
+        file.append(50);
+        file.does(Event::Sync { data_only: true });
+        let held = file.inode.state() == State::Held;
+        let mut job = file.inode.begin(Event::OpenedElsewhere, 5);
+        let mut step = file.inode.next(&mut job, Outcome::Done, 5);
+        while !matches!(step, Step::SyncFile { .. }) {
+            step = file.inode.next(&mut job, Outcome::Done, 5);
+        }
+        // Its process is killed; what the log has is not given up for a sync that says nothing.
+        let words = file.does(Event::Close);
+        let expected = if held { "home 100..150" } else { "rewrite 10..30 100..150" };
+        assert_eq!(words, format!("{expected}, fdatasync, HOME, give up"));
+    }
+}
+
+#[test]
 fn who_appends_during_a_sync_waits_for_the_next_one() {
     let mut file = Driver::held();
     file.append(50);
