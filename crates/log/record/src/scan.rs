@@ -4,6 +4,7 @@
 //! segment a record is behind its predecessor, or begins the next block (another flush). Sequences
 //! have no gaps. Where the next one is not, the log ends: unless a later flush is there. A flush is
 //! written when the one before is durable, so then something that was durable is damaged: a [`Gap`].
+//! In the segment that is the next to be written over nothing is damage: that may have begun.
 
 use crate::fields::zeros;
 use crate::log::{BLOCK, Log, NO_SEGMENT, NoSegment, Segment};
@@ -174,6 +175,13 @@ impl<'a> Scan<'a> {
         self.behind = behind;
     }
 
+    /// The segment is the next one to be written over: all in it is dead, and a flush that was not
+    /// completed may have left anything there, without a header of its own.
+    fn is_next(&self, segment: &Segment) -> bool {
+        let newest = self.newest.map_or(0, |newest| newest.number);
+        segment.number.saturating_add(self.log.segments.into()) <= newest.saturating_add(1)
+    }
+
     /// A segment behind the chain whose header is damaged, and the first record in it that proves
     /// that it was whole once: one of its second flush, or a later one.
     fn beheaded(&self) -> Option<(Segment, usize, Record<'a>)> {
@@ -231,6 +239,11 @@ impl<'a> Iterator for Scan<'a> {
                     }
                     Err(why) => why,
                 };
+                if let Some(behind) = self.behind.filter(|_| self.is_next(&segment)) {
+                    self.expected = behind.first;
+                    self.enter(Some(behind), BLOCK);
+                    continue;
+                }
                 // A later flush that is there was written once this one was durable.
                 let from = self.at.next_multiple_of(BLOCK);
                 let later = sound(&self.log, bytes, from)

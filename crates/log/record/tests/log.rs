@@ -194,6 +194,25 @@ fn what_was_durable_and_is_damaged_is_a_gap_and_no_end() {
 }
 
 #[test]
+fn a_segment_that_was_about_to_be_overwritten_is_no_gap() {
+    let mut log = LogFile::new(2, 4);
+    for _ in 0..3 {
+        log.home(1);
+    }
+    log.home_in_a_segment_of_its_own(2);
+    let old = log.file.clone();
+    log.cursor = log.cursor.next_segment(&log.log, None, Purpose::Home).unwrap();
+    let written = log.home(3);
+    assert_eq!(written.offset, HEAD as u64);
+    // Power was lost over that: its record is there, the header of its segment is not.
+    let header = HEAD..HEAD + SECTOR;
+    log.file[header.clone()].copy_from_slice(&old[header]);
+    let (found, end) = log.scan();
+    assert_eq!(sequences(&found), [4], "{found:?}");
+    assert_eq!(end.sequence, 5);
+}
+
+#[test]
 fn damaged_headers_of_segments_are_gaps() {
     for damaged in 0..3u64 {
         let mut log = LogFile::new(4, 3);

@@ -5,7 +5,7 @@ use crate::platter::{Fate, LOG};
 use crate::world::{Meanwhile, Mutation, Probe, Saved, World};
 use uncopy_log_book::recovery::{OnDisk, Recovery, Refusal, Task};
 use uncopy_log_book::{Event, Plan, Verdict};
-use uncopy_log_record::{BLOCK, HEAD, Superblock};
+use uncopy_log_record::{BLOCK, Gap, HEAD, Superblock};
 
 /// What is looked at in each point of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,7 +126,8 @@ impl Crashes {
             self.judge(&what(), result.map_err(|why| format!("file {file}: {why}")));
         }
         if !stranger && recovered.refused > 0 {
-            self.judge(&what(), Err("refused without a cause".into()));
+            let Recovered { verdicts, gaps, .. } = &recovered;
+            self.judge(&what(), Err(format!("refused without a cause: {verdicts:?} {gaps:?}")));
         }
         Some(after)
     }
@@ -246,6 +247,8 @@ struct Recovered {
     through: bool,
     replayed: usize,
     refused: usize,
+    verdicts: Vec<Verdict>,
+    gaps: Vec<Gap>,
 }
 
 impl World {
@@ -304,7 +307,13 @@ impl World {
             |at: usize| plan.files[at].owner.as_ref().map_or(0, |owner| owner.inode as usize);
         for task in 0.. {
             if stop == Some(task) {
-                return Ok(Recovered { through: false, replayed: 0, refused: 0 });
+                return Ok(Recovered {
+                    through: false,
+                    replayed: 0,
+                    refused: 0,
+                    verdicts: Vec::new(),
+                    gaps: Vec::new(),
+                });
             }
             self.now += 100_000;
             match recovery.task() {
@@ -361,6 +370,8 @@ impl World {
         };
         Ok(Recovered {
             through: true,
+            verdicts: recovery.verdicts().to_vec(),
+            gaps: plan.gaps.clone(),
             replayed: count(&|verdict| *verdict == Verdict::Replay),
             refused: count(
                 &|verdict| matches!(verdict, Verdict::Refuse(why) if *why != Refusal::Before),

@@ -198,9 +198,10 @@ impl Files {
         }
         for file in &mut self.files {
             let Inode { area, size, name } = file.durable;
+            // (Behind the end are zeros, whatever the blocks had.)
+            platter.cut(area, size);
             let mut content = platter.durable(area).to_vec();
             content.resize(size, 0);
-            // (Behind the end are zeros, whatever the blocks have.)
             file.content = content;
             file.areas = vec![(area, usize::MAX)];
             (file.name, file.told) = (name, size);

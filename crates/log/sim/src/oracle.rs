@@ -93,8 +93,8 @@ impl History {
         let longest = allowed.iter().map(Vec::len).max().unwrap_or(0).max(content.len());
         let shown =
             |byte: Option<&u8>| byte.map_or("nothing".into(), |byte| format!("{byte:#04x}"));
-        let hole =
-            |at: usize| self.holes && allowed[0].get(at).is_none() && content.get(at) == Some(&0);
+        let absent = |at: usize| allowed.iter().any(|version| version.get(at).is_none());
+        let hole = |at: usize| self.holes && absent(at) && content.get(at) == Some(&0);
         let is_wrong =
             |at: &usize| allowed.iter().all(|v| v.get(*at) != content.get(*at)) && !hole(*at);
         match (0..longest).find(is_wrong) {

@@ -75,6 +75,11 @@ impl Platter {
         self.durable.get(&area).map_or(&[], |bytes| bytes)
     }
 
+    /// What an area has behind `length` is nothing.
+    pub fn cut(&mut self, area: Area, length: usize) {
+        self.durable.entry(area).or_default().truncate(length);
+    }
+
     /// Another area with the first `length` bytes of this one.
     pub fn fork(&mut self, from: Area, to: Area, length: usize) {
         let mut bytes = self.durable(from).to_vec();
