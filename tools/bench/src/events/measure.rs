@@ -40,6 +40,7 @@ pub fn measure<P: Serialize + Clone + AsMut<Base>, T: DeserializeOwned + Tells>(
         warmup: args.warmup,
         seconds: args.seconds,
         only_uncopy: false,
+        leave_full_rings: false,
     };
     let bar = progress::bar(plans.len() * args.repeats);
     let mut rows = Vec::new();

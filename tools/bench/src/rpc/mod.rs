@@ -110,6 +110,7 @@ fn measure(args: &RpcArgs, library: &Path) -> Outcome<Vec<Row>> {
         warmup: args.pairs.warmup,
         seconds: args.pairs.seconds,
         only_uncopy: args.only_uncopy,
+        leave_full_rings: args.way == Way::In,
     };
     let bar = progress::bar(plans.len() * args.pairs.repeats);
     let mut rows = Vec::new();

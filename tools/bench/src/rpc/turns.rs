@@ -33,6 +33,8 @@ pub struct Turns<'a> {
     pub seconds: Duration,
     /// Of uncopy's side alone.
     pub only_uncopy: bool,
+    /// At the end not all connections have to be on rings: who sends and is not answered leaves a ring that stays full, for the room that Linux has.
+    pub leave_full_rings: bool,
 }
 
 impl Turns<'_> {
@@ -72,7 +74,9 @@ impl Turns<'_> {
         }
         // (The service works for uncopy's side alone, also in what is the others' turn.)
         let service = self.carried.cpu_ns()?.saturating_sub(service);
-        if let (Carried::Shared(wired), Some(connections)) = (self.carried, on_rings) {
+        if let (Carried::Shared(wired), Some(connections), false) =
+            (self.carried, on_rings, self.leave_full_rings)
+        {
             for (_, pair) in pairs.iter().filter(|(side, _)| *side == Side::Uncopy) {
                 wired.check(pair.pids(), connections)?;
             }
