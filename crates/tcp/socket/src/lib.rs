@@ -23,7 +23,7 @@
 //! | `source` | what is to be sent: the program's buffers, or a file |
 //! | [`send`] | the sender's half, and its way to the ring and back |
 //! | [`receive`] | the receiver's half |
-//! | [`reference`] | receiving without a copy |
+//! | [`mod@reference`] | receiving without a copy |
 //! | [`wait`] | what a blocking call does until there is something: spin, then sleep |
 //! | [`spinning`] | whether spinning pays |
 //! | [`sleepers`] | what threads sleep in |
