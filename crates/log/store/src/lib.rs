@@ -7,7 +7,7 @@
 //! | [`direct`] | a preallocated file, written by O_DIRECT and RWF_DSYNC |
 //! | [`dax`] | a file of persistent memory, mapped with MAP_SYNC |
 //! | [`memory`] | a file in memory: outlives programs, not power |
-//! | [`home`] | whole blocks past the page cache, the rest through it |
+//! | [`mod@home`] | whole blocks past the page cache, the rest through it |
 //! | [`held`] | memory that outlives the program: a file of tmpfs, room for which is taken first |
 //! | [`failed`] | what did not work, and what to do |
 //! | `file` | what stores have in common |
