@@ -265,8 +265,8 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
     if tcp {
         let spins = values.get(TCP_SPIN) != 0;
         let blocks = match places.tcp_blocks {
-            _ if values.get(TCP_REFERENCES) == 0 => Blocks::NONE,
             Some(from) => Blocks { from: from.max(1), always: true },
+            None if values.get(TCP_REFERENCES) == 0 => Blocks::NONE,
             None => Blocks::LARGE,
         };
         service::begin(entry.library, places.tcp_service, places.tcp_after, spins, blocks);
