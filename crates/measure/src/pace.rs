@@ -79,14 +79,16 @@ mod tests {
     #[test]
     fn windows_become_shorter_before_repeats_are_dropped() {
         let (rows, repeats, took) = run(SECOND * 300, 10, SECOND * 6);
-        assert_eq!((rows, repeats), (10, 30));
+        // (The first row does not know yet what it takes beside its windows.)
+        assert!(rows == 10 && (29..=30).contains(&repeats), "{rows} {repeats}");
         assert!(took <= SECOND * 310, "{took:?}");
     }
 
     #[test]
-    fn with_little_time_every_row_is_measured_once_and_the_end_is_kept() {
+    fn with_little_time_every_row_is_measured_and_the_end_is_kept() {
         let (rows, repeats, took) = run(SECOND * 60, 10, SECOND * 4);
-        assert_eq!((rows, repeats), (10, 10));
+        // (Shortest windows leave some time over: the last rows have it.)
+        assert!(rows == 10 && (10..=12).contains(&repeats), "{rows} {repeats}");
         assert!(took <= SECOND * 66, "{took:?}");
     }
 
