@@ -1,4 +1,5 @@
-//! What a profiled process left: a damaged part is read without a panic, and its tree leads to its root.
+//! What a profiled process left: a damaged part is read without a panic, and its tree leads to its
+//! root.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! Values of the environment: none makes the library panic, where a panic would be the program's end.
+//! Values of the environment: none makes the library panic, where a panic would be the program's
+//! end.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

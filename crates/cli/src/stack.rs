@@ -1,4 +1,5 @@
-//! Room on the stack, also where `ulimit -s` leaves little: the definitions of all subcommands are made there.
+//! Room on the stack, also where `ulimit -s` leaves little: the definitions of all subcommands are
+//! made there.
 
 use std::process::ExitCode;
 use std::thread::Builder;

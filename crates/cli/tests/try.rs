@@ -136,7 +136,8 @@ fn children_count_with_their_parents() {
     let busy = "import time\nwhile time.process_time() < 0.3: pass";
     let directory = tempfile::tempdir().unwrap();
     let done = directory.path().join("done").display().to_string();
-    // A child that is waited for, and one that has left, which ends first however busy the machine is.
+    // A child that is waited for, and one that has left, which ends first however busy the machine
+    // is.
     let script = format!(
         "rm -f {done}; python3 -c '{busy}'; (sh -c \"python3 -c '{busy}'; touch {done}\" &)
          until [ -e {done} ]; do sleep 0.1; done"
@@ -300,7 +301,8 @@ fn where_userfaultfd_is_refused_it_says_what_the_doctor_says() {
         leave_out("needs root and vm.unprivileged_userfaultfd=0");
         return;
     }
-    // Where an unprivileged user can reach them; by 'cp', because what is executed must not be open.
+    // Where an unprivileged user can reach them; by 'cp', because what is executed must not be
+    // open.
     let directory = tempfile::tempdir_in("/tmp").unwrap();
     let copied =
         Command::new("cp").args([UNCOPY.as_ref(), library(), directory.path()]).status().unwrap();

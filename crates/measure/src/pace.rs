@@ -1,9 +1,10 @@
-//! A measurement that ends by itself: time that is left is shared out among the rows that are left, and what a row costs beside its
-//! timed windows is measured as it goes.
+//! A measurement that ends by itself: time that is left is shared out among the rows that are left,
+//! and what a row costs beside its timed windows is measured as it goes.
 
 use std::time::{Duration, Instant};
 
-/// Rows are measured so often, with fresh servers, where there is time: one time says nothing of how far it is from the next.
+/// Rows are measured so often, with fresh servers, where there is time: one time says nothing of
+/// how far it is from the next.
 pub const TIMES: usize = 3;
 /// A shorter window of one server says nothing.
 const SHORTEST: Duration = Duration::from_millis(150);
@@ -18,12 +19,14 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// `allowed` from `now` on for so many rows, each of which takes about so much beside its windows.
+    /// `allowed` from `now` on for so many rows, each of which takes about so much beside its
+    /// windows.
     pub fn new(now: Instant, allowed: Duration, rows: usize, beside: Duration) -> Self {
         Self { end: now + allowed, rows_left: rows, beside, row_ends: now }
     }
 
-    /// The next row begins: the timed window for each of `sides`, at most `longest`; nothing if no time is left for the row.
+    /// The next row begins: the timed window for each of `sides`, at most `longest`; nothing if no
+    /// time is left for the row.
     pub fn next_row(&mut self, now: Instant, sides: usize, longest: Duration) -> Option<Duration> {
         let share = self.end.saturating_duration_since(now) / self.rows_left.max(1) as u32;
         self.row_ends = now + share;
@@ -35,7 +38,8 @@ impl Pace {
         Some(window.clamp(SHORTEST.min(longest), longest))
     }
 
-    /// A repeat that began at `began` is over, of which `timed` was measured: whether the row has time for another one.
+    /// A repeat that began at `began` is over, of which `timed` was measured: whether the row has
+    /// time for another one.
     pub fn again(&mut self, now: Instant, began: Instant, timed: Duration) -> bool {
         let took = now.saturating_duration_since(began);
         self.beside = took.saturating_sub(timed);
@@ -49,7 +53,8 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Rows and repeats that fit into `allowed` where a repeat of a row takes `beside` and its windows.
+    /// Rows and repeats that fit into `allowed` where a repeat of a row takes `beside` and its
+    /// windows.
     fn run(allowed: Duration, rows: usize, beside: Duration) -> (usize, usize, Duration) {
         let begin = Instant::now();
         let mut now = begin;

@@ -93,8 +93,8 @@ fn hand_over(
     taken
 }
 
-/// Whether the first `bytes` of the buffers are memory that can be written: what is viewed is, and a
-/// byte of each other page says it of itself.
+/// Whether the first `bytes` of the buffers are memory that can be written: what is viewed is, and
+/// a byte of each other page says it of itself.
 fn can_be_written(buffers: &[(usize, usize)], mut bytes: usize, host: &Host) -> bool {
     let mut bare = ArrayVec::new();
     let mut all = |b: &mut Books| {

@@ -23,7 +23,8 @@ use uncopy_measure::{Outcome, values};
 /// Where the log is.
 #[derive(Args, Clone, Debug)]
 struct Where {
-    /// The log's directory [default: $XDG_STATE_HOME/uncopy/log, ~/.local/state/uncopy/log; of root without a home /var/lib/uncopy/log]
+    /// The log's directory [default: $XDG_STATE_HOME/uncopy/log, ~/.local/state/uncopy/log; of root
+    /// without a home /var/lib/uncopy/log]
     #[arg(value_name = "DIR")]
     directory: Option<PathBuf>,
 }

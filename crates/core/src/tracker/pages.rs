@@ -7,8 +7,8 @@ use uncopy_counters::add;
 use uncopy_decide::Event;
 use uncopy_ranges::span::PAGE;
 
-/// Free pages that the pool keeps ready, beyond those that were dropped too early ([`uncopy_ranges::keeping`]);
-/// where so many more are ready, they are dropped.
+/// Free pages that the pool keeps ready, beyond those that were dropped too early
+/// ([`uncopy_ranges::keeping`]); where so many more are ready, they are dropped.
 const READY_PAGES: usize = (16 << 20) / PAGE;
 
 /// Idle pages that are dropped at once: the lock is held meanwhile.

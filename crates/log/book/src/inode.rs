@@ -8,7 +8,8 @@
 //!  in the log                    |===========================|
 //! ```
 //!
-//! What a sync has acknowledged is all below `logged`: it is durable in the file, or in live `DATA`.
+//! What a sync has acknowledged is all below `logged`: it is durable in the file, or in live
+//! `DATA`.
 
 use crate::noted::Noted;
 use crate::timing::Timing;

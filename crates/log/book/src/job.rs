@@ -109,8 +109,8 @@ pub enum Step {
         /// Up to there.
         to: u64,
     },
-    /// Read [`Inode::ranges`] from the file and write them to it again, by write, at once: a sync of
-    /// it failed, and the kernel takes for clean what it could not write. It still has it.
+    /// Read [`Inode::ranges`] from the file and write them to it again, by write, at once: a sync
+    /// of it failed, and the kernel takes for clean what it could not write. It still has it.
     Rewrite,
     /// The file's own fsync, or fdatasync.
     SyncFile {

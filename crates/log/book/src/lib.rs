@@ -4,8 +4,8 @@
 //! forward). An [`Inode`] is plain data and may lie in memory that programs share.
 //!
 //! Whoever has something to do begins a [`Job`]: [`Inode::begin`]. It says which [`Step`] is to be
-//! carried out; what came of it goes back in ([`Inode::next`]), until the answer is there. One inode
-//! has one job at a time. Meanwhile other threads may append ([`Inode::append`],
+//! carried out; what came of it goes back in ([`Inode::next`]), until the answer is there. One
+//! inode has one job at a time. Meanwhile other threads may append ([`Inode::append`],
 //! [`Inode::appended`]), and note what they wrote ([`Inode::wrote`]).
 //!
 //! Whoever dies over a job leaves an inode from which the next one can begin any job: a step's
@@ -21,9 +21,9 @@
 //!
 //! # The rules
 //!
-//! 1. *An acknowledged sync is durable in the file, or in live `DATA`.* `HOME` is written only after
-//!    the file's own sync; a plain sync of an inode with live records answers only after `HOME` is
-//!    durable.
+//! 1. *An acknowledged sync is durable in the file, or in live `DATA`.* `HOME` is written only
+//!    after the file's own sync; a plain sync of an inode with live records answers only after
+//!    `HOME` is durable.
 //! 2. *Live records exist only under the lease*, and not for long: it is given up only when none is
 //!    left, and what is live goes home by itself ([`LIVE_AGE`]).
 //! 3. *Bytes stay in memory until they are durable*, unless there are too many of them.

@@ -4,12 +4,12 @@
 //! than the log: each inode's entry gets [`Event::Close`](crate::Event::Close), and nothing is
 //! replayed. In another boot only the disk is left: that is what this module is for.
 //!
-//! [`Recovery`] says what is to be done, in the one order in which it may be interrupted anywhere and
-//! begun again:
+//! [`Recovery`] says what is to be done, in the one order in which it may be interrupted anywhere
+//! and begun again:
 //!
 //! 1. Every file is looked at, before anything is written.
-//! 2. What is refused is saved, durably, under a name that says which log, epoch and index it is of.
-//!    Who begins again finds it, and refuses again.
+//! 2. What is refused is saved, durably, under a name that says which log, epoch and index it is
+//!    of. Who begins again finds it, and refuses again.
 //! 3. A heartbeat: what recovery writes is no stranger's change, even if it has to begin again.
 //! 4. The others are replayed and synced.
 //! 5. The next epoch begins.

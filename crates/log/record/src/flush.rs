@@ -12,8 +12,8 @@ pub const RANGES_MAX: usize = 1024;
 
 /// A record does not fit behind those that are there: into the buffer, or into the segment.
 ///
-/// If the flush is empty and began the segment it never will; else finish it, write it, and go on in
-/// the next segment ([`Cursor::next_segment`]), or in a part of the bytes.
+/// If the flush is empty and began the segment it never will; else finish it, write it, and go on
+/// in the next segment ([`Cursor::next_segment`]), or in a part of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full {
     /// Bytes of the record.

@@ -1,7 +1,7 @@
 //! The bytes of the log file: what lies where, how records are written, how they are found again.
 //!
-//! Nothing here makes a system call, allocates or panics. Programs encode in their own process, into
-//! a buffer of theirs; the service and recovery scan.
+//! Nothing here makes a system call, allocates or panics. Programs encode in their own process,
+//! into a buffer of theirs; the service and recovery scan.
 //!
 //! ```text
 //!  0          32 KB      64 KB                    + segment                 + segment

@@ -50,7 +50,8 @@ impl Log {
         number / u64::from(self.segments.max(1))
     }
 
-    /// What checksums begin with: so a record of another log, or another epoch, is none of this one.
+    /// What checksums begin with: so a record of another log, or another epoch, is none of this
+    /// one.
     pub(crate) fn seed(&self) -> u32 {
         crc32c::crc32c_append(crc32c::crc32c(&self.uuid), &self.epoch.to_le_bytes())
     }

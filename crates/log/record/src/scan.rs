@@ -3,8 +3,9 @@
 //! The newest segment is the one with the highest number; each names the one before it. Within a
 //! segment a record is behind its predecessor, or begins the next block (another flush). Sequences
 //! have no gaps. Where the next one is not, the log ends: unless a later flush is there. A flush is
-//! written when the one before is durable, so then something that was durable is damaged: a [`Gap`].
-//! In the segment that is the next to be written over nothing is damage: that may have begun.
+//! written when the one before is durable, so then something that was durable is damaged: a
+//! [`Gap`]. In the segment that is the next to be written over nothing is damage: that may have
+//! begun.
 
 use crate::fields::zeros;
 use crate::log::{BLOCK, Log, NO_SEGMENT, NoSegment, Segment};

@@ -1,7 +1,7 @@
 //! The superblock: whose log this is, and which epoch of it.
 //!
-//! There are two, written in turns, so that one stands whatever becomes of the other. All of it lies
-//! in one sector.
+//! There are two, written in turns, so that one stands whatever becomes of the other. All of it
+//! lies in one sector.
 
 use crate::fields::{Fields, Writer, crc, zeros};
 use crate::log::{BLOCK, HEAD, Log, SECTOR};
@@ -32,8 +32,8 @@ pub struct Superblock {
     pub boot: [u8; 16],
     /// Which life of the log this is; each opening begins the next. From 1 on.
     pub epoch: u64,
-    /// How often a superblock was written: the higher one of two is the newer, and its lowest bit is
-    /// its place.
+    /// How often a superblock was written: the higher one of two is the newer, and its lowest bit
+    /// is its place.
     pub turn: u64,
     /// When somebody last held leases for this log; ns since 1970.
     pub heartbeat: u64,
@@ -189,7 +189,8 @@ impl Superblock {
         let found = match (Self::decode(first), Self::decode(second)) {
             (Ok(a), Ok(b)) if a.turn >= b.turn => a,
             (Ok(_), Ok(b)) => b,
-            // (A newer version's superblock beside an older one of ours: it is a newer version's log.)
+            // (A newer version's superblock beside an older one of ours: it is a newer version's
+            // log.)
             (Err(e @ Unusable::OtherVersion { .. }), _) => return Err(e),
             (_, Err(e @ Unusable::OtherVersion { .. })) => return Err(e),
             (Ok(a), Err(_)) => a,

@@ -60,8 +60,8 @@ impl Homes {
         Ok(Self { store, log, cursor: Cursor::START, last: None, home: Vec::new() })
     }
 
-    /// Says that what `client`'s log has of `index` is home, or must not come there. Durable once it
-    /// returns.
+    /// Says that what `client`'s log has of `index` is home, or must not come there. Durable once
+    /// it returns.
     pub(crate) fn add(&mut self, index: u32, client: u64) -> Result<(), Errno> {
         if !self.home.contains(&(index, client)) {
             self.home.push((index, client));

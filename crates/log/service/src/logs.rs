@@ -1,5 +1,5 @@
-//! The logs that programs write, one each. A log is made once, which takes as long as the disk needs
-//! for so many zeros, and is handed on from one program to the next: each begins a new epoch.
+//! The logs that programs write, one each. A log is made once, which takes as long as the disk
+//! needs for so many zeros, and is handed on from one program to the next: each begins a new epoch.
 
 use crate::homes::first;
 use crate::place::{LOGS, Place, now};

@@ -1,5 +1,6 @@
 //! The messages between a program and the service: words of 64 bits over a SOCK_SEQPACKET socket in
-//! the log's directory, a descriptor or two beside them. Who cannot reach that directory cannot ask.
+//! the log's directory, a descriptor or two beside them. Who cannot reach that directory cannot
+//! ask.
 
 use crate::reason::Reason;
 use rustix::fd::{BorrowedFd, OwnedFd};
@@ -71,8 +72,8 @@ pub enum Message {
         /// As in `Held`.
         index: u64,
     },
-    /// Program: it will use a description that another process may have given to be held. It is not,
-    /// from the answer on, as long as this program lives.
+    /// Program: it will use a description that another process may have given to be held. It is
+    /// not, from the answer on, as long as this program lives.
     Share {
         /// The file's device.
         device: u64,

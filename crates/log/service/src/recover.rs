@@ -300,7 +300,8 @@ fn from_logs(place: &Place, kind: Kind, settled: &mut HashSet<u32>, report: &mut
         }
         for ((of, _), (_, why, heartbeat)) in &mut files {
             if *of == number {
-                // (Of a recovery that was interrupted: its own writes are younger than any heartbeat.)
+                // (Of a recovery that was interrupted: its own writes are younger than any
+                // heartbeat.)
                 let heartbeat_of =
                     if superblock.recovering { u64::MAX } else { superblock.heartbeat };
                 (*why, *heartbeat) = (damaged.clone(), heartbeat_of);
@@ -384,9 +385,9 @@ fn from_log(
     }
 }
 
-/// The bytes from the first on; of what was logged twice the later counts. (An append follows the one
-/// before. Where one is missing, because its segment was written over, it was durable in its file,
-/// and so was all before: what counts begins behind.)
+/// The bytes from the first on; of what was logged twice the later counts. (An append follows the
+/// one before. Where one is missing, because its segment was written over, it was durable in its
+/// file, and so was all before: what counts begins behind.)
 fn joined(pieces: &[(u64, Vec<u8>)]) -> (u64, Vec<u8>) {
     let mut first = 0;
     let mut bytes: Vec<u8> = Vec::new();

@@ -109,8 +109,8 @@ pub struct Service {
 }
 
 impl Service {
-    /// Recovers what is in `place`, and serves there from now on. What recovery has to say is in the
-    /// report.
+    /// Recovers what is in `place`, and serves there from now on. What recovery has to say is in
+    /// the report.
     ///
     /// # Errors
     /// See [`ServiceError`].

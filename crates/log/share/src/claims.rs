@@ -1,6 +1,6 @@
 //! Who lives, and who takes over what a dead service has left: locks on bytes of the shared file.
-//! They are the description's (F_OFD_SETLK), so that they end with whoever has it, and nobody has to
-//! find out whether a holder lives.
+//! They are the description's (F_OFD_SETLK), so that they end with whoever has it, and nobody has
+//! to find out whether a holder lives.
 //!
 //! unsafe: a system call with a structure of ours.
 

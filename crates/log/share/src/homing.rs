@@ -71,8 +71,8 @@ pub fn bring<F: AsFd>(
         }
         let stat = inject::check(Call::Fstat).and_then(|()| fstat(file));
         let size = stat.map_err(NotHome::Refused)?.st_size as u64;
-        // (More than is said to be home: whoever wrote that died before it said so. It is what would
-        // be written now.)
+        // (More than is said to be home: whoever wrote that died before it said so. It is what
+        // would be written now.)
         let at = if size > at && size <= end { size } else { at };
         if size != at {
             return Err(NotHome::Changed { is: size, should: at });

@@ -60,8 +60,8 @@ pub enum State {
     Free = 0,
     /// The service holds the lease, and the program appends.
     Held = 1,
-    /// All is home, and the lease is given up: the file is plain. The entry is the program's until it
-    /// has said that it knows.
+    /// All is home, and the lease is given up: the file is plain. The entry is the program's until
+    /// it has said that it knows.
     Plain = 2,
 }
 

@@ -170,9 +170,10 @@ mod loom_tests {
         }
     }
 
-    /// Caught: `publish` without release (a byte that is read before it is written); `homed` without
-    /// release, or `home` without acquire (a byte that is written over while it is read); `close` as
-    /// a load and a store (a byte that was published after the service had read `end`, and is lost).
+    /// Caught: `publish` without release (a byte that is read before it is written); `homed`
+    /// without release, or `home` without acquire (a byte that is written over while it is read);
+    /// `close` as a load and a store (a byte that was published after the service had read `end`,
+    /// and is lost).
     #[test]
     fn what_was_appended_before_the_end_comes_home_and_nothing_else() {
         loom::model(|| {

@@ -151,8 +151,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Says that leases are held for what is logged now. (So recovery can tell a change that somebody
-    /// else made later from one of ours.)
+    /// Says that leases are held for what is logged now. (So recovery can tell a change that
+    /// somebody else made later from one of ours.)
     fn say_alive(&mut self) -> Result<(), NotLogged> {
         let ns = |clock| {
             let now = clock_gettime(clock);

@@ -277,8 +277,8 @@ impl World {
         for file in 0..self.histories.len() {
             let content = self.files.content(file).to_vec();
             self.histories[file] = crate::oracle::History::new(&content);
-            // (What recovery and closing brought need not all be durable, and what a failed sync made
-            // the kernel forget is not; the oracle takes it so.)
+            // (What recovery and closing brought need not all be durable, and what a failed sync
+            // made the kernel forget is not; the oracle takes it so.)
             self.files.write(file, 0, &content, self.now);
             self.files.write_back(&mut self.platter, file);
             self.files.sync(&mut self.platter, file, false);

@@ -1,5 +1,5 @@
-//! Files as ext4 has them (data=ordered): a page cache, metadata in a journal that commits in order,
-//! a size that is durable only behind the bytes it brings to light.
+//! Files as ext4 has them (data=ordered): a page cache, metadata in a journal that commits in
+//! order, a size that is durable only behind the bytes it brings to light.
 
 use crate::platter::{Area, Fate, Platter};
 use uncopy_log_record::{BLOCK, SECTOR};
@@ -32,8 +32,8 @@ struct File {
     dirty: Vec<bool>,
     name: Option<u32>,
     modified: u64,
-    /// Areas whose blocks a write changes, and up to where: the last is the file's own; earlier ones
-    /// were before a truncation that may not be durable.
+    /// Areas whose blocks a write changes, and up to where: the last is the file's own; earlier
+    /// ones were before a truncation that may not be durable.
     areas: Vec<(Area, usize)>,
     /// The size that the journal was told last.
     told: usize,

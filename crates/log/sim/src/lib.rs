@@ -1,8 +1,9 @@
 //! The log's records and book over a simulated disk: every crash, everywhere.
 //!
-//! What is the product's own code: [`uncopy_log_record`] puts records together and finds them again,
-//! [`uncopy_log_book`] says what each call means, and what recovery replays. What is simulated: the
-//! disk, the file system, memory that outlives programs, and those who carry steps out.
+//! What is the product's own code: [`uncopy_log_record`] puts records together and finds them
+//! again, [`uncopy_log_book`] says what each call means, and what recovery replays. What is
+//! simulated: the disk, the file system, memory that outlives programs, and those who carry steps
+//! out.
 //!
 //! | module | one idea |
 //! | --- | --- |

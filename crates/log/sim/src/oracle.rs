@@ -74,7 +74,8 @@ impl History {
         self.is_since(content, self.returned, "returned")
     }
 
-    /// After a power loss the file has all that was acknowledged, and nothing that never was written.
+    /// After a power loss the file has all that was acknowledged, and nothing that never was
+    /// written.
     ///
     /// # Errors
     /// Where not, and what is there.

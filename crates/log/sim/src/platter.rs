@@ -96,8 +96,8 @@ impl Platter {
         self.cache.extend(copies);
     }
 
-    /// Power is lost. `needed` says of a place in an area, and the number of a write, whether it must
-    /// be there, because something that is durable came after it.
+    /// Power is lost. `needed` says of a place in an area, and the number of a write, whether it
+    /// must be there, because something that is durable came after it.
     pub fn lose_power(&mut self, fate: &Fate, needed: impl Fn(Area, usize, usize) -> bool) {
         let mut coins = match fate {
             Fate::Coins(seed) => fastrand::Rng::with_seed(*seed),

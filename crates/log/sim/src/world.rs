@@ -673,8 +673,8 @@ impl World {
         })
     }
 
-    /// Failures have used up the room that is kept for `HOME`. The own sync of this file is done; so
-    /// is that of all others then, and another epoch begins.
+    /// Failures have used up the room that is kept for `HOME`. The own sync of this file is done;
+    /// so is that of all others then, and another epoch begins.
     fn end_epoch(&mut self, file: FileId, probe: &mut dyn Probe) -> bool {
         let live = |world: &World, other: FileId| world.entries[other].inode.live().is_some();
         let others = (0..self.entries.len()).filter(|&other| other != file && live(self, other));

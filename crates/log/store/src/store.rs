@@ -13,8 +13,9 @@ pub trait Store: fmt::Debug + Send {
     /// Length of the log in bytes.
     fn bytes(&self) -> u64;
 
-    /// Memory in which the bytes for the log are put together, [`STAGED`](crate::staging::STAGED) of them at most. What was
-    /// put there before is not in it any more, or is: whoever flushes writes all that it flushes.
+    /// Memory in which the bytes for the log are put together, [`STAGED`](crate::staging::STAGED)
+    /// of them at most. What was put there before is not in it any more, or is: whoever flushes
+    /// writes all that it flushes.
     fn memory(&mut self) -> &mut [u8];
 
     /// Puts the first `bytes` of [`memory`](Self::memory) at `at` of the log. They are durable once

@@ -48,8 +48,8 @@ pub trait Applications: Sync {
     }
 
     /// The hardware addresses of a way. None: they are not known now. What the slow path sends
-    /// there waits until [`Service::ask`](crate::Service::ask) says that more may be known; what lanes send is lost, as
-    /// on any wire.
+    /// there waits until [`Service::ask`](crate::Service::ask) says that more may be known; what
+    /// lanes send is lost, as on any wire.
     fn link(&self, route: u16) -> Option<Link>;
 
     /// A set of the kernel's (epoll) in which a lane sleeps, and which has what wakes it besides

@@ -46,7 +46,8 @@ pub fn mark(frame: &mut [u8]) -> bool {
 /// What the first segment of a connection's end offers: a SYN's or a SYN-ACK's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offer {
-    /// To mark instead of to drop: both ECE and CWR of a SYN, ECE alone of its answer (RFC 3168, 6.1.1).
+    /// To mark instead of to drop: both ECE and CWR of a SYN, ECE alone of its answer (RFC 3168,
+    /// 6.1.1).
     pub ecn: bool,
     /// Timestamps.
     pub stamps: bool,

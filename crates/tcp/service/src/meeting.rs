@@ -317,8 +317,8 @@ impl Meeting {
         }
     }
 
-    /// A program lets the other side map its arena: only where both are one user's, and this service
-    /// finds that they could trace each other.
+    /// A program lets the other side map its arena: only where both are one user's, and this
+    /// service finds that they could trace each other.
     pub fn hands_arena_on(
         &mut self,
         (id, owner): (u64, Owner),

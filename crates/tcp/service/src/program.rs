@@ -22,8 +22,8 @@ const LAST: usize = 512;
 /// comes.
 const UNSENT: usize = 65_536;
 
-/// Of these, so many doors of connections' own, and arenas: each is a descriptor, of which a process has few.
-/// Where one is left out, connections go on at the doors of their processes.
+/// Of these, so many doors of connections' own, and arenas: each is a descriptor, of which a
+/// process has few. Where one is left out, connections go on at the doors of their processes.
 const DOORS: usize = 64;
 
 /// What a program costs of descriptors: its socket, its mailbox, its doors.

@@ -74,9 +74,9 @@ pub enum Message {
         /// As in `Matched`.
         generation: u64,
     },
-    /// Program: the other side of this region, of which it is this side, may map this arena of blocks
-    /// (`uncopy_tcp_shared::arena`). With it. Service: the same to the other side, where both could
-    /// trace each other.
+    /// Program: the other side of this region, of which it is this side, may map this arena of
+    /// blocks (`uncopy_tcp_shared::arena`). With it. Service: the same to the other side, where
+    /// both could trace each other.
     Arena {
         /// As in `Matched`.
         region: u64,

@@ -200,7 +200,8 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, bytes: usize) -> Result<(), Fau
     if unsafe { uncopy_shared_copy(to, from, bytes) } { Ok(()) } else { Err(Fault) }
 }
 
-/// Whether the program's byte at this address can be written. It stays as it is, whoever writes it meanwhile.
+/// Whether the program's byte at this address can be written. It stays as it is, whoever writes it
+/// meanwhile.
 #[must_use]
 pub fn can_be_written(at: usize) -> bool {
     // SAFETY: an instruction that changes nothing; a fault comes back as false where a handler asks

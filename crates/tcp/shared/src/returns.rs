@@ -43,8 +43,8 @@ impl Returns {
         self.news[handle / 64].fetch_or(1 << (handle % 64), Release);
     }
 
-    /// The sender: calls `each` with the handles of which there is news, and how many bytes are done
-    /// with of each, in all.
+    /// The sender: calls `each` with the handles of which there is news, and how many bytes are
+    /// done with of each, in all.
     #[inline]
     pub fn collect(&self, mut each: impl FnMut(u16, u32)) {
         for (i, word) in self.news.iter().enumerate() {

@@ -1,6 +1,6 @@
 //! Blocks beside a stream of bytes: a sender and a receiver on one ring and one arena, whose every
-//! step is chosen by a seed (printed): small sends in the ring, large ones in blocks, receives of any
-//! size that copy or view, touches that end views, offers that are taken back, releases in any
+//! step is chosen by a seed (printed): small sends in the ring, large ones in blocks, receives of
+//! any size that copy or view, touches that end views, offers that are taken back, releases in any
 //! order, receivers that die. What is received and viewed must be what was sent, whatever became of
 //! the blocks of others meanwhile; and in the end every block is back.
 //!

@@ -570,8 +570,8 @@ impl Context {
         // In the order in which they come: the first of a region brings its memory.
         let _order = lock(&self.pumping);
         while let Some((message, fds)) = client.next() {
-            // (To be closed past libc: a thread that is cancelled would end in its `close`, with the
-            // lock held.)
+            // (To be closed past libc: a thread that is cancelled would end in its `close`, with
+            // the lock held.)
             let fds: Vec<OwnFd> = fds.into_iter().map(OwnFd::from).collect();
             match message {
                 Message::Matched { token, region, slot, side, generation } => {

@@ -1,5 +1,5 @@
-//! Receiving without a copy: what lies in blocks is handed over, and comes back when nobody views it
-//! any more. See `blocks`.
+//! Receiving without a copy: what lies in blocks is handed over, and comes back when nobody views
+//! it any more. See `blocks`.
 
 use crate::attached::Attached;
 use crate::blocks::{Blocks, NUMBER, Peer};

@@ -157,7 +157,8 @@ impl Flow {
             match self.send_past() {
                 Err(Errno::AGAIN) if waits() => self.wait_in_call(For::Room, &mut deadline)?,
                 Err(Errno::AGAIN) => return Err(Errno::AGAIN),
-                // What Linux has said to what was taken back it does not say again. (EPIPE it does.)
+                // What Linux has said to what was taken back it does not say again. (EPIPE it
+                // does.)
                 Err(_) => return self.take_error().map_or(Ok(past), Err),
                 Ok(()) => return Ok(past),
             }

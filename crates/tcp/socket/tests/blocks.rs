@@ -1,5 +1,5 @@
-//! Messages in blocks: they come as bytes of a ring would, whole or in parts; what is taken without a
-//! copy stays as it is until it is given back, and every block comes back.
+//! Messages in blocks: they come as bytes of a ring would, whole or in parts; what is taken without
+//! a copy stays as it is until it is given back, and every block comes back.
 
 #![allow(missing_docs)]
 

@@ -1,4 +1,5 @@
-//! Servers as they are installed, driven by `bench/apps/all.py`: it prints a JSON object for each row.
+//! Servers as they are installed, driven by `bench/apps/all.py`: it prints a JSON object for each
+//! row.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -63,7 +64,8 @@ pub struct ServerRow {
     pub connections: usize,
     /// What was measured.
     pub sides: BTreeMap<Side, ServerNumbers>,
-    /// Faster copies' gain in CPU: uncopy without elision over its allocator alone. (Not in older results.)
+    /// Faster copies' gain in CPU: uncopy without elision over its allocator alone. (Not in older
+    /// results.)
     pub copies_cpu: Option<f64>,
     /// uncopy's gain in CPU over uncopy without elision.
     pub elision_cpu: f64,
@@ -71,19 +73,22 @@ pub struct ServerRow {
     pub options: Vec<String>,
     /// Turns of each side.
     pub turns: usize,
-    /// The congestion control under which it was measured. (This and what follows: not in older results.)
+    /// The congestion control under which it was measured. (This and what follows: not in older
+    /// results.)
     #[serde(default)]
     pub congestion: Option<String>,
     /// What each side's connections had at the end, as they say.
     #[serde(default)]
     pub controls: BTreeMap<String, Vec<String>>,
-    /// A plain server with Reno, which uncopy sets instead of BBR: its gain in CPU over plain is that of the switch.
+    /// A plain server with Reno, which uncopy sets instead of BBR: its gain in CPU over plain is
+    /// that of the switch.
     #[serde(default)]
     pub switched: Option<ServerNumbers>,
     /// See `switched`.
     #[serde(default)]
     pub switch_cpu: Option<f64>,
-    /// uncopy's gain in CPU over a plain server whose connections have the same congestion control. None: no side has.
+    /// uncopy's gain in CPU over a plain server whose connections have the same congestion control.
+    /// None: no side has.
     #[serde(default)]
     pub same_cpu: Option<f64>,
 }
@@ -129,7 +134,8 @@ impl ServerResults {
     /// Those that `bench/apps/all.py --json` wrote to a file.
     ///
     /// # Errors
-    /// The file cannot be read, or has a line that is not of the driver's, or says that an answer was wrong.
+    /// The file cannot be read, or has a line that is not of the driver's, or says that an answer
+    /// was wrong.
     pub fn read(path: &Path) -> Outcome<Self> {
         let bad = |why: &dyn std::fmt::Display| {
             format!("{} is not what '{DRIVER} --json' writes ({why})", path.display())

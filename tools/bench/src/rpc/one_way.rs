@@ -1,9 +1,12 @@
-//! Requests that nobody answers: the server only receives them, or only sends them (TAS, Figure 3.6). Whoever receives compares every byte.
+//! Requests that nobody answers: the server only receives them, or only sends them (TAS, Figure
+//! 3.6). Whoever receives compares every byte.
 //!
-//! To a server that receives, a connection first says the number of its first request. Where a request could begin, a word may be a mark: the server
-//! says how many requests it has compared since the one before. The client sends as many in a call as fit, so that it is not what limits: by a call for each it would be on Linux'
-//! side, whatever the server does. How long it waited for the server says so. A server that sends is told how many requests, from which number on; what it is told ahead of time is enough that it
-//! never waits for that.
+//! To a server that receives, a connection first says the number of its first request. Where a
+//! request could begin, a word may be a mark: the server says how many requests it has compared
+//! since the one before. The client sends as many in a call as fit, so that it is not what limits:
+//! by a call for each it would be on Linux' side, whatever the server does. How long it waited for
+//! the server says so. A server that sends is told how many requests, from which number on; what it
+//! is told ahead of time is enough that it never waits for that.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -163,7 +166,8 @@ pub struct Load<'a> {
     buffer: Vec<u8>,
     /// Requests that were compared.
     pub verified: u64,
-    /// Time of all turns that it sent in, and of that, in which it waited for the server: for room, or at the end for what was under way.
+    /// Time of all turns that it sent in, and of that, in which it waited for the server: for room,
+    /// or at the end for what was under way.
     lasted: Duration,
     waited: Duration,
 }

@@ -46,7 +46,8 @@ pub struct Measured<B> {
 /// Besides: where nobody answers, who is the limit.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Limit {
-    /// The share of the time in which the client waited for the server: where it is near 0, the client is what limits, and not the server that receives.
+    /// The share of the time in which the client waited for the server: where it is near 0, the
+    /// client is what limits, and not the server that receives.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub waited_share: Option<f64>,
 }
@@ -98,7 +99,8 @@ pub struct Numbers {
     pub p50_us: f64,
     /// Latency that one in a hundred exceeds.
     pub p99_us: f64,
-    /// Memory of both programs, for each connection: of what they are for so few connections, mostly their own. The kernel's is not in it.
+    /// Memory of both programs, for each connection: of what they are for so few connections,
+    /// mostly their own. The kernel's is not in it.
     pub memory_per_connection: f64,
 }
 

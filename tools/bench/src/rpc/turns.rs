@@ -33,13 +33,15 @@ pub struct Turns<'a> {
     pub seconds: Duration,
     /// Of uncopy's side alone.
     pub only_uncopy: bool,
-    /// At the end not all connections have to be on rings: who sends and is not answered leaves a ring that stays full, for the room that Linux has.
+    /// At the end not all connections have to be on rings: who sends and is not answered leaves a
+    /// ring that stays full, for the room that Linux has.
     pub leave_full_rings: bool,
 }
 
 impl Turns<'_> {
-    /// One pair of each side, in turns. `programs` are told the service whose rings they use themselves, if they do. So many connections have to be on
-    /// rings on uncopy's side; `None`: as it comes.
+    /// One pair of each side, in turns. `programs` are told the service whose rings they use
+    /// themselves, if they do. So many connections have to be on rings on uncopy's side; `None`: as
+    /// it comes.
     pub fn once<T: DeserializeOwned>(
         &self,
         repeat: usize,

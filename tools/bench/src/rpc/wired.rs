@@ -1,4 +1,5 @@
-//! The service that brings the two programs together, as a process of its own, whose time is uncopy's; and whether all their connections are on rings: else what was measured is Linux.
+//! The service that brings the two programs together, as a process of its own, whose time is
+//! uncopy's; and whether all their connections are on rings: else what was measured is Linux.
 
 use std::collections::BTreeMap;
 use std::io::Read;

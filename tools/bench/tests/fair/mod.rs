@@ -1,8 +1,9 @@
 //! The benchmarks themselves: each describes its sides as data, and the sides are compared. What
-//! differs between them must be what the row's name says; all else is a comparison that is not fair.
+//! differs between them must be what the row's name says; all else is a comparison that is not
+//! fair.
 //!
-//! A side is described by its own sockets (`getsockopt`, on a descriptor taken from the process), by
-//! its threads' class and its cores, by what the link sees of its handshakes, and by what it was
+//! A side is described by its own sockets (`getsockopt`, on a descriptor taken from the process),
+//! by its threads' class and its cores, by what the link sees of its handshakes, and by what it was
 //! made to do.
 
 use std::collections::BTreeMap;
@@ -33,7 +34,8 @@ fn differences(a: &Facts, b: &Facts) -> Vec<String> {
         .collect()
 }
 
-/// Fails where a side differs from the first by more than `excused`, whose facts' names contain one of these words; or where a side says nothing of `required`.
+/// Fails where a side differs from the first by more than `excused`, whose facts' names contain one
+/// of these words; or where a side says nothing of `required`.
 fn alike(bench: &str, sides: &[(String, Facts)], required: &[&str], excused: &[&str]) {
     assert!(sides.len() > 1, "{bench}: one side is compared with nothing");
     for (name, side) in sides {
@@ -191,7 +193,8 @@ fn a_published_row_is_called_elided_where_its_column_has_bytes() {
     }
 }
 
-/// The driver of the servers: which congestion control each side's connections have, and that a side is compared with one of the same.
+/// The driver of the servers: which congestion control each side's connections have, and that a
+/// side is compared with one of the same.
 #[test]
 fn servers_are_compared_with_a_plain_one_of_the_same_congestion_control() {
     let apps = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/apps");

@@ -1,5 +1,5 @@
-//! Two network namespaces, and the devices between them: a pair for Linux, and one of the same kind for uncopy, so that neither has to live with what the
-//! other needs.
+//! Two network namespaces, and the devices between them: a pair for Linux, and one of the same kind
+//! for uncopy, so that neither has to live with what the other needs.
 
 use std::net::Ipv4Addr;
 use std::process::Command;
@@ -147,7 +147,8 @@ impl Drop for Network {
     }
 }
 
-/// A namespace's own setting of TCP: whose file of `/proc/sys/net` it is, the thread that opens it decides.
+/// A namespace's own setting of TCP: whose file of `/proc/sys/net` it is, the thread that opens it
+/// decides.
 fn set(namespace: &str, name: &'static str, value: &'static str) -> Outcome {
     let namespace = namespace.to_owned();
     let thread = std::thread::spawn(move || {
