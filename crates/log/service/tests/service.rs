@@ -14,6 +14,12 @@ use uncopy_log_share::memory::Memory;
 use uncopy_log_share::writer::{Job, Writer};
 use uncopy_log_store::Kind;
 
+fn copy_logs(from: &Path, to: &Path) {
+    for name in ["log.0", "log.1"] {
+        std::fs::copy(from.join(name), to.join(name)).unwrap();
+    }
+}
+
 struct Here {
     directory: tempfile::TempDir,
     service: Option<JoinHandle<Report>>,
@@ -33,6 +39,19 @@ impl Here {
 
     fn file(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
+    }
+
+    /// Copies of the logs as they are, which the service's end does not change.
+    fn saved_logs(&self) -> PathBuf {
+        let saved = self.file("saved");
+        std::fs::create_dir(&saved).unwrap();
+        copy_logs(&self.log(), &saved);
+        saved
+    }
+
+    /// As if the machine had gone down when the copies were made.
+    fn bring_back(&self, saved: &Path) {
+        copy_logs(saved, &self.log());
     }
 
     fn serve(&mut self) {
@@ -224,17 +243,11 @@ fn what_was_logged_is_in_its_file_after_the_memory_is_lost() {
     assert!(program.append(slot, b"never synced"));
     std::fs::rename(&path, &moved).unwrap();
     // The logs as they are now, beside a file as it is on the disk.
-    let saved = here.file("saved");
-    std::fs::create_dir(&saved).unwrap();
-    for name in ["log.0", "log.1"] {
-        std::fs::copy(here.log().join(name), saved.join(name)).unwrap();
-    }
+    let saved = here.saved_logs();
     drop((program, writer, file));
     assert_eq!(std::fs::read(&moved).unwrap(), b"first second never synced");
     here.ended();
-    for name in ["log.0", "log.1"] {
-        std::fs::copy(saved.join(name), here.log().join(name)).unwrap();
-    }
+    here.bring_back(&saved);
     rustix::fs::ftruncate(appended(&moved), 0).unwrap();
     let place = Place::open(&here.log()).unwrap();
     let report = recover(&place, Kind::Direct).unwrap();
@@ -258,16 +271,10 @@ fn what_came_home_is_not_brought_there_again() {
     program.sync(&mut writer, slot, index);
     // Somebody else opens it: it is home, and that is known, before he goes on.
     std::fs::write(&path, b"").unwrap();
-    let saved = here.file("saved");
-    std::fs::create_dir(&saved).unwrap();
-    for name in ["log.0", "log.1"] {
-        std::fs::copy(here.log().join(name), saved.join(name)).unwrap();
-    }
+    let saved = here.saved_logs();
     drop((program, writer, file));
     here.ended();
-    for name in ["log.0", "log.1"] {
-        std::fs::copy(saved.join(name), here.log().join(name)).unwrap();
-    }
+    here.bring_back(&saved);
     let report = recover(&Place::open(&here.log()).unwrap(), Kind::Direct).unwrap();
     assert_eq!(std::fs::read(&path).unwrap(), b"", "{report:?}");
     assert!(report.said.is_empty(), "{report:?}");
