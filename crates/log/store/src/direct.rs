@@ -4,7 +4,7 @@
 //! change of metadata, and no faster than an append.)
 
 use crate::failed::Failed;
-use crate::file::{length, new_file, read_by, written};
+use crate::file::{Staged, new_file, read_by, written};
 use crate::staging::{STAGED, Staging};
 use crate::store::{Kind, Store};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,11 +18,7 @@ const ZEROS: usize = 1 << 20;
 
 /// See the module.
 #[derive(Debug)]
-pub struct Direct {
-    file: OwnedFd,
-    bytes: u64,
-    staging: Staging,
-}
+pub struct Direct(Staged);
 
 impl Direct {
     /// A new one, of zeros that are on the disk once it returns.
@@ -38,7 +34,7 @@ impl Direct {
             .and_then(|()| fdatasync(&file))
             .map_err(Failed::to("make the new log file durable"))?;
         sync_directory(directory)?;
-        Ok(Self { file, bytes, staging })
+        Ok(Self(Staged { file, bytes, staging }))
     }
 
     /// One that was made before.
@@ -47,9 +43,7 @@ impl Direct {
     /// What did not work.
     pub fn open(file: OwnedFd) -> Result<Self, Failed> {
         direct(&file)?;
-        let bytes = length(&file)?;
-        let staging = Staging::new(STAGED).map_err(Failed::to("get memory for the log"))?;
-        Ok(Self { file, bytes, staging })
+        Staged::open(file).map(Self)
     }
 }
 
@@ -93,30 +87,24 @@ impl Store for Direct {
     }
 
     fn bytes(&self) -> u64 {
-        self.bytes
+        self.0.bytes
     }
 
     fn memory(&mut self) -> &mut [u8] {
-        self.staging.bytes_mut()
+        self.0.staging.bytes_mut()
     }
 
     fn flush(&mut self, at: u64, bytes: usize) -> Result<(), Errno> {
-        let from = self.staging.bytes();
-        let mut done = 0;
-        while done < bytes {
-            done += written(Call::LogFlush, bytes - done, |most| {
-                let piece = IoSlice::new(&from[done..done + most]);
-                pwritev2(&self.file, &[piece], at + done as u64, ReadWriteFlags::DSYNC)
-            })?;
-        }
-        Ok(())
+        self.0.flush(at, bytes, |file, piece, at| {
+            pwritev2(file, &[IoSlice::new(piece)], at, ReadWriteFlags::DSYNC)
+        })
     }
 
     fn read(&self, at: u64, to: &mut [u8]) -> Result<(), Errno> {
-        read_by(&self.file, at, to)
+        read_by(&self.0.file, at, to)
     }
 
     fn file(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+        self.0.file.as_fd()
     }
 }

@@ -16,6 +16,41 @@ pub(crate) fn new_file(directory: BorrowedFd<'_>, name: &str) -> Result<OwnedFd,
         .map_err(Failed::to("make the log file"))
 }
 
+/// A log's file, and memory in which records are put together for it.
+#[derive(Debug)]
+pub(crate) struct Staged {
+    pub file: OwnedFd,
+    pub bytes: u64,
+    pub staging: Staging,
+}
+
+impl Staged {
+    /// Of a file that has its length.
+    pub fn open(file: OwnedFd) -> Result<Self, Failed> {
+        let bytes = length(&file)?;
+        let staging = Staging::new(STAGED).map_err(Failed::to("get memory for the log"))?;
+        Ok(Self { file, bytes, staging })
+    }
+
+    /// Writes so many bytes of that memory to `at`, in parts, by `write`, which is told what and
+    /// where.
+    pub fn flush(
+        &self,
+        at: u64,
+        bytes: usize,
+        write: impl Fn(&OwnedFd, &[u8], u64) -> Result<usize, Errno>,
+    ) -> Result<(), Errno> {
+        let from = self.staging.bytes();
+        let mut done = 0;
+        while done < bytes {
+            done += written(Call::LogFlush, bytes - done, |most| {
+                write(&self.file, &from[done..done + most], at + done as u64)
+            })?;
+        }
+        Ok(())
+    }
+}
+
 pub(crate) fn length(file: impl AsFd) -> Result<u64, Failed> {
     let stat = fstat(file).map_err(Failed::to("ask how long the log file is"))?;
     Ok(stat.st_size as u64)

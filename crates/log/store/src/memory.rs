@@ -2,8 +2,7 @@
 //! In tmpfs it outlives programs, and no reboot.
 
 use crate::failed::Failed;
-use crate::file::{length, new_file, read_by, written};
-use crate::staging::{STAGED, Staging};
+use crate::file::{Staged, new_file, read_by};
 use crate::store::{Kind, Store};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::ftruncate;
@@ -13,11 +12,7 @@ use uncopy_kernel::inject;
 
 /// See the module.
 #[derive(Debug)]
-pub struct Memory {
-    file: OwnedFd,
-    bytes: u64,
-    staging: Staging,
-}
+pub struct Memory(Staged);
 
 impl Memory {
     /// A new one, of zeros.
@@ -37,9 +32,7 @@ impl Memory {
     /// # Errors
     /// What did not work.
     pub fn open(file: OwnedFd) -> Result<Self, Failed> {
-        let bytes = length(&file)?;
-        let staging = Staging::new(STAGED).map_err(Failed::to("get memory for the log"))?;
-        Ok(Self { file, bytes, staging })
+        Staged::open(file).map(Self)
     }
 }
 
@@ -49,29 +42,22 @@ impl Store for Memory {
     }
 
     fn bytes(&self) -> u64 {
-        self.bytes
+        self.0.bytes
     }
 
     fn memory(&mut self) -> &mut [u8] {
-        self.staging.bytes_mut()
+        self.0.staging.bytes_mut()
     }
 
     fn flush(&mut self, at: u64, bytes: usize) -> Result<(), Errno> {
-        let from = self.staging.bytes();
-        let mut done = 0;
-        while done < bytes {
-            done += written(Call::LogFlush, bytes - done, |most| {
-                pwrite(&self.file, &from[done..done + most], at + done as u64)
-            })?;
-        }
-        Ok(())
+        self.0.flush(at, bytes, |file, piece, at| pwrite(file, piece, at))
     }
 
     fn read(&self, at: u64, to: &mut [u8]) -> Result<(), Errno> {
-        read_by(&self.file, at, to)
+        read_by(&self.0.file, at, to)
     }
 
     fn file(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+        self.0.file.as_fd()
     }
 }
