@@ -23,11 +23,16 @@ fn works_here() -> bool {
     there
 }
 
-/// A directory with the compiled program and a message of 1 MB.
 fn relay() -> (tempfile::TempDir, PathBuf) {
+    compiled("relay")
+}
+
+/// A directory with a compiled program of tests/profile and a message of 1 MB.
+fn compiled(name: &str) -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
-    let program = directory.path().join("relay");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/profile/relay.c");
+    let program = directory.path().join(name);
+    let source = format!("tests/profile/{name}.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
     let done = Command::new("cc").args(["-O2", "-o"]).arg(&program).arg(source).status();
     assert!(done.expect("cc is there").success());
     let message: Vec<u8> = (0..MB as usize).map(|i| (i * i / 7) as u8).collect();
@@ -113,6 +118,47 @@ fn the_copies_sizes_sites_and_touches_of_a_known_program_are_exactly_what_they_a
         assert!(watched > 4 * MB && touched <= 5 * 4096 && touched > 0, "{relayed:#}");
         assert!(watched < 5 * MB || touched == 5 * 4096, "{relayed:#}");
         assert_eq!(sum("touches"), touched / 4096);
+    }
+}
+
+#[test]
+fn data_that_is_received_and_copied_has_a_path_also_where_it_ends_in_the_program() {
+    if !works_here() {
+        return;
+    }
+    let (directory, program) = compiled("receiver");
+    let command = [program.to_str().unwrap(), "in", "out", "40"];
+    let output = profile(directory.path(), &["--json"], &command);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let p = first(&stderr(&output));
+    assert_eq!(p["copied_bytes"], 80 * MB);
+    let paths = p["paths"].as_array().unwrap();
+    assert_eq!(paths.len(), 2, "{p:#}");
+    // Of the second copy one half is sent, and one ends; the first was copied on whole.
+    let names = ["first_copy+", "second_copy+"];
+    for path in paths {
+        assert_eq!((&path["bytes"], &path["copies"]), (&(20 * MB).into(), &2.into()), "{path:#}");
+        for (step, name) in path["way"].as_array().unwrap().iter().zip(names) {
+            let found = step["site"]["function"].as_str().unwrap();
+            assert!(found.starts_with(name), "{found}");
+            assert_eq!(step["bytes"], 40 * MB);
+        }
+    }
+    let ends = |sent: bool| paths.iter().find(|path| path["to"].is_null() != sent).expect("both");
+    assert_eq!(ends(true)["to"]["site"]["call"], "write");
+    assert_eq!(ends(false)["kernel_copies"], 1);
+    // No copy is saved twice, and none is left out, but for a page of each.
+    let predicted = |of: &Value| of["predicted"]["bytes"].as_f64().unwrap() / MB as f64;
+    assert!((39.0..=40.0).contains(&predicted(ends(true))), "{p:#}");
+    assert!((39.0..=40.0).contains(&predicted(ends(false))), "{p:#}");
+    // Two new blocks of 256 pages for each message.
+    let fresh = p["fresh_pages"].as_u64().unwrap();
+    assert!((40 * 512..80 * 512).contains(&fresh), "{fresh}");
+
+    let output = profile(directory.path(), &[], &command);
+    let said = stderr(&output);
+    for words in ["ends here", "keeping freed memory", "first_copy", "second_copy"] {
+        assert!(said.contains(words), "{words}: {said}");
     }
 }
 

@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Begins every part.
 pub const MAGIC: u64 = 0x3154_4c46_5950_434e;
 /// Number of this layout; readers of another one keep off.
-pub const LAYOUT: u64 = 1;
+pub const LAYOUT: u64 = 2;
 
 /// Size classes: powers of two from 256 B to 8 MB, the last one open.
 pub const CLASSES: usize = 16;
@@ -102,6 +102,10 @@ pub mod header {
         UNWATCHED
         /// 1: touches cannot be watched here.
         NO_WATCH
+        /// Page faults without reading from a disk since it was first seen (as last noted).
+        FRESH
+        /// How many of them there had been then.
+        FRESH_BEFORE
     }
     /// Where the program's path begins.
     pub const PATH: usize = 32;

@@ -26,9 +26,9 @@ pub struct Path {
     pub copies: Vec<Copy>,
     /// Input calls.
     pub inputs: f64,
-    /// Output calls.
+    /// Output calls; none where the data ends in the program.
     pub outputs: f64,
-    /// Bytes that leave.
+    /// Bytes that leave, or end.
     pub bytes: f64,
     /// Touches of pages in all, each a fault.
     pub touches: f64,
@@ -72,7 +72,8 @@ pub fn predict(path: &Path, costs: &Costs, threshold: usize) -> Saving {
         return Saving::default();
     }
     // Of the last copy's bytes, which the output reads cold.
-    let gathered = path.copies.last().map_or(0.0, |c| elided(c, threshold).1);
+    let last = path.copies.last().filter(|_| path.outputs > 0.0);
+    let gathered = last.map_or(0.0, |c| elided(c, threshold).1);
     let pays = calls * costs.elide as f64
         + path.inputs * costs.input as f64
         + path.outputs * (costs.output + COLD_OUTPUT) as f64
@@ -103,6 +104,14 @@ mod tests {
         assert_eq!(saved(&path(4 << 10, 4, 0.0)), 0.0);
         assert_eq!(saved(&path(512 << 10, 0, 0.0)), 0.0);
         assert_eq!(saved(&path(64 << 10, 1, 16_000.0)), 0.0);
+    }
+
+    #[test]
+    fn what_ends_in_the_program_is_gathered_by_nobody() {
+        let sent = path(512 << 10, 1, 0.0);
+        let ended = Path { outputs: 0.0, ..sent.clone() };
+        let saved = |p: &Path| predict(p, &Costs::REFERENCE, 16 << 10).ns;
+        assert!(saved(&ended) > 1.5 * saved(&sent) && saved(&sent) > 0.0);
     }
 
     #[test]

@@ -88,8 +88,8 @@ pub fn thread_ns() -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
-/// Writes down how much CPU time the process has taken.
-pub fn note_cpu(book: Tables<'_>) {
+/// Writes down how much CPU time the process has taken, and how many pages it was given.
+pub fn note_usage(book: Tables<'_>) {
     let usage = {
         // SAFETY: all zeros is a valid one; the kernel fills it.
         unsafe {
@@ -101,4 +101,9 @@ pub fn note_cpu(book: Tables<'_>) {
     let ns = |t: libc::timeval| t.tv_sec as u64 * 1_000_000_000 + t.tv_usec as u64 * 1000;
     book.set_head(header::USER_NS, ns(usage.ru_utime));
     book.set_head(header::SYSTEM_NS, ns(usage.ru_stime));
+    let faults = usage.ru_minflt.unsigned_abs();
+    if book.head(header::FRESH_BEFORE) == 0 {
+        book.set_head(header::FRESH_BEFORE, faults);
+    }
+    book.set_head(header::FRESH, faults.saturating_sub(book.head(header::FRESH_BEFORE)));
 }

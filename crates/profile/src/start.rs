@@ -142,5 +142,5 @@ unsafe extern "C" fn begin(_: c_int, _: *const *const c_char, envp: *const *cons
 }
 
 extern "C" fn end() {
-    state::with(|s| book::note_cpu(s.follower.book()));
+    state::with(|s| book::note_usage(s.follower.book()));
 }

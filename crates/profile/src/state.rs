@@ -104,7 +104,7 @@ impl State {
         const EVERY: u64 = 20_000_000;
         if now - self.noted > EVERY {
             self.noted = now;
-            book::note_cpu(book);
+            book::note_usage(book);
         }
     }
 

@@ -7,7 +7,8 @@ use uncopy_measure::units::{grouped, rough_size};
 use super::model::{CallSite, Path, PathStep, Program, Source, mean, total};
 use super::picture::picture;
 use super::text::{
-    advice, cells, facts, in_short, percent, share, source, split, time, worth_telling,
+    WORTH_TRYING, advice, cells, facts, in_short, parts, percent, share, source, split, time,
+    worth_telling,
 };
 
 const STYLE: &str = include_str!("page.css");
@@ -39,24 +40,31 @@ pub fn page(programs: &[Program]) -> String {
 }
 
 fn program(p: &Program) -> Markup {
-    let saving = p.saving();
+    let [eliding, memory] = parts(p);
+    let pays = eliding.max(memory) >= WORTH_TRYING;
     let (shown, rest) = split(p);
     html! {
         section {
             h1 { (printable(p.path.rsplit('/').next().unwrap_or(&p.path))) }
             p class="path" { (printable(&p.path)) }
-            p class="advice" { (printable(advice(p))) }
+            p class=(if pays { "advice" } else { "advice none" }) { (printable(advice(p))) }
             dl {
                 div { dt { "in" } dd { (rough_size(p.bytes_in as f64)) } }
                 div { dt { "out" } dd { (rough_size(p.bytes_out as f64)) } }
                 div { dt { "copied in the program" } dd { (rough_size(p.copied_bytes as f64)) } }
                 div { dt { "CPU" } dd { (time(p.cpu_ns as f64)) } }
-                div class="save" {
-                    dt { "uncopy would save" }
-                    @if saving.ns > 0.0 {
-                        dd { (percent(saving.ns / p.cpu_ns.max(1) as f64)) " of CPU" }
+                div class=(if eliding >= WORTH_TRYING { "save" } else { "none" }) {
+                    dt { "eliding would save" }
+                    @if eliding > 0.0 {
+                        dd { (percent(eliding)) " of CPU" }
                     } @else {
                         dd { "nothing" }
+                    }
+                }
+                @if memory >= WORTH_TRYING {
+                    div class="save" {
+                        dt { "keeping freed memory" }
+                        dd { "at most " (percent(memory)) }
                     }
                 }
             }
@@ -105,7 +113,6 @@ fn table(p: &Program, shown: &[Path], rest: &[Path]) -> Markup {
         cells[0] = "rest".to_owned();
         cells[1] = format!("{} paths", rest.len());
         cells[3] = rough_size(bytes as f64);
-        cells[4] = percent(share(bytes, p.bytes_out));
         cells
     });
     let paths =
@@ -130,8 +137,8 @@ fn way(number: usize, path: &Path, p: &Program) -> Markup {
     html! {
         details open[number == 1] {
             summary {
-                "path " (number) ": " (printable(source(path))) " to " (path.sink.kind.name()) ", "
-                (rough_size(path.bytes as f64)) " (" (percent(share(path.bytes, p.bytes_out))) ")"
+                "path " (number) ": " (printable(source(path))) ", " (path.sink.name()) ", "
+                (rough_size(path.bytes as f64)) " (" (percent(p.share(path))) ")"
             }
             ol {
                 @if let Source::Input(end) = &path.source {
@@ -146,7 +153,7 @@ fn way(number: usize, path: &Path, p: &Program) -> Markup {
                         }
                     }
                 }
-                (item(path.sink.kind.name(), Some(&path.sink.place), ""))
+                (item(path.sink.name(), path.sink.output().map(|end| &end.place), ""))
             }
         }
     }

@@ -60,6 +60,33 @@ pub enum Source {
     Pass(Kind),
 }
 
+/// Where a path ends.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Sink {
+    /// An output call.
+    Output(End),
+    /// In the program: nothing of it was sent on from where it was copied to last.
+    Program,
+}
+
+impl Sink {
+    /// In one word or two.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Output(end) => end.kind.name(),
+            Self::Program => "ends here",
+        }
+    }
+
+    /// The output call.
+    pub fn output(&self) -> Option<&End> {
+        match self {
+            Self::Output(end) => Some(end),
+            Self::Program => None,
+        }
+    }
+}
+
 /// What happens on the way.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PathStep {
@@ -78,20 +105,21 @@ pub struct Steps {
     pub bytes: u64,
     /// Calls by class.
     pub sizes: Sizes,
-    /// Bytes that left by these copies, on all paths: more than were copied, where a store is read often.
-    pub sent: u64,
+    /// Bytes that went through these copies, on all paths: more than were copied, where a store is
+    /// read often.
+    pub through: u64,
 }
 
 impl Steps {
-    fn add(&mut self, node: &Node, sent: u64) {
-        add(&mut self.sent, sent);
+    fn add(&mut self, node: &Node, through: u64) {
+        add(&mut self.through, through);
         add(&mut self.ops, node.ops);
         add(&mut self.bytes, node.bytes);
         (0..CLASSES).for_each(|c| add(&mut self.sizes[c], node.sizes[c]));
     }
 }
 
-/// From an input to an output.
+/// From an input by copies to an output, or to where it ends in the program.
 #[derive(Clone, Debug)]
 pub struct Path {
     /// Where it begins.
@@ -99,12 +127,12 @@ pub struct Path {
     /// What happens on the way, and how often.
     pub way: Vec<(PathStep, Steps)>,
     /// Where it ends.
-    pub sink: End,
-    /// Output calls.
+    pub sink: Sink,
+    /// Output calls; of a path that ends in the program: its last copies.
     pub ops: u64,
     /// Bytes.
     pub bytes: u64,
-    /// Output calls by class.
+    /// Those calls by class.
     pub sizes: Sizes,
     /// Bytes of it that were watched for touches.
     pub watched: u64,
@@ -130,7 +158,8 @@ impl Path {
 
     /// Copies between the kernel and the program.
     pub fn kernel_copies(&self) -> usize {
-        let output = usize::from(self.sink.place.call != "vmsplice");
+        let output = self.sink.output().is_some_and(|end| end.place.call != "vmsplice");
+        let output = usize::from(output);
         match self.source {
             Source::Program => output,
             Source::Input(_) => 1 + output,
@@ -202,15 +231,26 @@ pub struct Program {
     pub rewritten: u64,
     /// Times that a bound made the follower forget.
     pub forgot: u64,
+    /// Page faults that no disk was read for: of memory that the kernel provided anew, mostly.
+    pub fresh: u64,
+    /// What they cost, ns of CPU time. Who keeps freed memory instead of giving it back to the
+    /// kernel saves most of it.
+    pub fresh_ns: f64,
     /// Whether touches could not be looked for.
     pub no_watch: bool,
     /// Input sites, most bytes first.
     pub inputs: Vec<(End, Input)>,
-    /// Paths, most bytes first.
+    /// Paths, largest shares first.
     pub paths: Vec<Path>,
 }
 
 impl Program {
+    /// What part a path is: of all that left, or, where it ends in the program, of all that arrived.
+    pub fn share(&self, path: &Path) -> f64 {
+        let whole = if path.sink == Sink::Program { self.bytes_in } else { self.bytes_out };
+        path.bytes as f64 / whole.max(1) as f64
+    }
+
     /// What all paths together would save.
     pub fn saving(&self) -> Saving {
         self.paths.iter().fold(Saving::default(), |sum, p| Saving {
@@ -245,6 +285,7 @@ pub fn programs(parts: &[Part], costs: &Costs, threshold: usize) -> Vec<Program>
     let merged = by_path.into_iter().map(|(path, parts)| {
         let mut program = merge(path, &parts, &mut files);
         program.paths.iter_mut().for_each(|p| p.saving = saving(p, costs, threshold));
+        program.fresh_ns = program.fresh as f64 * costs.fresh as f64;
         program
     });
     let mut all: Vec<Program> = merged.filter(|p| p.bytes_in > 0 || p.bytes_out > 0).collect();
@@ -252,7 +293,18 @@ pub fn programs(parts: &[Part], costs: &Costs, threshold: usize) -> Vec<Program>
     all
 }
 
-type Key = (Source, Vec<PathStep>, End);
+type Key = (Source, Vec<PathStep>, Sink);
+
+/// What went along one sequence of copies: to an output, or nowhere.
+struct Went {
+    node: usize,
+    sink: Sink,
+    ops: u64,
+    bytes: u64,
+    sizes: Sizes,
+    watched: u64,
+    touched: u64,
+}
 
 fn merge(path: &str, parts: &[&Part], files: &mut Files) -> Program {
     let mut program = Program { path: path.to_owned(), ..Program::default() };
@@ -269,12 +321,13 @@ fn merge(path: &str, parts: &[&Part], files: &mut Files) -> Program {
             let end = End { kind: node.kind, place: at(node.site) };
             inputs.entry(end).or_default().add(node);
         }
-        let mut sent = vec![0; part.nodes.len()];
-        for row in &part.rows {
-            part.chain(row.node).into_iter().for_each(|n| add(&mut sent[n], row.bytes));
+        let went = went(part, &at);
+        let mut through = vec![0; part.nodes.len()];
+        for one in &went {
+            part.chain(one.node).into_iter().for_each(|n| add(&mut through[n], one.bytes));
         }
-        for row in &part.rows {
-            let chain = part.chain(row.node);
+        for one in went {
+            let chain = part.chain(one.node);
             let root = &part.nodes[chain[0]];
             let end = End { kind: root.kind, place: at(root.site) };
             let source = match root.step {
@@ -287,14 +340,13 @@ fn merge(path: &str, parts: &[&Part], files: &mut Files) -> Program {
                 _ => PathStep::Copy(at(n.site)),
             };
             let nodes: Vec<(&Node, u64)> =
-                chain[1..].iter().map(|n| (&part.nodes[*n], sent[*n])).collect();
+                chain[1..].iter().map(|n| (&part.nodes[*n], through[*n])).collect();
             let ways: Vec<PathStep> = nodes.iter().map(|(n, _)| way(n)).collect();
-            let sink = End { kind: row.kind, place: at(row.site) };
-            let key = (source.clone(), ways.clone(), sink.clone());
+            let key = (source.clone(), ways.clone(), one.sink.clone());
             let path = paths.entry(key).or_insert_with(|| Path {
                 source,
                 way: ways.into_iter().map(|w| (w, Steps::default())).collect(),
-                sink,
+                sink: one.sink.clone(),
                 ops: 0,
                 bytes: 0,
                 sizes: [0; CLASSES],
@@ -303,15 +355,53 @@ fn merge(path: &str, parts: &[&Part], files: &mut Files) -> Program {
                 inputs: 0.0,
                 saving: Saving::default(),
             });
-            path.add(row, &nodes, root);
+            path.add(&one, &nodes, root);
         }
     }
     program.wall_ns = last.saturating_sub(first);
     program.inputs = inputs.into_iter().filter(|(_, i)| i.bytes > 0).collect();
     program.inputs.sort_by_key(|(_, i)| std::cmp::Reverse(i.bytes));
     program.paths = paths.into_values().filter(|p| p.bytes > 0).collect();
-    program.paths.sort_by_key(|p| std::cmp::Reverse(p.bytes));
+    let mut paths = std::mem::take(&mut program.paths);
+    paths.sort_by(|a, b| program.share(b).total_cmp(&program.share(a)).then(b.bytes.cmp(&a.bytes)));
+    program.paths = paths;
     program
+}
+
+/// What left, and what was copied and then went nowhere: of each sequence of copies what neither
+/// left from there nor was copied on. (What was copied to two places ends in neither, by this.)
+fn went(part: &Part, at: &impl Fn(usize) -> CallSite) -> Vec<Went> {
+    let mut on = vec![0; part.nodes.len()];
+    for (i, node) in part.nodes.iter().enumerate().filter(|(i, node)| node.parent != *i) {
+        debug_assert!(node.parent < i);
+        add(&mut on[node.parent], node.bytes);
+    }
+    let mut all = Vec::new();
+    for row in &part.rows {
+        add(&mut on[row.node], row.bytes);
+        let end = End { kind: row.kind, place: at(row.site) };
+        let Row { node, ops, bytes, sizes, watched, touched, .. } = *row;
+        all.push(Went { node, sink: Sink::Output(end), ops, bytes, sizes, watched, touched });
+    }
+    for (i, node) in part.nodes.iter().enumerate().filter(|(_, n)| n.step == Step::Copy) {
+        let bytes = node.bytes.saturating_sub(on[i]);
+        let root = &part.nodes[part.chain(i)[0]];
+        if bytes == 0 || root.step != Step::Input {
+            continue;
+        }
+        let share = bytes as f64 / node.bytes as f64;
+        let part = |n: u64| (n as f64 * share).round() as u64;
+        all.push(Went {
+            node: i,
+            sink: Sink::Program,
+            ops: part(node.ops),
+            bytes,
+            sizes: node.sizes.map(part),
+            watched: root.watched,
+            touched: root.touched,
+        });
+    }
+    all
 }
 
 fn place(site: &Site, files: &mut Files) -> CallSite {
@@ -331,6 +421,7 @@ impl Program {
         add(&mut self.copied_bytes, part.head(header::COPIED_BYTES));
         add(&mut self.rewritten, part.head(header::REWRITTEN));
         add(&mut self.forgot, part.head(header::EVICTIONS).saturating_add(part.head(header::FULL)));
+        add(&mut self.fresh, part.head(header::FRESH));
         self.no_watch |= part.head(header::NO_WATCH) != 0;
     }
 }
@@ -350,15 +441,15 @@ impl Input {
 }
 
 impl Path {
-    fn add(&mut self, row: &Row, nodes: &[(&Node, u64)], root: &Node) {
-        add(&mut self.ops, row.ops);
-        add(&mut self.bytes, row.bytes);
-        add(&mut self.watched, row.watched);
-        add(&mut self.touched, row.touched);
-        (0..CLASSES).for_each(|c| add(&mut self.sizes[c], row.sizes[c]));
-        self.inputs += root.ops as f64 * row.bytes as f64 / root.bytes.max(1) as f64;
-        for ((_, steps), (node, sent)) in self.way.iter_mut().zip(nodes) {
-            steps.add(node, *sent);
+    fn add(&mut self, went: &Went, nodes: &[(&Node, u64)], root: &Node) {
+        add(&mut self.ops, went.ops);
+        add(&mut self.bytes, went.bytes);
+        add(&mut self.watched, went.watched);
+        add(&mut self.touched, went.touched);
+        (0..CLASSES).for_each(|c| add(&mut self.sizes[c], went.sizes[c]));
+        self.inputs += root.ops as f64 * went.bytes as f64 / root.bytes.max(1) as f64;
+        for ((_, steps), (node, through)) in self.way.iter_mut().zip(nodes) {
+            steps.add(node, *through);
         }
     }
 }
@@ -368,7 +459,7 @@ fn saving(path: &Path, costs: &Costs, threshold: usize) -> Saving {
     let copies = copies
         .map(|(_, s)| predict::Copy {
             // A path's share of copies that it shares; those into a store are made once.
-            bytes: path.bytes as f64 * (s.bytes as f64 / s.sent.max(1) as f64).min(1.0),
+            bytes: path.bytes as f64 * (s.bytes as f64 / s.through.max(1) as f64).min(1.0),
             sizes: s.sizes,
             total: s.bytes as f64,
         })
@@ -377,7 +468,7 @@ fn saving(path: &Path, costs: &Costs, threshold: usize) -> Saving {
     let known = predict::Path {
         copies,
         inputs: path.inputs,
-        outputs: path.ops as f64,
+        outputs: if path.sink == Sink::Program { 0.0 } else { path.ops as f64 },
         bytes: path.bytes as f64,
         touches,
     };

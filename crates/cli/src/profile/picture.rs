@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use uncopy_measure::printable::printable;
 use uncopy_measure::units::rough_size;
 
-use super::model::{Path, PathStep, Program, Source, add, total};
+use super::model::{Path, PathStep, Program, Sink, Source, add, total};
 
 const WIDTH: f64 = 1100.0;
 /// What of it is for the names of the sinks.
@@ -71,10 +71,21 @@ fn stops(path: &Path, last: usize) -> Vec<Stop> {
             stops.push(next);
         }
     }
-    let title = format!("{} · {}", path.sink.kind.name(), path.sink.place.call);
-    let place = &path.sink.place;
-    stops.push(stop(last, "out", title, format!("{} ({})", place.name(), place.library)));
+    stops.push(match &path.sink {
+        Sink::Output(end) => {
+            let title = format!("{} · {}", end.kind.name(), end.place.call);
+            let detail = format!("{} ({})", end.place.name(), end.place.library);
+            stop(last, "out", title, detail)
+        }
+        Sink::Program => gone(last),
+    });
     stops
+}
+
+/// Where what is not sent ends.
+fn gone(column: usize) -> Stop {
+    let detail = "ended, or held at the end".to_owned();
+    Stop { column, class: "gone", title: "not sent".to_owned(), detail }
 }
 
 /// An `svg` element.
@@ -85,21 +96,19 @@ pub fn picture(program: &Program, shown: &[Path]) -> Markup {
     let mut links: BTreeMap<(Stop, Stop), u64> = BTreeMap::new();
     let mut ways: Vec<(Vec<Stop>, u64)> = shown.iter().map(|p| (stops(p, last), p.bytes)).collect();
     for (end, input) in &program.inputs {
-        let gone = input.consumed.saturating_add(input.held());
+        // (What was copied before it ended has a path of its own.)
+        let source = Source::Input(end.clone());
+        let copied = shown.iter().filter(|p| p.sink == Sink::Program && p.source == source);
+        let not_sent = input.consumed.saturating_add(input.held());
+        let gone_at_once = not_sent.saturating_sub(total(copied.map(|p| p.bytes)));
         let from = ways.iter().map(|(w, _)| &w[0]).find(|s| {
             s.title == format!("{} · {}", end.kind.name(), end.place.call)
                 && s.detail == format!("{} ({})", end.place.name(), end.place.library)
         });
         if let Some(from) = from.cloned()
-            && gone > 0
+            && gone_at_once > 0
         {
-            let stop = Stop {
-                column: last,
-                class: "gone",
-                title: "not sent".into(),
-                detail: "ended, or held at the end".into(),
-            };
-            ways.push((vec![from, stop], gone));
+            ways.push((vec![from, gone(last)], gone_at_once));
         }
     }
     for (way, bytes) in &ways {

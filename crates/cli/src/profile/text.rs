@@ -6,9 +6,9 @@ use comfy_table::{CellAlignment, ColumnConstraint, Table};
 use uncopy_measure::printable::printable;
 use uncopy_measure::units::{TABLE_STYLE, grouped, rough_size};
 
-use super::model::{End, Path, PathStep, Program, Source, Steps, mean, total};
+use super::model::{End, Path, PathStep, Program, Sink, Source, Steps, mean, total};
 
-/// Paths with a smaller share of the bytes are summed up, if there are more than so many.
+/// Paths with a smaller share are summed up, if there are more than so many.
 const SMALL: f64 = 0.005;
 const ALWAYS: usize = 3;
 
@@ -73,30 +73,50 @@ pub fn source(path: &Path) -> String {
 
 /// The paths that are shown one by one, and those that are summed up.
 pub fn split(program: &Program) -> (&[Path], &[Path]) {
-    let least = program.bytes_out as f64 * SMALL;
-    let shown = program.paths.iter().take_while(|p| p.bytes as f64 >= least).count();
+    let shown = program.paths.iter().take_while(|p| program.share(p) >= SMALL).count();
     program.paths.split_at(shown.max(ALWAYS.min(program.paths.len())))
 }
 
 /// From this share of the CPU time on `uncopy try` tells a gain from noise, mostly.
-const WORTH_TRYING: f64 = 0.02;
+pub const WORTH_TRYING: f64 = 0.02;
+
+/// What parts of the CPU time eliding and keeping memory save, as predicted.
+pub fn parts(p: &Program) -> [f64; 2] {
+    [p.saving().ns, p.fresh_ns].map(|ns| ns / p.cpu_ns.max(1) as f64)
+}
 
 /// What it comes down to.
 pub fn advice(p: &Program) -> String {
     let saving = p.saving();
-    if saving.ns <= 0.0 {
-        return "predicted under uncopy: eliding saves nothing, it would leave these copies alone; what sending again and again by reference \
-                saves is not predicted, `uncopy try` measures it"
-            .to_owned();
-    }
-    let part = saving.ns / (p.cpu_ns.max(1)) as f64;
-    format!(
-        "predicted under uncopy: {} not copied, {} of CPU saved ({} of this run's); {}",
-        rough_size(saving.bytes),
-        time(saving.ns),
-        percent(part),
-        if part < WORTH_TRYING { "hardly worth it" } else { "'uncopy try -- CMD' measures it" },
-    )
+    let [eliding, memory] = parts(p);
+    let elided = if saving.ns > 0.0 {
+        format!(
+            "eliding saves {} of CPU ({} of this run's): {} are not copied",
+            time(saving.ns),
+            percent(eliding),
+            rough_size(saving.bytes)
+        )
+    } else {
+        "eliding saves nothing, it would leave these copies alone".to_owned()
+    };
+    let kept = if memory >= WORTH_TRYING {
+        format!(
+            "; keeping freed memory at most {} ({}), which glibc does, too, if it is told to ('uncopy try' says how)",
+            time(p.fresh_ns),
+            percent(memory)
+        )
+    } else {
+        String::new()
+    };
+    let next = if eliding.max(memory) >= WORTH_TRYING {
+        "'uncopy try -- CMD' measures it"
+    } else if saving.ns > 0.0 {
+        "hardly worth it"
+    } else {
+        "what faster copies and sending again by reference save is not predicted, 'uncopy try' \
+         measures it"
+    };
+    format!("predicted under uncopy: {elided}{kept}; {next}")
 }
 
 /// A few sentences about the whole.
@@ -110,6 +130,14 @@ pub fn facts(p: &Program) -> Vec<String> {
         grouped(p.copies),
         rough_size(p.copied_bytes as f64),
     )];
+    if p.fresh > 0 {
+        lines.push(format!(
+            "{} pages of memory were taken from the kernel ({} of CPU): what was new to the \
+             program, and what it had freed and took again",
+            grouped(p.fresh),
+            time(p.fresh_ns)
+        ));
+    }
     if p.rewritten > 0 {
         lines.push(format!(
             "{} of input data were changed in place, and are the program's own from then on",
@@ -160,9 +188,9 @@ pub(super) fn cells(
     [
         (i + 1).to_string(),
         source(path),
-        path.sink.kind.name().to_owned(),
+        path.sink.name().to_owned(),
         rough_size(path.bytes as f64),
-        percent(share(path.bytes, p.bytes_out)),
+        percent(p.share(path)),
         grouped(path.ops),
         rough_size(mean(path.bytes, path.ops)),
         path.copies().to_string(),
@@ -187,7 +215,7 @@ fn table(p: &Program, shown: &[Path], rest: &[Path]) -> Table {
         let calls = total(rest.iter().map(|p| p.ops));
         let mut row = vec!["rest".to_owned(), format!("{} paths", rest.len()), String::new()];
         row.push(rough_size(bytes as f64));
-        row.push(percent(share(bytes, p.bytes_out)));
+        row.push(String::new());
         row.push(grouped(calls));
         row.push(rough_size(mean(bytes, calls)));
         table.add_row(row);
@@ -228,7 +256,10 @@ fn way(number: usize, path: &Path) -> String {
         }
         same = 0;
     }
-    text + &line(path.sink.kind.name(), &path.sink.place, String::new())
+    text + &match &path.sink {
+        Sink::Output(end) => line(end.kind.name(), &end.place, String::new()),
+        Sink::Program => "    ends here: not sent, nor copied on by a call\n".to_owned(),
+    }
 }
 
 fn sizes(steps: &Steps) -> String {
