@@ -7,6 +7,7 @@ use cpp_demangle::DemangleOptions;
 use object::elf::FileHeader64;
 use object::read::elf::{ElfFile, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSymbol, ReadCache, ReadRef, SymbolKind, elf};
+use uncopy_measure::library::FILE_NAME;
 use uncopy_measure::printable::printable;
 
 use super::process::{self, Mapping};
@@ -74,9 +75,20 @@ impl Symbols {
             functions(&format!("/proc/{pid}/root{path}")).or_else(|| functions(path))
         });
         let named = functions.as_ref().and_then(|f| f.name(offset));
+        if library == FILE_NAME {
+            return shared(named);
+        }
         let function = named.unwrap_or_else(|| format!("+{:#x}", offset + 1));
         Location { function, library }
     }
+}
+
+/// The account that all calls of a function share whose callers uncopy does not tell apart: it has
+/// the address of uncopy's own entry of that name.
+fn shared(entry: Option<String>) -> Location {
+    let name = entry.as_deref().and_then(|name| name.rsplit("::").next()?.split('+').next());
+    let function = name.filter(|name| !name.is_empty()).unwrap_or("a call").to_owned();
+    Location { function, library: "wherever it is called".into() }
 }
 
 /// The symbols of files, by their own addresses: for processes that are gone.
@@ -159,6 +171,17 @@ mod tests {
 
     use super::*;
     use crate::foreign_bytes::Damages;
+
+    #[test]
+    fn an_account_of_all_callers_is_named_after_the_call_and_not_after_uncopy() {
+        let named = |entry: &str| shared(Some(entry.to_owned())).to_string();
+        assert_eq!(named("realloc+0x1"), "realloc (wherever it is called)");
+        assert_eq!(
+            named("uncopy::hooks::entries::own::sendto+0x1"),
+            "sendto (wherever it is called)"
+        );
+        assert_eq!(shared(None).to_string(), "a call (wherever it is called)");
+    }
 
     #[test]
     fn a_function_of_libc_is_found_by_an_address_in_it() {

@@ -126,7 +126,8 @@ pub(super) unsafe extern "C" fn large(
 }
 
 /// Moves what a block holds to another one, as `memcpy` does, but not as the program's own work:
-/// how often it has to be done depends on us.
+/// how often it has to be done depends on us. Its account is that of all callers of `realloc`, and
+/// bears that name.
 ///
 /// # Safety
 /// As for `memcpy`.
@@ -136,7 +137,7 @@ pub unsafe fn move_block(to: *mut c_void, from: *const c_void, n: usize) {
         if n < LOOK || !PROCESS.space.wanted() {
             copy_bytes(to.cast(), from.cast(), n);
         } else {
-            uncounted(to, from, n, move_block as *const () as usize + 1);
+            uncounted(to, from, n, super::allocate::realloc as *const () as usize + 1);
         }
     }
 }

@@ -371,8 +371,8 @@ unsafe fn recvfrom_ours(
     // SAFETY: the program's own arguments.
     unsafe {
         let call = InputCall::Recvfrom { buf, n, flags, addr, len };
-        // (All registers are taken: its call sites share an account.)
-        let caller = recvfrom_for as *const () as usize;
+        // (All registers are taken: its call sites share an account, which bears its name.)
+        let caller = recvfrom as *const () as usize + 1;
         endpoint::receive(fd, &call, None, caller, &host())
     }
 }
