@@ -20,6 +20,7 @@ if sys.argv[2:] == ["fork"] and os.fork():
     os._exit(0)
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    wbufsize = 65536
     def do_POST(self):
         body = str(len(self.rfile.read(int(self.headers["Content-Length"])))).encode()
         self.send_response(200)
@@ -35,14 +36,14 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 const LOAD: &str = r#"
 import http.client, sys
 connection = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]))
-for _ in range(20):
+for _ in range(100):
     connection.request("POST", "/", body=b"x" * 1000000)
     assert connection.getresponse().read() == b"1000000"
-print("requests:", 20)
+print("requests:", 100)
 "#;
 
 fn tried(words: &[&str]) -> Output {
-    uncopy().args(["try", "--rounds", "2"]).args(words).output().unwrap()
+    uncopy().args(["try", "--rounds", "1"]).args(words).output().unwrap()
 }
 
 /// A port that nobody listens on.
@@ -95,7 +96,7 @@ fn a_program_that_ends_by_itself_is_answered_in_words() {
     let output = tried(&["--", "sh", "-c", "head -c 30000000 /dev/zero | sha256sum"]);
     assert!(output.status.success(), "{}", stderr(&output));
     let text = stdout(&output);
-    for part in ["plain again", "memory kept", "uncopy without elision", "plain's CPU", "spread"] {
+    for part in ["plain again", "memory kept", "uncopy without elision", "over plain", "spread"] {
         assert!(text.contains(part), "no '{part}' in {text}");
     }
     assert!(["pay", "cannot tell"].iter().any(|answer| text.contains(answer)), "{text}");
@@ -106,7 +107,7 @@ fn the_json_has_every_turn_of_every_side() {
     if !works_here() {
         return;
     }
-    let words = ["--rounds=3", "--json", "--threshold=64K", "--", "dd", "if=/dev/zero"];
+    let words = ["--rounds=2", "--json", "--threshold=64K", "--", "dd", "if=/dev/zero"];
     let dd = ["of=/dev/null", "bs=1M", "count=200"];
     let output = uncopy().arg("try").args(words).args(dd).output().unwrap();
     let report = json(&output);
@@ -156,16 +157,31 @@ fn a_server_is_started_loaded_and_ended_on_each_side() {
     let port = free_port();
     let (server, load) = server(directory.path(), &port);
     for ready in [&[][..], &["--ready", &port]] {
-        let words = ["--json", "--load", &load, "--count", "requests: ([0-9]+)"];
+        let words = ["--json", "--load", &load, "--count", "requests: ([0-9]+)", "--warm-up=0.1"];
         let output = tried(&[&words, ready, &["--", "python3", &server, &port]].concat());
         let report = json(&output);
         assert_eq!(report["work_counted"], true);
+        assert!(report["loads_to_learn"].as_u64() > Some(1), "uploads of 100 MB are a short load");
+        assert!(report["loads_counted"].as_u64() >= Some(1));
+        assert_eq!(report["learnt"], false);
         let side = &report["sides"][4];
-        assert_eq!(side["count"][0], 20.0);
+        assert_eq!(side["count"][0], 100.0);
         let cpu = side["cpu_s"][0].as_f64().unwrap();
-        assert!((side["median"].as_f64().unwrap() * 20.0 - cpu).abs() < 1e-6);
+        assert!((side["median"].as_f64().unwrap() * 100.0 - cpu).abs() < 1e-6);
         assert!(!runs(&server), "a server is left");
     }
+}
+
+#[test]
+fn who_waits_is_told_how_long_it_takes_and_how_the_sides_stand() {
+    if !works_here() {
+        return;
+    }
+    let said = stderr(&tried(&["--", "dd", "if=/dev/zero", "of=/dev/null", "bs=1M", "count=50"]));
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.len(), 2, "{said}");
+    assert!(lines[0].contains("round 1 of 2, ") && lines[0].contains("warmed up"), "{said}");
+    assert!(lines[1].contains("gain over plain so far: memory kept "), "{said}");
 }
 
 #[test]
@@ -176,7 +192,8 @@ fn a_daemon_is_found_and_ended() {
     let directory = tempfile::tempdir().unwrap();
     let port = free_port();
     let (server, load) = server(directory.path(), &port);
-    let words = ["--json", "--load", &load, "--", "python3", &server, &port, "fork"];
+    let words =
+        ["--json", "--warm-up=0.1", "--load", &load, "--", "python3", &server, &port, "fork"];
     let report = json(&tried(&words));
     assert!(report["sides"][0]["cpu_s"][0].as_f64().unwrap() > 0.01);
     assert!(!runs(&server), "a daemon is left");
@@ -235,7 +252,7 @@ fn what_goes_wrong_is_said_with_what_was_said() {
     let text = with(&["--load", "echo no such thing >&2; exit 7"]);
     assert!(text.contains("exit status: 7") && text.contains("no such thing"), "{text}");
     let text = with(&["--load", &load, "--count", "bytes: ([0-9]+)"]);
-    assert!(text.contains("finds nothing") && text.contains("requests: 20"), "{text}");
+    assert!(text.contains("finds nothing") && text.contains("requests: 100"), "{text}");
     let text = with(&["--load", &load, "--count", "requests: [0-9]+"]);
     assert!(text.contains("has no group"), "{text}");
 

@@ -1,11 +1,102 @@
 //! Which differences count. The plain sides decide: what they spread over is noise.
 
-use uncopy_measure::medians::median;
+use uncopy_measure::medians::{median, quotient};
+use uncopy_measure::side::Side;
+
+const SIDES: usize = Side::ALL.len();
 
 /// The rule, for people.
-pub const RULE: &str = "A difference counts if all turns of one side lie below (or above) all turns of the other, or \
+pub const RULE: &str = "Ratios are plain's need over the side's: above 1 is a gain. A difference counts if all turns of one side lie below (or above) all turns of the other, or \
 if the medians differ by more than twice what the plain turns spread over: their middle half, or what the two plain \
 sides differ by if that is more.";
+
+/// All sides, by processor time and by time.
+#[derive(Clone, Debug)]
+pub struct Standing {
+    cpu: [Vec<f64>; SIDES],
+    time: [Vec<f64>; SIDES],
+    /// What the plain turns say of processor time, and of time.
+    plain: [Plain; 2],
+}
+
+impl Standing {
+    /// From the turns of each side, in the order of [`Side::ALL`].
+    pub fn new(cpu: [Vec<f64>; SIDES], time: [Vec<f64>; SIDES]) -> Self {
+        let plain = |turns: &[Vec<f64>; SIDES]| {
+            Plain::new(&turns[Side::Plain as usize], &turns[Side::Again as usize])
+        };
+        Self { plain: [plain(&cpu), plain(&time)], cpu, time }
+    }
+
+    /// What the plain turns say of processor time.
+    pub fn plain(&self) -> &Plain {
+        &self.plain[0]
+    }
+
+    /// What the plain turns spread over, as a part of their median.
+    pub fn spread(&self) -> f64 {
+        self.plain[0].spread
+    }
+
+    /// How two sides compare by processor time.
+    pub fn cpu(&self, side: Side, other: Side) -> Found {
+        self.found(&self.cpu, &self.plain[0], side, other)
+    }
+
+    /// How they compare by time.
+    pub fn time(&self, side: Side, other: Side) -> Found {
+        self.found(&self.time, &self.plain[1], side, other)
+    }
+
+    fn found(&self, all: &[Vec<f64>; SIDES], plain: &Plain, side: Side, other: Side) -> Found {
+        // Both plain sides are what anything is compared with.
+        let turns = |side| match side {
+            Side::Plain | Side::Again => &plain.turns,
+            other => &all[other as usize],
+        };
+        plain.compare(turns(side), turns(other))
+    }
+
+    /// Whether a side needs less of one of the two and no more of the other.
+    pub fn better(&self, side: Side, than: Side) -> bool {
+        let both = [self.cpu(side, than), self.time(side, than)];
+        both.contains(&Found::Less) && !both.contains(&Found::More)
+    }
+
+    /// Whether a side gains in one of the two and loses in the other, against plain.
+    pub fn trades(&self, side: Side) -> bool {
+        let both = [self.cpu(side, Side::Plain), self.time(side, Side::Plain)];
+        both.contains(&Found::Less) && both.contains(&Found::More)
+    }
+
+    /// How many times less processor time a side needs than plain: above 1 is a gain.
+    pub fn cpu_gain(&self, side: Side) -> f64 {
+        quotient(self.plain[0].median, median(self.cpu[side as usize].iter().copied()))
+    }
+
+    /// How many times shorter it takes: above 1 is a gain.
+    pub fn time_gain(&self, side: Side) -> f64 {
+        quotient(self.plain[1].median, median(self.time[side as usize].iter().copied()))
+    }
+
+    /// Both in words.
+    pub fn gains(&self, side: Side) -> String {
+        format!(
+            "{} in processor time, {} in time",
+            gain(self.cpu_gain(side), self.cpu(side, Side::Plain)),
+            gain(self.time_gain(side), self.time(side, Side::Plain))
+        )
+    }
+}
+
+/// A ratio with the word for it.
+pub fn gain(ratio: f64, found: Found) -> String {
+    match found {
+        Found::Less => format!("{ratio:.2} (gain)"),
+        Found::More => format!("{ratio:.2} (loss)"),
+        Found::Same => format!("{ratio:.2} (noise)"),
+    }
+}
 
 /// How a side compares with another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -39,6 +39,15 @@ pub fn saved(counters: &Snapshot) -> u64 {
     counters.elided_bytes + counters.lent_bytes
 }
 
+/// What was done between `before` and `after`.
+pub fn between(before: &Snapshot, after: &Snapshot) -> Snapshot {
+    let both = after.iter().zip(before.iter());
+    Snapshot::from_values(both.map(|((name, after), (_, before))| match is_gauge(name) {
+        true => after,
+        false => after.saturating_sub(before),
+    }))
+}
+
 /// The sum of all.
 pub fn sum(all: impl Iterator<Item = Snapshot>) -> Snapshot {
     all.fold(Snapshot::default(), |sum, one| {
@@ -56,7 +65,9 @@ mod tests {
         let found = from_summaries(said);
         assert_eq!((found.elided_bytes, found.faults), (12, 1));
         assert_eq!(larger(Snapshot::default(), found), found);
-        assert_eq!(sum([found, found].into_iter()).elided_bytes, 24);
+        let both = sum([found, found].into_iter());
+        assert_eq!(both.elided_bytes, 24);
+        assert_eq!(between(&found, &both).elided_bytes, 12);
     }
 
     #[test]

@@ -28,6 +28,7 @@ mod verdict;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Instant;
 
 use clap::{ArgMatches, Command};
 use uncopy_measure::machine::Machine;
@@ -37,9 +38,9 @@ use uncopy_measure::{Outcome, library, progress, userfaultfd, variables};
 
 use self::load::Load;
 use self::ready::Ready;
-use self::report::Report;
+use self::report::{Report, Turns};
 use self::sides::{Program, Side};
-use self::turn::{Measured, Work};
+use self::turn::{Pace, Rehearsed, Work};
 use crate::doctor::checks;
 use crate::run::{self, program};
 
@@ -57,10 +58,14 @@ struct TryArgs {
     /// group is a number that the load prints. Without it the load is taken as a fixed amount of work
     #[arg(long, value_name = "REGEX", requires = "load")]
     count: Option<String>,
-    /// How often each side has its turn; the first round warms up and is not counted
-    #[arg(long, value_name = "N", default_value = "5",
-          value_parser = clap::value_parser!(u32).range(2..=1000))]
+    /// How many turns of each side count; without --load there is one more before, which warms up
+    #[arg(long, value_name = "N", default_value = "4",
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
+    /// CPU time in seconds that a server takes before it is measured, in which it warms up and uncopy
+    /// learns; half as much is measured
+    #[arg(long, value_name = "SECONDS", requires = "load", default_value_t = turn::LEARNS)]
+    warm_up: f64,
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
@@ -72,8 +77,9 @@ Examples:
   uncopy try --load 'redis-benchmark -p 7777 -t get -d 1000000 -n 20000' -- redis-server --port 7777
 
 Six sides take turns: the program as it is, twice (what they differ by is noise); with glibc told to keep \
-memory; under uncopy's allocator alone; under uncopy without elision, which has faster copies besides; under uncopy. Measured is the CPU time of all its processes from \
-start to end, so a turn should take some seconds. A server is ended by SIGTERM, by SIGKILL after 5 s. \
+memory; under uncopy's allocator alone; under uncopy without elision, which has faster copies besides; under uncopy. Measured are the CPU time of all its processes, and the time, from \
+start to end, so a turn should take some seconds. A server is first loaded until uncopy has learnt (--warm-up); then a short load is repeated until what is measured \
+takes half as much CPU time, as far as 12 s allow it. A server is ended by SIGTERM, by SIGKILL after 5 s. \
 Programs get an empty standard input; their output is thrown away. Options of 'uncopy run' hold for the \
 sides under uncopy.";
 
@@ -97,33 +103,69 @@ pub fn main(matches: &ArgMatches) -> Outcome {
         None => None,
     };
     let program = Program { library: usable(&words, matches)?, options: options(matches), words };
-    let work = match &load {
-        Some(load) => Work::Server(args.ready.unwrap_or(Ready::Listening), load),
-        None => Work::Whole,
+    let rounds = args.rounds as usize;
+    let (work, rehearsed) = match &load {
+        Some(load) => {
+            let ready = args.ready.unwrap_or(Ready::Listening);
+            let rehearsed = rehearse(&program, ready, load, &args)?;
+            (Work::Server(ready, load, rehearsed.pace), Some(rehearsed))
+        }
+        None => (Work::Whole, None),
     };
-    let turns = measure(&program, &work, args.rounds as usize)?;
-    let report = Report::new(&program, load.as_ref(), &turns);
+    let turns = measure(&program, &work, rounds)?;
+    let report = Report::new(&program, load.as_ref(), rehearsed, &turns);
     uncopy_measure::print(&if args.json { report.json() } else { report.text() })
 }
 
-/// The turns of each side, in the order of [`Side::ALL`], without the first round.
-fn measure(
-    program: &Program,
-    work: &Work,
-    rounds: usize,
-) -> Outcome<[Vec<Measured>; Side::ALL.len()]> {
+/// How often a load is to run; says what it found, and how long all will take.
+fn rehearse(program: &Program, ready: Ready, load: &Load, args: &TryArgs) -> Outcome<Rehearsed> {
+    let rounds = args.rounds as usize;
+    let found = turn::rehearse(program, ready, load, args.warm_up).map_err(|why| {
+        // (A server that cannot be loaded as it is has nothing to do with uncopy.)
+        let once = Work::Server(ready, load, Pace { learns: 0, counts: 1 });
+        match turn::measure(program, Side::Plain, &once) {
+            Ok(_) => format!("'{}': {why}", Side::Uncopy.name()),
+            Err(plain) => format!("'{}': {plain}", Side::Plain.name()),
+        }
+    })?;
+    let Pace { learns, counts } = found.pace;
+    eprintln!(
+        "uncopy try: under uncopy a load takes {:.2} s of CPU, {:.2} s in all. A turn runs it \
+         {learns} times to warm up, and {counts} times that count; {rounds} rounds of {} sides take \
+         about {:.0} s.",
+        found.cpu,
+        found.elapsed,
+        Side::ALL.len(),
+        found.turn() * (rounds * Side::ALL.len()) as f64
+    );
+    Ok(found)
+}
+
+/// The turns of each side that count, in the order of [`Side::ALL`]; says after each round how the
+/// sides stand.
+fn measure(program: &Program, work: &Work, rounds: usize) -> Outcome<Turns> {
+    let first = usize::from(matches!(work, Work::Whole));
+    let rounds = rounds + first;
     let bar = progress::bar(rounds * Side::ALL.len());
-    let mut turns: [Vec<Measured>; Side::ALL.len()] = Default::default();
+    let mut turns = Turns::default();
+    let begin = Instant::now();
     for round in 0..rounds {
         for side in Side::in_turn(round) {
             bar.set_message(side.name());
             let measured = turn::measure(program, side, work)
                 .map_err(|why| format!("'{}': {why}", side.name()))?;
-            if round > 0 {
+            if round >= first {
                 turns[side as usize].push(measured);
             }
             bar.inc(1);
         }
+        let done = round + 1;
+        let left = begin.elapsed().as_secs_f64() / done as f64 * (rounds - done) as f64;
+        let stand = if round < first { "warmed up".to_owned() } else { report::so_far(&turns) };
+        progress::say(
+            &bar,
+            &format!("uncopy try: round {done} of {rounds}, {left:.0} s left; {stand}"),
+        );
     }
     bar.finish_and_clear();
     Ok(turns)
@@ -183,6 +225,6 @@ mod tests {
         assert!(matches(&["--ready=7777", "--", "cat"]).is_err());
         assert!(matches(&["--ready=7777", "--load=true", "--", "cat"]).is_ok());
         assert!(matches(&["--ready=soon", "--load=true", "--", "cat"]).is_err());
-        assert!(matches(&["--rounds=1", "--", "cat"]).is_err());
+        assert!(matches(&["--rounds=0", "--", "cat"]).is_err());
     }
 }

@@ -10,64 +10,77 @@ use uncopy_measure::medians::{median, quotient, round, spread};
 use uncopy_measure::printable::{self, printable};
 use uncopy_measure::units;
 
-use super::compare::{Plain, RULE};
+use super::compare::{RULE, Standing, gain};
 use super::counters;
 use super::load::Load;
-use super::sides::{Program, Side};
-use super::turn::Measured;
+use super::sides::{Program, Side, by_side};
+use super::turn::{Measured, Pace, Rehearsed};
 use super::verdict::{Facts, Verdict};
 
-type Turns = [Vec<Measured>; Side::ALL.len()];
+/// The counted turns of each side, in the order of [`Side::ALL`].
+pub type Turns = [Vec<Measured>; Side::ALL.len()];
 
 /// Everything.
 pub struct Report<'a> {
     load: Option<&'a Load>,
     program: &'a Program,
     turns: &'a Turns,
-    plain: Plain,
-    /// What uncopy did in a turn, on the average.
+    rehearsed: Option<Rehearsed>,
+    /// What uncopy did in a run, on the average.
     did: Snapshot,
     facts: Facts,
     verdict: Verdict,
 }
 
+/// How the sides stand so far.
+pub fn standing(turns: &Turns) -> Standing {
+    let all =
+        |of: fn(&Measured) -> f64| by_side(|side| turns[side as usize].iter().map(of).collect());
+    Standing::new(all(Measured::cost), all(Measured::time))
+}
+
+/// How the sides stand so far, in a line.
+pub fn so_far(turns: &Turns) -> String {
+    let standing = standing(turns);
+    let gains = Side::ALL[2..].iter().map(|side| {
+        let (cpu, time) = (standing.cpu_gain(*side), standing.time_gain(*side));
+        format!("{} {cpu:.2} (time {time:.2})", side.name())
+    });
+    format!("gain over plain so far: {}", gains.collect::<Vec<_>>().join(", "))
+}
+
 impl<'a> Report<'a> {
     /// From the counted turns.
-    pub fn new(program: &'a Program, load: Option<&'a Load>, turns: &'a Turns) -> Self {
-        let costs = |side| costs(turns, side);
-        let plain = Plain::new(&costs(Side::Plain), &costs(Side::Again));
-        let (uncopy, kept) = (costs(Side::Uncopy), costs(Side::Kept));
+    pub fn new(
+        program: &'a Program,
+        load: Option<&'a Load>,
+        rehearsed: Option<Rehearsed>,
+        turns: &'a Turns,
+    ) -> Self {
         let runs = &turns[Side::Uncopy as usize];
         let total = counters::sum(runs.iter().map(|turn| turn.counters));
         let did = Snapshot::from_values(total.iter().map(|(_, n)| n / runs.len().max(1) as u64));
-        let part = |side: &[f64]| quotient(median(side.iter().copied()), plain.median);
+        let run = median(runs.iter().map(|turn| turn.cpu));
         let facts = Facts {
-            uncopy: plain.compare(&uncopy, &plain.turns),
-            kept: plain.compare(&kept, &plain.turns),
-            beyond: plain.compare(&uncopy, &kept),
-            parts: [part(&uncopy), part(&kept)],
+            standing: standing(turns),
             saved: counters::saved(&total),
-            spread: plain.spread,
+            worked: rehearsed.map_or(run, |of| f64::from(of.pace.learns) * run),
+            learning_counts: rehearsed.is_none(),
         };
-        Self { load, program, turns, plain, did, facts, verdict: Verdict::of(&facts) }
+        Self { load, program, turns, rehearsed, did, verdict: Verdict::of(&facts), facts }
     }
 
     fn costs(&self, side: Side) -> Vec<f64> {
-        costs(self.turns, side)
+        self.turns[side as usize].iter().map(Measured::cost).collect()
     }
 
     fn median(&self, side: Side) -> f64 {
         median(self.costs(side))
     }
 
-    /// A side's CPU as a part of another's.
+    /// How many times less CPU a side needs than another: above 1 is a gain.
     fn over(&self, side: Side, other: Side) -> f64 {
-        quotient(self.median(side), self.median(other))
-    }
-
-    /// A side's CPU as a part of what both plain sides need.
-    fn part(&self, side: Side) -> f64 {
-        quotient(self.median(side), self.plain.median)
+        quotient(self.median(other), self.median(side))
     }
 
     fn counted(&self) -> usize {
@@ -75,7 +88,13 @@ impl<'a> Report<'a> {
     }
 
     fn advice(&self) -> String {
-        let options = self.program.options.iter().map(|(name, value)| format!("--{name}={value} "));
+        let own = self.verdict.side().options();
+        let given =
+            self.program.options.iter().filter(|(name, _)| !own.iter().any(|(of, _)| of == name));
+        let options = own
+            .iter()
+            .map(|(name, value)| format!("--{name}={value} "))
+            .chain(given.map(|(name, value)| format!("--{name}={value} ")));
         let words = words(&self.program.words);
         let start = format!("uncopy run {}-- {words}", options.collect::<String>());
         self.verdict.advice(&self.facts, &start)
@@ -87,11 +106,11 @@ impl<'a> Report<'a> {
         if let Some(load) = self.load {
             let _ = writeln!(text, "under: {}", printable(&load.text));
         }
-        let _ = writeln!(text, "\n{}\n", self.table());
-        for sentence in [self.gain(), self.origin(), self.deeds()] {
+        let _ = writeln!(text, "\n{}\n\n{}\n", printable(self.advice()), self.table());
+        for sentence in [self.noise(), self.origin(), self.deeds(), self.measured()] {
             let _ = writeln!(text, "{sentence}");
         }
-        let _ = writeln!(text, "\n{}\n\n{RULE}", printable(self.advice()));
+        let _ = writeln!(text, "\n{RULE}");
         if self.counted() < 3 {
             let _ =
                 writeln!(text, "With so few turns it happens by chance: more --rounds are surer.");
@@ -101,22 +120,29 @@ impl<'a> Report<'a> {
 
     fn table(&self) -> Table {
         let mut table = Table::new();
-        let counts = self.load.is_some_and(Load::counts);
-        let cpu = if counts { "CPU for 1 counted" } else { "CPU, a run" };
+        let cpu = match self.load {
+            Some(load) if load.counts() => "CPU for 1 counted",
+            Some(_) => "CPU, a load",
+            None => "CPU, a run",
+        };
+        let standing = &self.facts.standing;
         table.load_style(units::TABLE_STYLE);
-        table.set_header(["", cpu, "smallest to largest", "of plain", "elapsed"]);
+        table.set_header(["", cpu, "smallest to largest", "over plain", "time", "over plain"]);
         for side in Side::ALL {
             let [least, most] = extremes(self.costs(side));
             let elapsed = median(self.turns[side as usize].iter().map(|turn| turn.elapsed));
+            let plain = matches!(side, Side::Plain | Side::Again);
+            let of = |ratio, found| if plain { format!("{ratio:.2}") } else { gain(ratio, found) };
             table.add_row([
                 side.name().to_owned(),
                 seconds(self.median(side)),
                 format!("{} to {}", seconds(least), seconds(most)),
-                format!("{:.2}", self.part(side)),
+                of(standing.cpu_gain(side), standing.cpu(side, Side::Plain)),
                 seconds(elapsed),
+                of(standing.time_gain(side), standing.time(side, Side::Plain)),
             ]);
         }
-        for column in 1..5 {
+        for column in 1..6 {
             if let Some(column) = table.column_mut(column) {
                 column.set_cell_alignment(CellAlignment::Right);
             }
@@ -124,29 +150,27 @@ impl<'a> Report<'a> {
         table
     }
 
-    /// How much, and how sure that is.
-    fn gain(&self) -> String {
-        let part = self.part(Side::Uncopy);
-        let times = if part < 1.0 { quotient(1.0, part) } else { part };
-        let direction = if part < 1.0 { "less" } else { "more" };
+    /// How sure it is.
+    fn noise(&self) -> String {
+        let plain = self.facts.standing.plain();
         format!(
-            "uncopy needs {part:.2} of plain's CPU ({times:.2} times {direction}); the two plain sides differ by \
-             {:.1}%, all their turns spread over {:.1}%.",
-            self.plain.differ * 100.0,
-            self.plain.spread * 100.0
+            "The two plain sides differ by {:.1}%, all their turns spread over {:.1}% (of CPU).",
+            plain.differ * 100.0,
+            plain.spread * 100.0
         )
     }
 
     /// Where it comes from.
     fn origin(&self) -> String {
+        let standing = &self.facts.standing;
+        let part = |side, other| gain(self.over(side, other), standing.cpu(side, other));
         format!(
-            "Of that, elision and sending by reference: {:.2} (uncopy over uncopy without elision); faster copies \
-             (--copies): {:.2} (that over uncopy's allocator alone); the allocator, which recycles memory: {:.2} (over plain). \
-             With memory kept by glibc itself: {:.2}.",
-            self.over(Side::Uncopy, Side::NoElision),
-            self.over(Side::NoElision, Side::Placed),
-            self.part(Side::Placed),
-            self.part(Side::Kept)
+            "Of uncopy's CPU: elision and sending by reference {}, against uncopy without them; \
+             faster copies (--copies) {}, against uncopy's allocator alone; the allocator, which \
+             recycles memory, {}, against plain.",
+            part(Side::Uncopy, Side::NoElision),
+            part(Side::NoElision, Side::Placed),
+            part(Side::Placed, Side::Plain),
         )
     }
 
@@ -154,7 +178,8 @@ impl<'a> Report<'a> {
     fn deeds(&self) -> String {
         let did = &self.did;
         format!(
-            "In a run uncopy elided {} in {} copies, sent {} by reference in {} calls, and answered {} page faults.",
+            "In a {} uncopy elided {} in {} copies, sent {} by reference in {} calls, and answered {} page faults.",
+            if self.load.is_some() { "load" } else { "run" },
             units::rough_size(did.elided_bytes as f64),
             units::grouped(did.elided_copies),
             units::rough_size(did.lent_bytes as f64),
@@ -163,8 +188,27 @@ impl<'a> Report<'a> {
         )
     }
 
+    /// What a turn was.
+    fn measured(&self) -> String {
+        let rounds = self.counted();
+        match &self.rehearsed {
+            Some(of) => {
+                let Pace { learns, counts } = of.pace;
+                format!(
+                    "Each side was started {rounds} times; the load ran {learns} times to warm up, \
+                     in which uncopy learns, and {counts} times that count."
+                )
+            }
+            None => format!(
+                "Each side ran {rounds} times that count, from start to end: what uncopy needs to \
+                 learn counts."
+            ),
+        }
+    }
+
     /// For programs.
     pub fn json(&self) -> String {
+        let standing = &self.facts.standing;
         let sides: Vec<Value> = Side::ALL.iter().map(|side| self.side_json(*side)).collect();
         let did: serde_json::Map<String, Value> =
             self.did.iter().map(|(name, n)| (name.to_owned(), n.into())).collect();
@@ -176,15 +220,21 @@ impl<'a> Report<'a> {
             "counted_rounds": self.counted(),
             "work_counted": self.load.is_some_and(Load::counts),
             "sides": sides,
-            "plain_differ": round(self.plain.differ, 4),
-            "plain_spread": round(self.plain.spread, 4),
-            "uncopy_of_plain": round(self.part(Side::Uncopy), 4),
-            "elision": round(self.over(Side::Uncopy, Side::NoElision), 4),
-            "copies": round(self.over(Side::NoElision, Side::Placed), 4),
-            "allocator": round(self.part(Side::Placed), 4),
-            "memory_kept": round(self.part(Side::Kept), 4),
+            "loads_to_learn": self.rehearsed.map(|of| of.pace.learns),
+            "loads_counted": self.rehearsed.map(|of| of.pace.counts),
+            "learnt": self.rehearsed.map(|of| of.learnt),
+            "plain_differ": round(standing.plain().differ, 4),
+            "plain_spread": round(standing.spread(), 4),
+            "gain": round(standing.cpu_gain(Side::Uncopy), 4),
+            "gain_in_time": round(standing.time_gain(Side::Uncopy), 4),
+            "gain_by": {
+                "elision": round(self.over(Side::Uncopy, Side::NoElision), 4),
+                "copies": round(self.over(Side::NoElision, Side::Placed), 4),
+                "allocator": round(standing.cpu_gain(Side::Placed), 4),
+            },
             "counters_per_run": did,
             "verdict": self.verdict.name(),
+            "recommended": self.verdict.side().name(),
             "advice": self.advice(),
         });
         format!("{}\n", printable::json(&report))
@@ -201,13 +251,10 @@ impl<'a> Report<'a> {
             "median": self.median(side),
             "smallest": least,
             "largest": most,
-            "of_plain": round(self.part(side), 4),
+            "gain": round(self.facts.standing.cpu_gain(side), 4),
+            "gain_in_time": round(self.facts.standing.time_gain(side), 4),
         })
     }
-}
-
-fn costs(turns: &Turns, side: Side) -> Vec<f64> {
-    turns[side as usize].iter().map(Measured::cost).collect()
 }
 
 /// The smallest and the largest, in seconds.

@@ -9,6 +9,11 @@ use uncopy_measure::{Outcome, library};
 
 use super::supervisor;
 
+/// What `of` says of each side, in the order of [`Side::ALL`].
+pub fn by_side<T>(of: impl FnMut(Side) -> T) -> [T; Side::ALL.len()] {
+    Side::ALL.map(of)
+}
+
 /// The user's program.
 #[derive(Clone, Debug)]
 pub struct Program {

@@ -156,6 +156,11 @@ impl Supervised {
         tree::descendants(self.0.id())
     }
 
+    /// Their processor time so far, in seconds.
+    pub fn cpu_seconds(&self) -> f64 {
+        tree::cpu_seconds(self.0.id())
+    }
+
     /// Whether all have ended.
     pub fn has_ended(&mut self) -> bool {
         matches!(self.0.try_wait(), Ok(Some(_)))

@@ -1,7 +1,10 @@
 //! Who descends from whom, and who of them listens, as `/proc` says.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
+use nix::time::clock_getcpuclockid;
+use nix::unistd::Pid;
 use procfs::net::TcpState;
 use procfs::process::{FDInfo, FDTarget, Process};
 
@@ -35,6 +38,23 @@ pub fn ticks(pids: &[u32]) -> u64 {
     processes.filter_map(|process| process.stat().ok()).map(|stat| stat.utime + stat.stime).sum()
 }
 
+/// Processor time of all that descend from `ancestor`, in seconds: of those that live to the
+/// nanosecond, of those that were waited for in clock ticks.
+pub fn cpu_seconds(ancestor: u32) -> f64 {
+    let rate = procfs::ticks_per_second() as f64;
+    let ended = |pid: u32| {
+        let stat = Process::new(pid.cast_signed()).ok()?.stat().ok()?;
+        Some((stat.cutime.max(0) + stat.cstime.max(0)) as f64 / rate)
+    };
+    let lives = |pid: u32| {
+        let clock = clock_getcpuclockid(Pid::from_raw(pid.cast_signed())).ok()?;
+        Some(Duration::from(clock.now().ok()?).as_secs_f64())
+    };
+    let living = descendants(ancestor);
+    let waiting = std::iter::once(ancestor).chain(living.iter().copied());
+    waiting.filter_map(ended).chain(living.iter().copied().filter_map(lives)).sum()
+}
+
 /// Whether one of `pids` has a listening TCP socket.
 pub fn listens(pids: &[u32]) -> bool {
     let processes = pids.iter().filter_map(|pid| Process::new(pid.cast_signed()).ok());
@@ -63,5 +83,25 @@ mod tests {
         let _listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         assert!(listens(&[me]));
         assert!(!listens(&[]));
+    }
+
+    #[test]
+    fn processor_time_of_children_counts_while_they_live_and_after() {
+        let me = std::process::id();
+        let busy = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done";
+        let before = cpu_seconds(me);
+        let script = format!("{busy}; echo; read line");
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", &script])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = [0];
+        std::io::Read::read_exact(&mut child.stdout.take().unwrap(), &mut said).unwrap();
+        let living = cpu_seconds(child.id()) + cpu_seconds(me) - before;
+        assert!(living > 0.01, "{living}");
+        child.wait().unwrap();
+        assert!(cpu_seconds(me) - before > 0.01);
     }
 }

@@ -20,20 +20,67 @@ use super::tree;
 pub enum Work<'a> {
     /// The program runs to its end.
     Whole,
-    /// It is a server, and this is its load.
-    Server(Ready, &'a Load),
+    /// It is a server, which is loaded.
+    Server(Ready, &'a Load, Pace),
+}
+
+/// How often the load of a server runs in a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// Before what is measured: a server warms up, and uncopy learns.
+    pub learns: u32,
+    /// And is measured.
+    pub counts: u32,
+}
+
+/// What a server's first turn, which is not measured, has told.
+#[derive(Clone, Copy, Debug)]
+pub struct Rehearsed {
+    /// How often the load is to run.
+    pub pace: Pace,
+    /// CPU time of the server for the load that ran last, in seconds.
+    pub cpu: f64,
+    /// How long that took, in seconds.
+    pub elapsed: f64,
+    /// Whether uncopy had the time that it needs to learn.
+    pub learnt: bool,
+}
+
+/// uncopy has learnt after so much CPU time, in seconds: its first experiment takes 24 stretches of
+/// 55 ms at most, once 8 MB were copied; accounts that rest come back until then.
+pub const LEARNS: f64 = 3.0;
+/// What is measured takes such a part of the CPU time before it, if loads can be repeated until then.
+const COUNTS: f64 = 0.5;
+/// A load is not repeated beyond so many seconds before it is measured.
+const PATIENCE: f64 = 8.0;
+/// And not beyond so many times.
+const REPEATS: u32 = 200;
+
+impl Rehearsed {
+    /// After so many `loads`, which took `all` of `wanted` seconds of CPU time; the last one took
+    /// `cpu` of it, and `elapsed` seconds.
+    fn new(wanted: f64, loads: u32, all: f64, cpu: f64, elapsed: f64) -> Self {
+        let most = (COUNTS * PATIENCE / elapsed.max(1e-3)).clamp(1.0, f64::from(REPEATS));
+        let counts = (COUNTS * wanted / cpu.max(1e-6)).ceil().clamp(1.0, most) as u32;
+        Self { pace: Pace { learns: loads, counts }, cpu, elapsed, learnt: all >= LEARNS }
+    }
+
+    /// How long a turn of a side takes, about, in seconds.
+    pub fn turn(&self) -> f64 {
+        self.elapsed * f64::from(self.pace.learns + self.pace.counts)
+    }
 }
 
 /// What was measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Measured {
-    /// CPU time of the whole process tree, in seconds.
+    /// CPU time of the whole process tree, in seconds; of a server for one run of the load.
     pub cpu: f64,
-    /// How long the load or the program took, in seconds.
+    /// How long the program, or one run of the load, took, in seconds.
     pub elapsed: f64,
-    /// How much work that was, if it is counted.
+    /// How much work a run was, if it is counted.
     pub count: Option<f64>,
-    /// What uncopy did.
+    /// What uncopy did, in one run.
     pub counters: Snapshot,
 }
 
@@ -42,36 +89,87 @@ impl Measured {
     pub fn cost(&self) -> f64 {
         self.cpu / self.count.unwrap_or(1.0)
     }
+
+    /// What is compared besides: how long that took.
+    pub fn time(&self) -> f64 {
+        self.elapsed / self.count.unwrap_or(1.0)
+    }
 }
 
-/// Takes it.
+/// Runs a server under uncopy until it has taken `wanted` seconds of CPU time, and tells from that how often the load is to run.
+pub fn rehearse(program: &Program, ready: Ready, load: &Load, wanted: f64) -> Outcome<Rehearsed> {
+    quoting(|writer| {
+        ready.check_free()?;
+        let command = program.command(Side::Uncopy, true)?;
+        let mut server = Supervised::start(command, writer)?;
+        begin(&mut server, ready)?;
+        let since = Instant::now();
+        let first = server.cpu_seconds();
+        let (mut loads, mut all) = (0, 0.0);
+        loop {
+            let (elapsed, _) = run(&mut server, load)?;
+            loads += 1;
+            let before = all;
+            all = server.cpu_seconds() - first;
+            let seconds = since.elapsed().as_secs_f64();
+            if all >= wanted || loads >= REPEATS || seconds >= PATIENCE {
+                server.end();
+                server.wait().map_err(quoted)?;
+                return Ok(Rehearsed::new(wanted, loads, all, all - before, elapsed));
+            }
+        }
+    })
+    .map(|(rehearsed, _)| rehearsed)
+}
+
+/// Takes one turn.
 pub fn measure(program: &Program, side: Side, work: &Work) -> Outcome<Measured> {
+    let command = program.command(side, matches!(work, Work::Server(..)))?;
+    let (mut measured, words) = quoting(|writer| match work {
+        Work::Whole => whole(&mut Supervised::start(command, writer)?),
+        Work::Server(ready, load, pace) => {
+            ready.check_free()?;
+            serve(&mut Supervised::start(command, writer)?, *ready, load, *pace)
+        }
+    })?;
+    // (Statistics of a process that lives need a place that is memory; its summary at exit does not.)
+    let runs = match work {
+        Work::Whole => 1,
+        Work::Server(.., pace) => u64::from(pace.learns + pace.counts),
+    };
+    let summed = counters::from_summaries(&words);
+    let summed = Snapshot::from_values(summed.iter().map(|(_, n)| n / runs));
+    measured.counters = counters::larger(measured.counters, summed);
+    Ok(measured)
+}
+
+/// What `side` comes to, and what it wrote to the file that it is given; that is quoted where it fails.
+fn quoting<T>(side: impl FnOnce(File) -> Result<T, Failed>) -> Outcome<(T, Vec<u8>)> {
     let mut said = scratch()?;
     let writer = said.try_clone().map_err(|e| format!("no descriptor is left ({e})"))?;
-    let command = program.command(side, matches!(work, Work::Server(..)))?;
-    let measured = match work {
-        Work::Whole => whole(&mut Supervised::start(command, writer)?),
-        Work::Server(ready, load) => {
-            ready.check_free()?;
-            serve(&mut Supervised::start(command, writer)?, *ready, load)
-        }
-    };
+    let done = side(writer);
     let words = said.rewind().and_then(|()| {
         let mut words = Vec::new();
         said.read_to_end(&mut words).map(|_| words)
     });
     let words = words.unwrap_or_default();
-    let mut measured = measured.map_err(|Failed { why, quote }| {
-        if quote { format!("{why}; it said: {}", last_lines(&words)) } else { why }
-    })?;
-    measured.counters = counters::larger(measured.counters, counters::from_summaries(&words));
-    Ok(measured)
+    match done {
+        Ok(done) => Ok((done, words)),
+        Err(Failed { why, quote: true }) => Err(format!("{why}; it said: {}", last_lines(&words))),
+        Err(Failed { why, .. }) => Err(why),
+    }
 }
 
 /// Why there is no result, and whether what the program said helps.
 struct Failed {
     why: String,
     quote: bool,
+}
+
+impl From<String> for Failed {
+    fn from(why: String) -> Self {
+        Self { why, quote: false }
+    }
 }
 
 /// Who listens, and does nothing for so long, waits for clients.
@@ -121,21 +219,48 @@ fn whole(program: &mut Supervised) -> Result<Measured, Failed> {
     Ok(Measured { cpu, elapsed, count: None, counters: Snapshot::default() })
 }
 
-fn serve(server: &mut Supervised, ready: Ready, load: &Load) -> Result<Measured, Failed> {
-    ready.wait(server).map_err(quoted)?;
-    check_alive(server, "before it could be loaded")?;
-    let (elapsed, count) = match load.run() {
-        Ok(done) => done,
-        Err(why) => {
-            check_alive(server, "under the load")?;
-            return Err(Failed { why, quote: false });
-        }
-    };
-    let counters = counters::of_living(&server.processes());
-    check_alive(server, "under the load")?;
+fn serve(
+    server: &mut Supervised,
+    ready: Ready,
+    load: &Load,
+    pace: Pace,
+) -> Result<Measured, Failed> {
+    begin(server, ready)?;
+    for _ in 0..pace.learns {
+        run(server, load)?;
+    }
+    let (cpu_before, before) = (server.cpu_seconds(), counters::of_living(&server.processes()));
+    let (mut elapsed, mut count) = (0.0, None);
+    for _ in 0..pace.counts {
+        let (seconds, work) = run(server, load)?;
+        elapsed += seconds;
+        count = work.map(|work| work + count.unwrap_or(0.0));
+    }
+    let cpu = server.cpu_seconds() - cpu_before;
+    let did = counters::between(&before, &counters::of_living(&server.processes()));
     server.end();
-    let Ended { cpu, .. } = server.wait().map_err(quoted)?;
-    Ok(Measured { cpu, elapsed, count, counters })
+    server.wait().map_err(quoted)?;
+    let runs = f64::from(pace.counts);
+    let counters = did.iter().map(|(_, n)| n / u64::from(pace.counts));
+    Ok(Measured {
+        cpu: cpu / runs,
+        elapsed: elapsed / runs,
+        count: count.map(|all| all / runs),
+        counters: Snapshot::from_values(counters),
+    })
+}
+
+/// Waits until a server can be loaded.
+fn begin(server: &mut Supervised, ready: Ready) -> Result<(), Failed> {
+    ready.wait(server).map_err(quoted)?;
+    check_alive(server, "before it could be loaded")
+}
+
+/// One run of the load, which a server has to outlive.
+fn run(server: &mut Supervised, load: &Load) -> Result<(f64, Option<f64>), Failed> {
+    let done = load.run();
+    check_alive(server, "under the load")?;
+    Ok(done?)
 }
 
 fn check_alive(server: &mut Supervised, when: &str) -> Result<(), Failed> {
@@ -158,4 +283,19 @@ fn scratch() -> Outcome<File> {
     memfd_create(c"uncopy-try", MFdFlags::MFD_CLOEXEC)
         .map(File::from)
         .map_err(|e| format!("no memory for what the program says ({e})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_load_is_repeated_until_what_is_measured_is_long_enough() {
+        let pace = |cpu, elapsed| Rehearsed::new(3.0, 4, 3.1, cpu, elapsed).pace.counts;
+        assert_eq!(pace(0.5, 0.6), 3);
+        assert_eq!(pace(2.0, 2.5), 1);
+        // But not for ever: a load that mostly waits, and one that does next to nothing.
+        assert_eq!(pace(0.01, 2.0), 2);
+        assert_eq!(pace(0.0, 0.0), 200);
+    }
 }

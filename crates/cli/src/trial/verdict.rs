@@ -1,31 +1,31 @@
 //! What the differences mean, and what to do.
 
-use uncopy_measure::side::{KEEP, TUNABLES};
+use uncopy_measure::side::{KEEP, Side, TUNABLES};
 
-use super::compare::Found;
+use super::compare::{Found, Standing};
+
+/// From the simplest on: who is not told apart from a simpler one is not worth its price.
+const SIMPLEST_FIRST: [Side; 5] =
+    [Side::Plain, Side::Kept, Side::Placed, Side::NoElision, Side::Uncopy];
 
 /// What there is to be told apart.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Facts {
-    /// uncopy and plain.
-    pub uncopy: Found,
-    /// Kept memory and plain.
-    pub kept: Found,
-    /// uncopy and kept memory.
-    pub beyond: Found,
-    /// Medians of uncopy and kept memory as parts of plain's.
-    pub parts: [f64; 2],
+    /// All sides against each other.
+    pub standing: Standing,
     /// Bytes that uncopy did not copy.
     pub saved: u64,
-    /// What plain turns spread over, as a part of their median.
-    pub spread: f64,
+    /// CPU time in which uncopy learnt and worked in a turn, in seconds.
+    pub worked: f64,
+    /// Whether what it learnt in is measured with the rest.
+    pub learning_counts: bool,
 }
 
 /// The answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It gains.
-    Pays,
+    /// This side of uncopy's gains most.
+    Pays(Side),
     /// What it gains can be had without it.
     Memory,
     /// It gains nothing, for there is nothing to elide.
@@ -39,11 +39,14 @@ pub enum Verdict {
 impl Verdict {
     /// From the facts.
     pub fn of(facts: &Facts) -> Self {
-        let memory = facts.kept == Found::Less;
-        match facts.uncopy {
-            Found::Less if !memory || facts.beyond == Found::Less => Self::Pays,
-            _ if memory => Self::Memory,
-            Found::More => Self::Loses,
+        let standing = &facts.standing;
+        let best = SIMPLEST_FIRST
+            .into_iter()
+            .fold(Side::Plain, |best, side| if standing.better(side, best) { side } else { best });
+        match best {
+            Side::Kept => Self::Memory,
+            Side::Placed | Side::NoElision | Side::Uncopy => Self::Pays(best),
+            _ if standing.cpu(Side::Uncopy, Side::Plain) == Found::More => Self::Loses,
             _ if facts.saved == 0 => Self::NoCopies,
             _ => Self::Unknown,
         }
@@ -52,7 +55,7 @@ impl Verdict {
     /// For programs.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Pays => "pays",
+            Self::Pays(_) => "pays",
             Self::Memory => "memory",
             Self::NoCopies => "no_copies",
             Self::Loses => "loses",
@@ -60,33 +63,76 @@ impl Verdict {
         }
     }
 
-    /// For people; `start`: the words that start the program under uncopy.
-    pub fn advice(self, facts: &Facts, start: &str) -> String {
-        let [uncopy, kept] = facts.parts;
-        let none = "nothing was elided: your program makes no large copies of its input, or none that pay, or has ended before that was found \
-                    out (half a second of processor time); 'uncopy profile -- CMD' shows which copies it makes";
+    /// The side to be used.
+    pub fn side(self) -> Side {
         match self {
-            Self::Pays => format!("pays: start it with '{start}'."),
+            Self::Pays(side) => side,
+            Self::Memory => Side::Kept,
+            _ => Side::Plain,
+        }
+    }
+
+    /// For people; `start`: the words that start the program on the side of the answer.
+    pub fn advice(self, facts: &Facts, start: &str) -> String {
+        let standing = &facts.standing;
+        let gains = |side| standing.gains(side);
+        let mut text = match self {
+            Self::Pays(side) => {
+                let why = match side {
+                    Side::NoElision => "; with elision it gains no more",
+                    Side::Placed => "; neither elision nor faster copies gain more",
+                    _ => "",
+                };
+                format!("pays: {}{why}. Start it with '{start}'.", gains(side))
+            }
             Self::Memory => format!(
-                "only memory recycling pays: {TUNABLES}={KEEP} needs {kept:.2} of plain's CPU, without uncopy \
-                 (which needs {uncopy:.2}: no gain beyond that counts). glibc then keeps what memory the program ever had."
+                "only memory recycling pays: {TUNABLES}={KEEP} has {}, without uncopy, which has no \
+                 gain beyond that which counts ({}). glibc then keeps what memory the program ever had.",
+                gains(Side::Kept),
+                gains(Side::Uncopy)
             ),
-            Self::NoCopies => format!("does not pay: {none}."),
-            Self::Loses if facts.saved == 0 => {
-                format!(
-                    "does not pay: {none}, and under uncopy it needs {uncopy:.2} of plain's CPU."
-                )
+            Self::NoCopies => {
+                "does not pay: nothing was elided. Your program makes no large copies \
+                               of its input, or none that pay; 'uncopy profile -- CMD' shows which \
+                               copies it makes."
+                    .to_owned()
             }
             Self::Loses => {
-                format!("does not pay: under uncopy it needs {uncopy:.2} of plain's CPU.")
+                let none = if facts.saved == 0 { "nothing was elided, and " } else { "" };
+                format!("does not pay: {none}under uncopy there is {}.", gains(Side::Uncopy))
             }
             Self::Unknown => format!(
-                "cannot tell: uncopy and plain differ by {:.1}%, and the plain turns among themselves by {:.1}%; \
-                 a difference below {:.1}% is not seen; more rounds, longer turns or a quieter machine tell more.",
-                (uncopy - 1.0).abs() * 100.0,
-                facts.spread * 100.0,
-                facts.spread * 200.0
+                "cannot tell: uncopy and plain differ by {:.1}%, and the plain turns among \
+                 themselves by {:.1}%; a difference below {:.1}% is not seen. More rounds, longer \
+                 turns or a quieter machine tell more.",
+                (standing.cpu_gain(Side::Uncopy) - 1.0).abs() * 100.0,
+                standing.spread() * 100.0,
+                standing.spread() * 200.0
             ),
+        };
+        if standing.trades(Side::Uncopy) {
+            text += " uncopy gains in one of processor time and time, and loses in the other: which \
+                     counts is yours to say.";
+        }
+        text + &self.too_short(facts)
+    }
+
+    /// What is to be said of runs that end before uncopy has learnt.
+    fn too_short(self, facts: &Facts) -> String {
+        use super::turn::LEARNS;
+
+        let worked = facts.worked;
+        match facts.learning_counts {
+            true if worked < 2.0 * LEARNS => format!(
+                " A run takes {worked:.1} s of processor time, and uncopy learns in the first \
+                 {LEARNS:.0} s: what it gains after that, runs of {:.0} s and more would show.",
+                3.0 * LEARNS
+            ),
+            false if worked < LEARNS => format!(
+                " The server took {worked:.1} s of processor time before it was measured, and uncopy \
+                 learns for {LEARNS:.0} s: a load that keeps it busy for longer tells more.",
+            ),
+            _ => String::new(),
         }
     }
 }
@@ -94,26 +140,71 @@ impl Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Found::{Less, More, Same};
+    use crate::trial::sides::by_side;
 
-    fn verdict(uncopy: Found, kept: Found, beyond: Found, saved: u64) -> Verdict {
-        Verdict::of(&Facts { uncopy, kept, beyond, parts: [1.0, 1.0], saved, spread: 0.01 })
+    /// Three turns of each side that take so long, give or take a hundredth.
+    fn facts(seconds: impl Fn(Side) -> f64) -> Facts {
+        let turns = |side: Side| [0.99, 1.0, 1.01].map(|part| part * seconds(side)).to_vec();
+        let standing = Standing::new(by_side(turns), by_side(|_| vec![1.0; 3]));
+        Facts { standing, saved: 1, worked: 100.0, learning_counts: false }
+    }
+
+    fn verdict(kept: f64, placed: f64, no_elision: f64, uncopy: f64) -> Verdict {
+        Verdict::of(&facts(|side| match side {
+            Side::Plain | Side::Again => 10.0,
+            Side::Kept => kept,
+            Side::Placed => placed,
+            Side::NoElision => no_elision,
+            Side::Uncopy => uncopy,
+        }))
     }
 
     #[test]
-    fn what_can_be_had_without_uncopy_is_not_uncopys_gain() {
-        assert_eq!(verdict(Less, Same, Same, 1), Verdict::Pays);
-        assert_eq!(verdict(Less, Less, Less, 1), Verdict::Pays);
-        assert_eq!(verdict(Less, Less, Same, 1), Verdict::Memory);
-        assert_eq!(verdict(Less, Less, More, 1), Verdict::Memory);
-        assert_eq!(verdict(Same, Less, More, 0), Verdict::Memory);
-        assert_eq!(verdict(More, Less, More, 0), Verdict::Memory);
+    fn the_best_side_is_the_answer_and_of_sides_alike_the_simplest() {
+        assert_eq!(verdict(10.0, 10.0, 10.0, 5.0), Verdict::Pays(Side::Uncopy));
+        assert_eq!(verdict(8.0, 7.9, 7.0, 6.0), Verdict::Pays(Side::Uncopy));
+        assert_eq!(verdict(10.0, 8.0, 6.0, 6.0), Verdict::Pays(Side::NoElision));
+        assert_eq!(verdict(10.0, 8.0, 6.0, 7.0), Verdict::Pays(Side::NoElision));
+        assert_eq!(verdict(10.0, 6.0, 6.0, 7.0), Verdict::Pays(Side::Placed));
+        assert_eq!(verdict(6.0, 6.0, 6.0, 6.0), Verdict::Memory);
+        assert_eq!(verdict(6.0, 6.0, 6.0, 12.0), Verdict::Memory);
     }
 
     #[test]
     fn without_a_gain_the_reason_is_told_as_far_as_it_is_known() {
-        assert_eq!(verdict(Same, Same, Same, 0), Verdict::NoCopies);
-        assert_eq!(verdict(Same, Same, Same, 1), Verdict::Unknown);
-        assert_eq!(verdict(More, Same, Same, 1), Verdict::Loses);
+        assert_eq!(verdict(10.0, 10.0, 10.0, 10.0), Verdict::Unknown);
+        assert_eq!(verdict(10.0, 10.0, 10.0, 12.0), Verdict::Loses);
+        let same = facts(|_| 10.0);
+        assert_eq!(Verdict::of(&Facts { saved: 0, ..same }), Verdict::NoCopies);
+    }
+
+    #[test]
+    fn a_gain_in_time_alone_is_one_and_a_loss_of_time_for_processor_time_is_told() {
+        let cpu = |_| vec![9.9, 10.0, 10.1];
+        let time = |uncopy: f64| {
+            by_side(move |side| match side {
+                Side::Uncopy => vec![uncopy; 3],
+                _ => vec![4.0; 3],
+            })
+        };
+        let with = |cpu: [Vec<f64>; 6], time| Facts {
+            standing: Standing::new(cpu, time),
+            saved: 1,
+            worked: 100.0,
+            learning_counts: true,
+        };
+        assert_eq!(Verdict::of(&with(by_side(cpu), time(3.0))), Verdict::Pays(Side::Uncopy));
+        let less = by_side(|side| if side == Side::Uncopy { vec![5.0; 3] } else { cpu(side) });
+        let traded = with(less, time(6.0));
+        assert_eq!(Verdict::of(&traded), Verdict::Unknown);
+        let said = Verdict::of(&traded).advice(&traded, "");
+        assert!(said.contains("yours to say"), "{said}");
+    }
+
+    #[test]
+    fn what_ended_before_uncopy_had_learnt_is_told_so() {
+        let short = Facts { worked: 0.4, learning_counts: true, ..facts(|_| 10.0) };
+        let said = Verdict::Unknown.advice(&short, "");
+        assert!(said.contains("takes 0.4 s") && said.contains("runs of 9 s"), "{said}");
     }
 }
