@@ -17,7 +17,7 @@ use uncopy_process::process::Process;
 use uncopy_ranges::span::Span;
 use uncopy_tcp_calls::data::{RECEIVES_OTHERWISE, Ring, SENDS_OTHERWISE, answer};
 use uncopy_tcp_shared::copy;
-use uncopy_tcp_socket::{Errno, Peer, Taken, Way};
+use uncopy_tcp_socket::{Errno, Peer, Taken, Views, Way};
 
 /// So many bytes a call moves at most (MAX_RW_COUNT).
 const MOST: usize = 0x7fff_f000;
@@ -291,6 +291,14 @@ impl Begun {
         let region = Region { span: Span::sized(at, bytes), movable: false, owner };
         let region = process.space.begin_region(region)?;
         Some(Self { process, region, of: std::process::id() })
+    }
+}
+
+impl Views for Begun {
+    fn recall(&self) {
+        if self.of == std::process::id() {
+            self.process.space.recall(Some(self.region));
+        }
     }
 }
 

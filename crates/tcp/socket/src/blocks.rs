@@ -148,6 +148,15 @@ impl Exchange {
             || self.is_own() && viewed == 0 && self.is_back(returns, id)
     }
 
+    /// What is viewed here of the other side's is called back. Not with a lock held.
+    pub fn recalls(&self) {
+        if self.is_own()
+            && let Some(peer) = self.peer(NUMBER)
+        {
+            peer.recalls();
+        }
+    }
+
     fn is_back(&self, returns: &Returns, id: u64) -> bool {
         let Some(own) = self.own() else { return true };
         let mut out = lock(&self.out);
@@ -194,7 +203,20 @@ pub struct Peer {
     /// By which handle they are given back: by the page in which they begin, one more than it.
     handles: OnceLock<Box<[AtomicU64]>>,
     /// What the owner of views knows it by.
-    known: OnceLock<Box<dyn Any + Send + Sync>>,
+    known: OnceLock<Box<dyn Views>>,
+}
+
+/// What knows a peer's arena as a region that views lie in.
+pub trait Views: Any + Send + Sync {
+    /// What is viewed of it becomes memory of this process' own, as far as no call is reading it.
+    /// Not with a lock held.
+    fn recall(&self);
+}
+
+impl std::fmt::Debug for dyn Views {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str("Views")
+    }
 }
 
 // SAFETY: what the address leads to is shared, and lives as long (see `Mapped`).
@@ -216,13 +238,23 @@ impl Peer {
 
     /// What the owner of views knows it by; made once, dropped before its memory goes. `None`: it
     /// could not be made.
-    pub fn known<T: Any + Send + Sync>(&self, make: impl FnOnce() -> Option<T>) -> Option<&T> {
+    pub fn known<T: Views>(&self, make: impl FnOnce() -> Option<T>) -> Option<&T> {
         if self.known.get().is_none() {
-            let made: Box<dyn Any + Send + Sync> = Box::new(make()?);
+            let made: Box<dyn Views> = Box::new(make()?);
             // (Another thread may have made one: this one ends.)
             let _ = self.known.set(made);
         }
-        self.known.get()?.downcast_ref()
+        let known: &dyn Any = &**self.known.get()?;
+        known.downcast_ref()
+    }
+
+    /// What is viewed of it here is called back.
+    fn recalls(&self) {
+        if self.viewed.load(Ordering::Acquire) > 0
+            && let Some(known) = self.known.get()
+        {
+            known.recall();
+        }
     }
 
     /// Notes that a range is handed over. False: one that begins in the same page is still out.

@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use uncopy_counters::Counters;
-use uncopy_kernel::apart;
 use uncopy_kernel::descriptors::{Kept, OwnFd, have_room};
+use uncopy_kernel::{apart, clock, critical};
 use uncopy_tcp_service::ends::EndName;
 use uncopy_tcp_service::protocol::{Message, Reason};
 use uncopy_tcp_service::{Client, Rendezvous, Wired};
@@ -140,12 +140,16 @@ impl Mapped {
         lock(&self.flows)[slot] = flow;
     }
 
-    /// Nobody will look at it again.
-    fn is_over(&self) -> bool {
+    /// The other program has gone, and no connection is in it.
+    fn is_left(&self) -> bool {
         let ended = |flow: Arc<dyn Shown>| flow.has_ended();
         self.gone.load(Ordering::Relaxed)
             && lock(&self.flows).iter().flatten().all(|flow| flow.upgrade().is_none_or(ended))
-            && self.exchange.is_over(self.region.returns(self.side), self.id)
+    }
+
+    /// Nobody will look at it again.
+    fn is_over(&self) -> bool {
+        self.is_left() && self.exchange.is_over(self.region.returns(self.side), self.id)
     }
 
     /// Nobody here will look at this slot.
@@ -192,6 +196,9 @@ enum Service {
 const STARTS: Duration = Duration::from_secs(2);
 /// Who did not answer is asked again after this long: it may have been stopped, or had no room.
 const AGAIN: Duration = Duration::from_secs(30);
+/// Blocks of a program that has gone are looked for again after this long, in ms: a call may be
+/// reading them, and its last process may still be ending.
+const TRIES_AGAIN: u64 = 20;
 
 /// An answer to "is there a service?".
 pub(crate) enum Found {
@@ -226,6 +233,10 @@ pub struct Context {
     unshown: Guarded<VecDeque<(u64, EndName)>>,
     has_unshown: AtomicBool,
     regions: Guarded<Vec<Arc<Mapped>>>,
+    /// Some of these may be let go of: programs have gone.
+    has_left: AtomicBool,
+    /// When that is tried again, in ms.
+    tries_again: AtomicU64,
     /// How many threads sleep over sets at each door. Changed with the lock of `regions`, whose
     /// notices say so.
     asleep: [AtomicU32; DOORS],
@@ -264,6 +275,8 @@ impl Context {
             unshown: Guarded::default(),
             has_unshown: AtomicBool::new(false),
             regions: Guarded::default(),
+            has_left: AtomicBool::new(false),
+            tries_again: AtomicU64::new(0),
             asleep: [const { AtomicU32::new(0) }; DOORS],
             elsewhere: AtomicBool::new(false),
         }))
@@ -344,10 +357,10 @@ impl Context {
         lock(&self.unshown).clear();
         {
             // Nobody will say any more that the other programs have gone.
-            let mut regions = lock(&self.regions);
+            let regions = lock(&self.regions);
             regions.iter().for_each(|mapped| mapped.gone.store(true, Ordering::Relaxed));
-            regions.retain(|mapped| !mapped.is_over());
         }
+        self.let_go_of_regions();
         let waiting = std::mem::take(&mut *lock(&self.shown));
         waiting.values().filter_map(Weak::upgrade).for_each(|flow| flow.not_yet());
     }
@@ -551,7 +564,8 @@ impl Context {
     pub fn pump(&self) {
         let has_unshown = self.has_unshown.load(Ordering::Relaxed);
         let news = match &*lock(&self.service) {
-            Service::Here(client) if client.has_news() || has_unshown => client.clone(),
+            Service::Here(client) if client.has_news() || has_unshown => Some(client.clone()),
+            _ if self.has_left.load(Ordering::Relaxed) => None,
             _ => return,
         };
         // What came with an answer in a child of vfork, which has this memory, would be no
@@ -559,9 +573,16 @@ impl Context {
         if std::process::id() != self.process() {
             return;
         }
-        self.pump_news(&news);
-        if has_unshown {
-            self.ask(&news);
+        if let Some(news) = news {
+            self.pump_news(&news);
+            if has_unshown {
+                self.ask(&news);
+            }
+        }
+        if self.has_left.load(Ordering::Relaxed)
+            && clock::millis() >= self.tries_again.load(Ordering::Relaxed)
+        {
+            self.let_go_of_regions();
         }
     }
 
@@ -623,7 +644,7 @@ impl Context {
                         mapped.gone.store(true, Ordering::Relaxed);
                         mapped.flows().iter().for_each(|flow| flow.may_have_ended());
                     }
-                    self.let_go_of_regions();
+                    self.may_let_go();
                 }
                 _ => {}
             }
@@ -674,14 +695,47 @@ impl Context {
         if !have_room(0) {
             return None;
         }
-        self.let_go_of_regions();
+        self.may_let_go();
         lock(&self.regions).push(mapped.clone());
         Some(mapped)
     }
 
-    /// Those of programs that have gone, once no connection here is in them.
+    /// The next look at the service's answers lets go of regions.
+    fn may_let_go(&self) {
+        self.tries_again.store(0, Ordering::Relaxed);
+        self.has_left.store(true, Ordering::Relaxed);
+    }
+
+    /// Those of programs that have gone, once no connection here is in them. What is viewed of
+    /// their blocks is called back: it would keep them, and their descriptors, for as long as the
+    /// program likes.
+    ///
+    /// Not with a lock of ours held: calling back waits for a fork that is under way.
     fn let_go_of_regions(&self) {
-        lock(&self.regions).retain(|mapped| !mapped.is_over());
+        if critical::inside() {
+            return self.may_let_go();
+        }
+        let left = self.split_off_regions();
+        left.iter().for_each(|mapped| mapped.exchange.recalls());
+        if !left.is_empty() {
+            drop(left);
+            self.tries_again.store(clock::millis() + TRIES_AGAIN, Ordering::Relaxed);
+            self.split_off_regions();
+        }
+    }
+
+    /// Lets go of those that are over. Those that will be when what is out of them is back.
+    fn split_off_regions(&self) -> Vec<Arc<Mapped>> {
+        let (over, left): (Vec<_>, Vec<_>) = {
+            let mut regions = lock(&self.regions);
+            let over = regions.extract_if(.., |mapped| mapped.is_over()).collect();
+            let left = regions.iter().filter(|mapped| mapped.is_left()).cloned().collect();
+            (over, left)
+        };
+        self.has_left.store(!left.is_empty(), Ordering::Relaxed);
+        // (Without the lock: so do the books that know a peer's arena.)
+        drop::<Vec<Arc<Mapped>>>(over);
+        left
     }
 
     /// A connection of this region has been closed.

@@ -74,7 +74,7 @@ pub mod spinning;
 pub mod wait;
 pub mod way;
 
-pub use blocks::{Blocks, Peer};
+pub use blocks::{Blocks, Peer, Views};
 pub use context::{Context, Settings};
 pub use flow::Flow;
 pub use libc::iovec;

@@ -8,10 +8,11 @@ mod common;
 use common::{End, at_rings, service, wait_until};
 use std::io::Read;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use uncopy_counters::Counters;
-use uncopy_tcp_socket::{Blocks, Context, Settings, Taken, Waiting};
+use uncopy_tcp_socket::{Blocks, Context, Peer, Settings, Taken, Views, Waiting};
 
 /// A program whose messages go in blocks, of any size.
 fn program(service: &str) -> (Arc<Context>, &'static Counters) {
@@ -140,4 +141,58 @@ fn blocks_of_connections_that_are_closed_unread_are_used_again() {
     }
     // (100 MB went by an arena of 64.)
     assert_eq!(x.1.tcp_blocks_short.load(Relaxed), 0);
+}
+
+/// Views of one range, which come back when they are called.
+struct Viewed {
+    peer: usize,
+    range: (usize, usize),
+    calls: Arc<AtomicU32>,
+    ended: Arc<AtomicU32>,
+}
+
+impl Views for Viewed {
+    fn recall(&self) {
+        // (The first time a call is reading them.)
+        if self.calls.fetch_add(1, Relaxed) > 0 {
+            // SAFETY: it lives until what was handed over is back.
+            let peer = unsafe { &*(self.peer as *const Peer) };
+            peer.released(self.range.0, self.range.1);
+        }
+    }
+}
+
+impl Drop for Viewed {
+    fn drop(&mut self) {
+        self.ended.fetch_add(1, Relaxed);
+    }
+}
+
+#[test]
+fn what_is_viewed_of_a_program_that_has_gone_is_called_back_and_nothing_is_left_of_it() {
+    let service = service();
+    let (x, y) = (program(&service.name), program(&service.name));
+    let (a, b) = by_blocks(&x, &y.0);
+    a.send(&message(100_000, 1)).unwrap();
+    let taken = b.flow.take_blocks((1, 100_000)).unwrap();
+    let (calls, ended) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let peer = b.flow.peer().unwrap();
+    let range = taken.ranges()[0];
+    let made = Viewed {
+        peer: std::ptr::from_ref(peer) as usize,
+        range,
+        calls: calls.clone(),
+        ended: ended.clone(),
+    };
+    assert!(peer.known(|| Some(made)).is_some());
+    a.close();
+    b.close();
+    y.0.pump();
+    assert_eq!(calls.load(Relaxed), 0, "the program lives");
+    drop(x);
+    wait_until("the views are called back", || {
+        y.0.pump();
+        ended.load(Relaxed) == 1
+    });
+    assert_eq!(calls.load(Relaxed), 2);
 }
