@@ -57,6 +57,7 @@ pub fn begin(
         start,
         after,
         blocks,
+        may_hold: |bytes| PROCESS.space.may_hold(bytes),
         counters: PROCESS.space.counters(),
         publish: || PROCESS.space.statistics.publish(),
         sleeps: critical::forget_handlers,

@@ -93,6 +93,11 @@ impl Allowance {
         (before + SPARE).min(self.most.load(Relaxed) ^ UNKNOWN)
     }
 
+    /// What may be held at most, whatever the program has had.
+    pub fn most(&self) -> u64 {
+        self.most.load(Relaxed) ^ UNKNOWN
+    }
+
     /// Whether it is known that so little may be held that most of what is freed has to be given
     /// back at once.
     #[inline]

@@ -92,6 +92,17 @@ impl Space {
         critical::restore_signals(mask);
     }
 
+    /// Whether so many bytes may be held beside what is counted here: an eighth of the room below a
+    /// limit of memory, as far as that is known.
+    pub fn may_hold(&self, bytes: u64) -> bool {
+        if critical::inside() {
+            self.look_up_limits();
+        } else {
+            self.heed_limits();
+        }
+        bytes <= self.allowance.most()
+    }
+
     fn look_up_limits(&self) {
         if self.limit_known.swap(true, Relaxed) {
             return;

@@ -19,6 +19,8 @@ pub struct Pages {
     free: usize,
     /// No page below it is free.
     lowest: usize,
+    /// None from here on was ever taken: these have no memory.
+    touched: usize,
 }
 
 impl Pages {
@@ -26,7 +28,7 @@ impl Pages {
     pub fn new(pages: u32) -> Self {
         let pages = pages as usize;
         let taken = vec![0; pages.div_ceil(BITS)].into_boxed_slice();
-        Self { taken, pages, free: pages, lowest: 0 }
+        Self { taken, pages, free: pages, lowest: 0, touched: 0 }
     }
 
     /// How many are free.
@@ -39,8 +41,10 @@ impl Pages {
         self.free == self.pages
     }
 
-    /// Takes so many pages in a row, the lowest that there are. `None`: nowhere are so many.
-    pub fn take(&mut self, pages: u32) -> Option<Block> {
+    /// Takes so many pages in a row, the lowest that there are. `None`: nowhere are so many; or some
+    /// of them were never taken, and `may_touch` does not allow that as many pages have memory as
+    /// had then.
+    pub fn take(&mut self, pages: u32, may_touch: impl FnOnce(usize) -> bool) -> Option<Block> {
         let wanted = pages as usize;
         if wanted == 0 || wanted > self.free {
             return None;
@@ -50,6 +54,12 @@ impl Pages {
         while at + wanted <= self.pages {
             let end = self.next(at, true);
             if end - at >= wanted {
+                if at + wanted > self.touched {
+                    if !may_touch(at + wanted) {
+                        return None;
+                    }
+                    self.touched = at + wanted;
+                }
                 self.mark(at, wanted, true);
                 if at == self.lowest {
                     self.lowest = at + wanted;
@@ -111,33 +121,37 @@ impl Pages {
 mod tests {
     use super::*;
 
+    fn any(_: usize) -> bool {
+        true
+    }
+
     #[test]
     fn the_lowest_pages_that_fit_are_taken_and_come_round() {
         let mut pages = Pages::new(200);
-        let a = pages.take(60).unwrap();
-        let b = pages.take(10).unwrap();
-        let c = pages.take(100).unwrap();
+        let a = pages.take(60, any).unwrap();
+        let b = pages.take(10, any).unwrap();
+        let c = pages.take(100, any).unwrap();
         assert_eq!((a.page, b.page, c.page), (0, 60, 70));
-        assert_eq!(pages.take(31), None, "no more than 30 are left");
+        assert_eq!(pages.take(31, any), None, "no more than 30 are left");
         pages.give_back(b);
-        assert_eq!(pages.take(11).unwrap().page, 170);
-        assert_eq!(pages.take(10), Some(b));
+        assert_eq!(pages.take(11, any).unwrap().page, 170);
+        assert_eq!(pages.take(10, any), Some(b));
         pages.give_back(a);
         pages.give_back(c);
-        assert_eq!(pages.take(61).unwrap().page, 70, "it fits there first");
+        assert_eq!(pages.take(61, any).unwrap().page, 70, "it fits there first");
     }
 
     #[test]
     fn all_pages_can_be_taken_and_none_is_found_beyond_them() {
         for count in [1, 63, 64, 65, 127, 128, 200] {
             let mut pages = Pages::new(count);
-            assert_eq!(pages.take(count + 1), None);
-            let all = pages.take(count).unwrap();
-            assert_eq!((pages.free(), pages.take(1)), (0, None));
+            assert_eq!(pages.take(count + 1, any), None);
+            let all = pages.take(count, any).unwrap();
+            assert_eq!((pages.free(), pages.take(1, any)), (0, None));
             pages.give_back(all);
             assert!(pages.is_unused());
-            assert_eq!((0..count).filter_map(|_| pages.take(1)).count(), count as usize);
-            assert_eq!(pages.take(1), None);
+            assert_eq!((0..count).filter_map(|_| pages.take(1, any)).count(), count as usize);
+            assert_eq!(pages.take(1, any), None);
         }
     }
 
@@ -152,7 +166,7 @@ mod tests {
         for _ in 0..50_000 {
             if rng.bool() || out.is_empty() {
                 let wanted = rng.u32(1..70);
-                match pages.take(wanted) {
+                match pages.take(wanted, any) {
                     Some(block) => {
                         let all = block.page as usize..(block.page + block.pages) as usize;
                         assert_eq!(block.pages, wanted);
@@ -175,10 +189,21 @@ mod tests {
     }
 
     #[test]
+    fn pages_that_had_none_get_memory_only_where_that_may_be() {
+        let mut pages = Pages::new(100);
+        let a = pages.take(30, |touched| touched <= 50).unwrap();
+        assert_eq!(pages.take(21, |touched| touched <= 50), None);
+        let b = pages.take(20, |touched| touched <= 50).unwrap();
+        pages.give_back(a);
+        pages.give_back(b);
+        assert_eq!(pages.take(50, |_| panic!("they have some")).unwrap().page, 0);
+    }
+
+    #[test]
     #[should_panic(expected = "a free page")]
     fn what_is_free_is_not_given_back() {
         let mut pages = Pages::new(10);
-        let block = pages.take(4).unwrap();
+        let block = pages.take(4, any).unwrap();
         pages.give_back(block);
         pages.give_back(block);
     }

@@ -46,6 +46,8 @@ pub struct Settings {
     pub after: Option<u32>,
     /// Which messages go in blocks.
     pub blocks: Blocks,
+    /// Whether these may take so many bytes of memory.
+    pub may_hold: fn(u64) -> bool,
     /// Where it counts.
     pub counters: &'static Counters,
     /// There is something to count: others may look at it.
@@ -248,6 +250,7 @@ impl Tcp {
             start: Some(settings.start),
             after: settings.after,
             blocks: settings.blocks,
+            may_hold: settings.may_hold,
             counters: settings.counters,
             interrupted: settings.is_to_end,
             ..OfContext::new(settings.service.clone())

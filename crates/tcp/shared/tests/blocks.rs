@@ -119,7 +119,7 @@ impl World {
         if !self.runs.has_room() || !self.out.may(place, count) {
             return false;
         }
-        let Some(block) = self.pages.take(count.div_ceil(PAGE)) else { return false };
+        let Some(block) = self.pages.take(count.div_ceil(PAGE), |_| true) else { return false };
         let handle = self.out.give(place, count, block).expect("it may be given");
         self.shared.returns.begin(handle);
         let at = block.page * PAGE;

@@ -56,6 +56,8 @@ pub(crate) struct Own {
     pages: Guarded<Pages>,
     /// Pages that never come back.
     lost: AtomicUsize,
+    /// See [`Settings`](crate::Settings).
+    may_hold: fn(u64) -> bool,
 }
 
 /// By which runs name it: a peer is given one.
@@ -127,7 +129,8 @@ impl Exchange {
         if !out.may(slot, bytes) || out.bytes() + u64::from(bytes) > free {
             return None;
         }
-        let block = pages.take(bytes.div_ceil(PAGE as u32))?;
+        let may = |touched: usize| (own.may_hold)((touched * PAGE) as u64);
+        let block = pages.take(bytes.div_ceil(PAGE as u32), may)?;
         match out.give(slot, bytes, block) {
             Ok(handle) => {
                 returns.begin(handle);
@@ -301,7 +304,7 @@ impl Drop for Peer {
 
 impl Own {
     /// A new one.
-    pub fn new() -> Result<Self, Errno> {
+    pub fn new(may_hold: fn(u64) -> bool) -> Result<Self, Errno> {
         let mut memory = None;
         let fd = Kept::if_room(|| {
             let (mapped, fd) = Arena::create(apart::SHARED.next(ARENA))?;
@@ -310,7 +313,7 @@ impl Own {
         })?;
         let memory = memory.ok_or(Errno::NOMEM)?;
         let pages = Guarded::new(Pages::new(PAGES));
-        Ok(Self { memory, fd, pages, lost: AtomicUsize::new(0) })
+        Ok(Self { memory, fd, pages, lost: AtomicUsize::new(0), may_hold })
     }
 
     /// Half of it never comes back.

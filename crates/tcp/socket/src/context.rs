@@ -52,6 +52,8 @@ pub struct Settings {
     pub wary: bool,
     /// Which messages go in blocks of memory that the receiver maps, where it would view them.
     pub blocks: Blocks,
+    /// Whether blocks may take so many bytes of memory.
+    pub may_hold: fn(u64) -> bool,
 }
 
 /// A static: for those who do not look.
@@ -69,6 +71,7 @@ impl Settings {
             counters: &NOBODYS,
             wary: false,
             blocks: Blocks::NONE,
+            may_hold: |_| true,
         }
     }
 }
@@ -220,8 +223,8 @@ pub struct Context {
     pub(crate) sleepers: Sleepers,
     pub(crate) spinning: Spinning,
     pub(crate) lengths: Lengths,
-    /// Our own blocks.
-    pub(crate) arena: Guarded<Option<Arc<Own>>>,
+    /// Our own blocks, as long as some peer has them.
+    pub(crate) arena: Guarded<Weak<Own>>,
     service: Guarded<Service>,
     pub(crate) words: Guarded<Words>,
     pumping: Guarded<()>,
@@ -264,7 +267,7 @@ impl Context {
             sleepers: Sleepers::default(),
             spinning: Spinning::new(waiting),
             lengths,
-            arena: Guarded::default(),
+            arena: Guarded::new(Weak::new()),
             service: Guarded::default(),
             words: Guarded::default(),
             pumping: Guarded::default(),

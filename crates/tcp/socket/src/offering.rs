@@ -19,11 +19,11 @@ impl Context {
 
     fn own_arena(&self) -> Result<Arc<Own>, Errno> {
         let mut arena = lock(&self.arena);
-        if let Some(own) = arena.as_ref().filter(|own| !own.is_worn()) {
-            return Ok(own.clone());
+        if let Some(own) = arena.upgrade().filter(|own| !own.is_worn()) {
+            return Ok(own);
         }
-        let own = Arc::new(Own::new()?);
-        *arena = Some(own.clone());
+        let own = Arc::new(Own::new(self.settings.may_hold)?);
+        *arena = Arc::downgrade(&own);
         Ok(own)
     }
 }
