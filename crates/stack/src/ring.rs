@@ -362,7 +362,33 @@ impl Receive<'_> {
             return None;
         }
         self.told = tells(self.call);
-        Some(bytes as isize)
+        Some((bytes + self.receive_behind(&taken, bytes)) as isize)
+    }
+
+    /// Receives what lies behind `taken`, which fill the first `bytes` of the call's buffers, as
+    /// far as it is there: a call gets as much as Linux would give it.
+    fn receive_behind(&mut self, taken: &Taken, bytes: usize) -> usize {
+        // SAFETY: the program's own arguments.
+        match unsafe { room(self.call, None) } {
+            Some(room) if taken.is_followed() => {
+                let mut rest = room.as_slice().to_vec();
+                skip(&mut rest, bytes);
+                self.receive_rest(&rest)
+            }
+            _ => 0,
+        }
+    }
+
+    fn receive_rest(&mut self, rest: &[iovec]) -> usize {
+        let flags = asks(self.call).unwrap_or(0) | libc::MSG_DONTWAIT;
+        if rest.iter().all(|part| part.iov_len == 0) {
+            return 0;
+        }
+        // SAFETY: the program's own buffers, or pieces of extents.
+        match unsafe { self.ring.receive(rest, flags) } {
+            Some(Ok(more)) => more,
+            _ => 0,
+        }
     }
 
     /// Copies what was taken to where the call wants it, and gives it back.
@@ -396,9 +422,22 @@ impl Receive<'_> {
                 peer.released(at, bytes);
             }
         }
+        if whole && taken.is_followed() {
+            let rest: Vec<iovec> = std::iter::once(part).chain(parts).collect();
+            copied += self.receive_rest(&rest);
+        }
         let copied = if copied > 0 { Ok(copied) } else { Err(Errno::FAULT) };
         self.told = copied.is_err() || tells(self.call);
         answer(copied)
+    }
+}
+
+/// Leaves the first `bytes` of these buffers out.
+fn skip(parts: &mut [iovec], mut bytes: usize) {
+    for part in parts {
+        let n = part.iov_len.min(bytes);
+        *part = piece(part.iov_base as usize + n, part.iov_len - n);
+        bytes -= n;
     }
 }
 

@@ -28,12 +28,18 @@ const MOST_RESTS: u32 = 1024;
 pub struct Taken {
     ranges: [(usize, usize); RANGES],
     count: usize,
+    more: bool,
 }
 
 impl Taken {
     /// Address and length of each range, in their order.
     pub fn ranges(&self) -> &[(usize, usize)] {
         &self.ranges[..self.count]
+    }
+
+    /// More lies behind them, in the ring or in blocks.
+    pub fn is_followed(&self) -> bool {
+        self.more
     }
 
     /// Bytes of all.
@@ -120,7 +126,8 @@ impl Flow {
         };
         self.takes(attached, &mut own, bytes as u32, |_| ());
         let stays = attached.inward().switch.phase.at() == Ok(At::Ring);
-        let left = own.reader.filled() > 0 || !stays;
+        taken.more = own.reader.filled() > 0 && stays;
+        let left = taken.more || !stays;
         drop(own);
         // (As if the rest came now: less than was asked for says that this is all.)
         if left {
