@@ -212,10 +212,11 @@ impl Superblock {
         Self::choose(at(PLACES[0]), at(PLACES[1]), file.len() as u64)
     }
 
-    /// The next one to be written: another place, another time, all else the same.
+    /// The next one to be written: another place, a later time, all else the same. (A clock that was
+    /// set back does not make files of ours younger than the heartbeat.)
     #[must_use]
     pub fn beat(&self, now: u64) -> Superblock {
-        Superblock { turn: self.turn + 1, heartbeat: now, ..*self }
+        Superblock { turn: self.turn + 1, heartbeat: now.max(self.heartbeat), ..*self }
     }
 
     /// The next one, here: the same epoch goes on in another boot, for its recovery.
@@ -229,7 +230,8 @@ impl Superblock {
     /// so first all that is live has come home, durably.
     #[must_use]
     pub fn succeed(&self, here: &Here, now: u64) -> Superblock {
-        Superblock { epoch: self.epoch + 1, recovering: false, ..self.adopt(here, now) }
+        let (epoch, heartbeat) = (self.epoch + 1, now);
+        Superblock { epoch, heartbeat, recovering: false, ..self.adopt(here, now) }
     }
 
     /// What encoding and scanning need of it.

@@ -47,7 +47,18 @@ impl Client {
     /// # Errors
     /// There is none, or of another version (EPROTO).
     pub fn open(directory: &Path) -> Result<(Self, Memory<OwnedFd>), Errno> {
-        let socket = connected(directory)?;
+        Self::open_with(directory, Ok)
+    }
+
+    /// As [`Client::open`]; what it keeps open goes through `keep`.
+    ///
+    /// # Errors
+    /// As [`Client::open`].
+    pub fn open_with(
+        directory: &Path,
+        keep: impl Fn(OwnedFd) -> Result<OwnedFd, Errno>,
+    ) -> Result<(Self, Memory<OwnedFd>), Errno> {
+        let socket = keep(connected(directory)?)?;
         let mut client = Self { socket, number: 0, device: 0 };
         let answer = client.ask(Message::Hello(VERSION), None)?;
         let (Message::Welcome { version: VERSION, client: number, device }, Some(memory)) = answer
@@ -56,7 +67,7 @@ impl Client {
         };
         (client.number, client.device) = (number, device);
         let length = fstat(&memory)?.st_size as u64;
-        let memory = Memory::map(memory, length)?;
+        let memory = Memory::map(keep(memory)?, length)?;
         if memory.header().is_known() { Ok((client, memory)) } else { Err(Errno::PROTO) }
     }
 
@@ -133,7 +144,7 @@ impl Client {
         }
     }
 
-    /// This file is not held as long as this program lives.
+    /// This file is not held any more.
     ///
     /// # Errors
     /// The service is not to be asked any more.

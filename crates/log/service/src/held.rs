@@ -3,14 +3,15 @@
 use crate::lease;
 use crate::place::Place;
 use crate::reason::Reason;
+use crate::report::Report;
 use core::sync::atomic::Ordering;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{SeekFrom, fstat, ftruncate, seek};
+use rustix::fs::{OFlags, SeekFrom, fcntl_getfl, fcntl_setfl, fstat, ftruncate, seek};
 use rustix::io::Errno;
 use uncopy_inject::Call;
 use uncopy_kernel::inject;
 use uncopy_log_share::homing::{NotHome, Which, bring, sync};
-use uncopy_log_share::layout::{Entry, KERNELS, RING};
+use uncopy_log_share::layout::{Entry, RING};
 use uncopy_log_share::memory::Memory;
 
 /// So often a file that cannot be brought home is tried again, a second apart.
@@ -78,6 +79,7 @@ impl Hold {
     ) -> Left {
         let entry = memory.entry(slot);
         let end = entry.words.close();
+        core::sync::atomic::fence(Ordering::SeqCst);
         // (Read after that: a program says that it logs before it looks whether it still may.)
         let logged = entry.logged.load(Ordering::SeqCst) != 0;
         let settled = self
@@ -97,7 +99,10 @@ impl Hold {
             return Left::Later;
         }
         match put_aside(memory, slot, place) {
-            Ok(said) => Left::Lost(format!("{why}; {said}")),
+            Ok(said) => {
+                hand_position_over(self.file.as_fd(), entry);
+                Left::Lost(format!("{why}; {said}"))
+            }
             Err(_) => Left::Later,
         }
     }
@@ -107,6 +112,56 @@ impl Hold {
         lease::give_up(self.file.as_fd());
         drop(self.file);
         memory.entry(slot).plain();
+    }
+}
+
+/// A program brings its bytes home in the place of a service that is no more: `file` is its own
+/// description. `struck` says in its log that what is there is home, which it is then. The lease is
+/// the description's, and so is this program's to give up. Where bytes cannot come home they are put
+/// aside in `directory`, or kept until the next try.
+pub fn take_over<F: AsFd>(
+    memory: &Memory<F>,
+    slot: usize,
+    file: BorrowedFd<'_>,
+    directory: Option<&std::path::Path>,
+    struck: impl FnOnce(u64) -> bool,
+) {
+    let entry = memory.entry(slot);
+    let end = entry.words.close();
+    core::sync::atomic::fence(Ordering::SeqCst);
+    let logged = entry.logged.load(Ordering::SeqCst) != 0;
+    // (The service may have died while it wrote past the page cache: a file that is held never has
+    // this flag of the program's.)
+    if let Ok(flags) = fcntl_getfl(file)
+        && flags.contains(OFlags::DIRECT)
+    {
+        let _ = fcntl_setfl(file, flags - OFlags::DIRECT);
+    }
+    let settled = bring(memory, slot, file, Which::All, false).and_then(|_| {
+        if logged { sync(memory, slot, file).map_err(NotHome::Refused) } else { Ok(()) }
+    });
+    match settled {
+        Ok(()) => give_back(file, entry, end),
+        Err(why) => {
+            // (Else it is tried again.)
+            let changed = matches!(why, NotHome::Changed { .. });
+            let place = directory.filter(|_| changed).and_then(|path| Place::open(path).ok());
+            let aside = place.and_then(|place| {
+                let said = put_aside(memory, slot, &place).ok()?;
+                let _ = Report::append(&place, &[format!("{why}; {said}")]);
+                Some(())
+            });
+            if aside.is_none() {
+                entry.error.store(error(why), Ordering::Release);
+                return entry.turned();
+            }
+            hand_position_over(file, entry);
+        }
+    }
+    // (Else the lease stays, and it is tried again.)
+    if !logged || struck(end) {
+        lease::give_up(file);
+        entry.plain();
     }
 }
 
@@ -128,10 +183,13 @@ pub(crate) fn give_back(file: BorrowedFd<'_>, entry: &Entry, end: u64) {
         // (Where that is refused the room stays the file's.)
         let _ = ftruncate(file, end);
     }
-    let position = entry.position.swap(KERNELS, Ordering::AcqRel);
-    if position != KERNELS {
+    hand_position_over(file, entry);
+}
+
+fn hand_position_over(file: BorrowedFd<'_>, entry: &Entry) {
+    entry.hands_position_over(|position| {
         let _ = seek(file, SeekFrom::Start(position));
-    }
+    });
 }
 
 /// Bytes that do not get into their file go into one of their own. What is said of that.

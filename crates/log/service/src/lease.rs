@@ -1,12 +1,13 @@
 //! The kernel's write leases on programs' descriptions: while one is held, nobody else has the file
 //! open, and who opens it waits until the lease is given up.
 //!
-//! unsafe: fcntl with numbers.
+//! unsafe: system calls with numbers.
 
 use crate::reason::Reason;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use uncopy_inject::Call;
+use uncopy_kernel::call::syscall4;
 use uncopy_kernel::inject;
 
 /// The signal by which the kernel says that somebody opens a leased file.
@@ -17,10 +18,13 @@ pub(crate) fn signal() -> i32 {
 /// `F_SETSIG`
 const SETSIG: i32 = 10;
 
-fn fcntl(file: BorrowedFd<'_>, command: i32, argument: i32) -> Result<i32, Errno> {
-    // SAFETY: commands that take a number.
-    let result = unsafe { libc::fcntl(file.as_raw_fd(), command, argument) };
-    if result >= 0 { Ok(result) } else { Err(last()) }
+/// By a system call: libc's function is the program's where this runs in one, and its shim would
+/// make the file plain first.
+fn fcntl(file: BorrowedFd<'_>, command: i32, argument: usize) -> Result<i32, Errno> {
+    let (fd, command) = (file.as_raw_fd() as usize, command as usize);
+    // SAFETY: commands that take a number, or a structure that the caller has.
+    let result = unsafe { syscall4(libc::SYS_fcntl as usize, fd, command, argument, 0) };
+    if result >= 0 { Ok(result as i32) } else { Err(Errno::from_raw_os_error(-result as i32)) }
 }
 
 /// This thread gets the description's signals; without `here`, nobody.
@@ -29,9 +33,7 @@ fn owned(file: BorrowedFd<'_>, here: bool) -> Result<(), Errno> {
     const TID: i32 = 0; // F_OWNER_TID
     let thread = if here { rustix::thread::gettid().as_raw_pid() } else { 0 };
     let owner = [TID, thread];
-    // SAFETY: a structure of two numbers, as long as the call takes.
-    let result = unsafe { libc::fcntl(file.as_raw_fd(), SETOWN_EX, owner.as_ptr()) };
-    if result == 0 { Ok(()) } else { Err(last()) }
+    fcntl(file, SETOWN_EX, owner.as_ptr() as usize).map(|_| ())
 }
 
 fn last() -> Errno {
@@ -43,8 +45,8 @@ fn last() -> Errno {
 pub(crate) fn take(file: BorrowedFd<'_>) -> Result<(), Reason> {
     let taken = inject::check(Call::Lease).and_then(|()| {
         owned(file, true)?;
-        fcntl(file, SETSIG, signal())?;
-        fcntl(file, libc::F_SETLEASE, libc::F_WRLCK)
+        fcntl(file, SETSIG, signal() as usize)?;
+        fcntl(file, libc::F_SETLEASE, libc::F_WRLCK as usize)
     });
     taken.map(|_| ()).map_err(|why| match why {
         Errno::AGAIN => Reason::OpenElsewhere,
@@ -60,7 +62,7 @@ pub(crate) fn holds(file: BorrowedFd<'_>) -> bool {
 
 /// Gives it up: whoever waits to open the file goes on.
 pub(crate) fn give_up(file: BorrowedFd<'_>) {
-    let _ = fcntl(file, libc::F_SETLEASE, libc::F_UNLCK);
+    let _ = fcntl(file, libc::F_SETLEASE, libc::F_UNLCK as usize);
     // (The description lives on in the program: it gets no signals from it.)
     let _ = owned(file, false);
     let _ = fcntl(file, SETSIG, 0);

@@ -11,6 +11,7 @@
 //! | `homes` | the service's own log: whose bytes are home |
 //! | `logs` | the logs that programs write |
 //! | `held` | a held file, from the service's side, and its end |
+//! | `report` | what a recovery did, and where that is written |
 //! | [`server`] | the loop |
 //! | [`mod@recover`] | what a crash left comes home |
 //! | [`verify`] | what the logs have, looked at only |
@@ -25,12 +26,15 @@ pub mod place;
 pub mod protocol;
 pub mod reason;
 pub mod recover;
+mod report;
 pub mod server;
 pub mod verify;
 
 pub use client::Client;
+pub use held::take_over;
 pub use place::Place;
 pub use reason::Reason;
-pub use recover::{Report, recover};
+pub use recover::recover;
+pub use report::Report;
 pub use rustix::io::Errno;
 pub use server::{Options, Service, ServiceError};

@@ -49,7 +49,7 @@ reasons! {
     NoLog 17 "no-log" "The program has no log: it is being made, or there is no room for one.";
     Failed 18 "failed" "Its bytes could not be brought home, or the log could not be written.";
     PastUs 19 "past-us" "The process uses io_uring or asynchronous requests, which go past the library.";
-    Ends 20 "ends" "The service ends.";
+    Ends 20 "ends" "It was closed, or the program or the service has ended.";
 }
 
 #[cfg(test)]

@@ -6,11 +6,11 @@ use crate::homes::read_superblock;
 use crate::identity::{Gone, find};
 use crate::lease;
 use crate::place::{NoPlace, Place, now};
+use crate::report::Report;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, fdatasync, fstat, renameat};
 use rustix::io::{Errno, pread, pwrite};
 use std::collections::{BTreeMap, HashSet};
-use std::io::Write;
 use std::time::Duration;
 use uncopy_log_record::superblock::GRACE;
 use uncopy_log_record::{Body, Found, Origin, Scan, Superblock, Unusable};
@@ -24,50 +24,19 @@ use uncopy_log_store::{Held, Kind, Store, open};
 /// So long recovery waits for programs that bring their bytes home themselves.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What recovery did.
-#[derive(Debug, Default)]
-pub struct Report {
-    /// What there is to say, a line each.
-    pub said: Vec<String>,
-    /// Something is in `lost`, or aside, that may have belonged into a file.
-    pub lost: bool,
-    /// Something could not be recovered, and is where it was: why.
-    pub kept: Option<String>,
-}
-
-impl Report {
-    fn lose(&mut self, said: String) {
-        self.lost = true;
-        self.said.push(said);
-    }
-
-    fn keep(&mut self, why: String) {
-        self.said.push(why.clone());
-        self.kept.get_or_insert(why);
-    }
-
-    /// Writes lines into the place's own file, for who was not there.
-    pub(crate) fn append(place: &Place, said: &[String]) -> std::io::Result<()> {
-        if said.is_empty() {
-            return Ok(());
-        }
-        let path = place.path().join("recovered");
-        let mut file = std::fs::File::options().create(true).append(true).open(path)?;
-        let at = now() / 1_000_000_000;
-        for line in said {
-            writeln!(file, "{at} {line}")?;
-        }
-        file.sync_all()
-    }
-}
-
 /// Recovers what is in `place`, while nobody serves there.
 ///
 /// # Errors
 /// Somebody does, or recovers.
 pub fn recover(place: &Place, kind: Kind) -> Result<Report, NoPlace> {
     let _lock = place.lock()?;
-    Ok(recover_locked(place, kind))
+    // (On a thread of its own: signals that it hears of otherwise are not blocked in the caller's,
+    // which may execute a program next.)
+    let report = std::thread::scope(|scope| scope.spawn(|| recover_locked(place, kind)).join());
+    report.or_else(|_| {
+        let why = format!("{}: recovery failed", place.path().display());
+        Ok(Report { said: vec![why.clone()], lost: false, kept: Some(why) })
+    })
 }
 
 /// As [`recover`], by who has the place's lock.
@@ -298,13 +267,9 @@ fn from_logs(place: &Place, kind: Kind, settled: &mut HashSet<u32>, report: &mut
                 }
             }
         }
-        for ((of, _), (_, why, heartbeat)) in &mut files {
+        for ((of, _), (_, why, latest)) in &mut files {
             if *of == number {
-                // (Of a recovery that was interrupted: its own writes are younger than any
-                // heartbeat.)
-                let heartbeat_of =
-                    if superblock.recovering { u64::MAX } else { superblock.heartbeat };
-                (*why, *heartbeat) = (damaged.clone(), heartbeat_of);
+                (*why, *latest) = (damaged.clone(), latest_of_ours(&superblock, origin));
             }
         }
         used.push((store, superblock));
@@ -321,9 +286,9 @@ fn from_logs(place: &Place, kind: Kind, settled: &mut HashSet<u32>, report: &mut
         }
         *superblock = next;
     }
-    for ((_, index), (file, damaged, heartbeat)) in &files {
+    for ((_, index), (file, damaged, latest)) in &files {
         if !settled.contains(index) && !file.pieces.is_empty() {
-            from_log(place, file, damaged.as_deref(), *heartbeat, report);
+            from_log(place, file, damaged.as_deref(), *latest, report);
         }
     }
     if report.kept.is_some() {
@@ -348,13 +313,7 @@ fn set_aside(place: &Place, name: &str, why: &str, report: &mut Report) {
     }
 }
 
-fn from_log(
-    place: &Place,
-    file: &OfLog,
-    damaged: Option<&str>,
-    heartbeat: u64,
-    report: &mut Report,
-) {
+fn from_log(place: &Place, file: &OfLog, damaged: Option<&str>, latest: u64, report: &mut Report) {
     let path = file.named.path.escape_ascii().to_string();
     let (first, bytes) = joined(&file.pieces);
     let last = first + bytes.len() as u64;
@@ -365,7 +324,7 @@ fn from_log(
         }
         (_, Err(Gone::Unknown)) => Err("the file is not there any more".to_owned()),
         (_, Err(Gone::Refused(why))) => Err(why.to_string()),
-        (_, Ok(there)) => replay(&there, first, &bytes, heartbeat),
+        (_, Ok(there)) => replay(&there, first, &bytes, latest),
     };
     match came {
         Ok(0) => {}
@@ -403,8 +362,33 @@ fn joined(pieces: &[(u64, Vec<u8>)]) -> (u64, Vec<u8>) {
     (first, bytes)
 }
 
-/// Brings logged bytes into their file. Returns how many were not there.
-fn replay(file: &OwnedFd, first: u64, bytes: &[u8], heartbeat: u64) -> Result<u64, String> {
+/// When we have changed files of this log at the latest.
+fn latest_of_ours(log: &Superblock, origin: Origin) -> u64 {
+    if log.recovering {
+        // (Of a recovery that was interrupted: its own writes are younger than any heartbeat.)
+        return u64::MAX;
+    }
+    let booted = if origin == Origin::EarlierBoot { booted() } else { 0 };
+    no_later(log.heartbeat, booted)
+}
+
+/// The heartbeat and some seconds, but no later than a boot that came after it.
+fn no_later(heartbeat: u64, booted: u64) -> u64 {
+    let latest = heartbeat.saturating_add(GRACE);
+    // (A boot that seems to be older than the heartbeat: the clock was set.)
+    if booted >= heartbeat { latest.min(booted) } else { latest }
+}
+
+/// When this host was booted, in ns since 1970.
+fn booted() -> u64 {
+    use rustix::time::{ClockId, clock_gettime};
+    let up = clock_gettime(ClockId::Boottime);
+    now().saturating_sub(up.tv_sec as u64 * 1_000_000_000 + up.tv_nsec as u64)
+}
+
+/// Brings logged bytes into their file, which we have changed at `latest` at the latest. Returns how
+/// many were not there.
+fn replay(file: &OwnedFd, first: u64, bytes: &[u8], latest: u64) -> Result<u64, String> {
     let kernel = |why: Errno| why.to_string();
     let stat = fstat(file).map_err(kernel)?;
     let size = stat.st_size as u64;
@@ -429,7 +413,7 @@ fn replay(file: &OwnedFd, first: u64, bytes: &[u8], heartbeat: u64) -> Result<u6
     }
     // (Zeros are what a crash leaves of bytes that had not come to the disk.)
     let differs = there.iter().zip(bytes).any(|(is, wanted)| is != wanted && *is != 0);
-    if differs || changed > heartbeat.saturating_add(GRACE) {
+    if differs || changed > latest {
         return Err("somebody else changed the file after the log".to_owned());
     }
     let mut done = 0;
@@ -449,6 +433,15 @@ pub(crate) fn look(store: &dyn Store) -> Result<(Superblock, Vec<u8>), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_boot_ends_our_changes_and_a_clock_that_was_set_does_not() {
+        let beat = 1_000 * GRACE;
+        assert_eq!(no_later(beat, 0), beat + GRACE);
+        assert_eq!(no_later(beat, beat - 1), beat + GRACE, "the clock was set back");
+        assert_eq!(no_later(beat, beat + 1), beat + 1, "booted at once");
+        assert_eq!(no_later(beat, beat + 2 * GRACE), beat + GRACE);
+    }
 
     #[test]
     fn pieces_are_joined_and_the_later_of_two_counts() {

@@ -9,7 +9,8 @@ use crate::logs::Logs;
 use crate::place::{NoPlace, Place};
 use crate::protocol::{Message, VERSION, receive, send};
 use crate::reason::Reason;
-use crate::recover::{Report, recover_locked};
+use crate::recover::recover_locked;
+use crate::report::Report;
 use core::fmt;
 use core::sync::atomic::Ordering;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -94,8 +95,9 @@ pub struct Service {
     logs: Logs,
     programs: BTreeMap<u64, Program>,
     holds: [Option<Hold>; SLOTS],
-    /// Files that a program uses whose description another may have given to be held.
-    shared: HashSet<(u64, u64, u64)>,
+    /// Files that a program uses whose description another may have given to be held, or that went to
+    /// who knows nothing of us: they are not held any more.
+    shared: HashSet<(u64, u64)>,
     /// Who waits for a file to be plain: a program, and the file.
     waiting: Vec<(u64, (u64, u64))>,
     /// Programs that have gone, whose logs could not yet be taken back.
@@ -315,7 +317,7 @@ impl Service {
                 Some(())
             }
             Message::Share { device, inode } => {
-                self.shared.insert((device, inode, client));
+                self.shared.insert((device, inode));
                 self.each_of((device, inode), Reason::Shared);
                 self.waiting.push((client, (device, inode)));
                 Some(())
@@ -375,7 +377,7 @@ impl Service {
             return Err(Reason::Mode);
         }
         let (device, inode) = (stat.st_dev, stat.st_ino);
-        if self.shared.iter().any(|(d, i, _)| (*d, *i) == (device, inode)) {
+        if self.shared.contains(&(device, inode)) {
             return Err(Reason::Shared);
         }
         if !self.homes.has_room() {
@@ -499,7 +501,6 @@ impl Service {
         if self.programs.remove(&client).is_none() {
             return;
         }
-        self.shared.retain(|(.., of)| *of != client);
         self.waiting.retain(|(of, _)| *of != client);
         for (slot, hold) in self.holds.iter_mut().enumerate() {
             match hold {
@@ -584,11 +585,10 @@ impl Service {
             let path = path.escape_ascii();
             let words = &entry.words;
             let (end, home) = (words.end().at(), words.home());
-            let logged = entry.logged.load(Ordering::Relaxed);
             let error = entry.error.load(Ordering::Relaxed);
-            let durable = words.durable().max(logged);
+            let durable = words.durable();
             let leaves = hold.leaves.map_or("", Reason::name);
-            let _ = write!(text, "held {path}: {end} bytes, {home} home, {durable} durable");
+            let _ = write!(text, "held {path}: {end} bytes, {home} home, {durable} durable there");
             if error != 0 {
                 let error = std::io::Error::from_raw_os_error(error as i32);
                 let _ = write!(text, ", not home: {error}");

@@ -4,7 +4,7 @@
 //!
 //! unsafe: a system call with a structure of ours.
 
-use rustix::fd::{AsFd, AsRawFd};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use uncopy_kernel::call::syscall4;
@@ -33,9 +33,20 @@ impl Claims {
     /// # Errors
     /// The kernel's.
     pub fn of(memory: impl AsFd) -> Result<Self, Errno> {
+        Self::kept(memory, Ok)
+    }
+
+    /// As [`Claims::of`]; its descriptor goes through `keep`.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn kept(
+        memory: impl AsFd,
+        keep: impl Fn(OwnedFd) -> Result<OwnedFd, Errno>,
+    ) -> Result<Self, Errno> {
         let path = format!("/proc/self/fd/{}", memory.as_fd().as_raw_fd());
-        rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
-            .map(|fd| Self(OwnFd::from(fd)))
+        let fd = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        keep(fd).map(|fd| Self(OwnFd::from(fd)))
     }
 
     fn lock(&self, command: i32, kind: i32, what: What) -> Result<libc::flock, Errno> {

@@ -230,6 +230,29 @@ impl Entry {
         self.turned();
     }
 
+    /// Program, one thread at a time: the file's position is `to`, and was `from`. False: the file is
+    /// on its way to be plain, and the kernel's position, which was set to `from`, is the caller's to
+    /// move.
+    #[must_use]
+    pub fn moves(&self, from: u64, to: u64) -> bool {
+        self.position.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Whoever makes the file plain: the kernel's position becomes the file's, by `set`, and counts
+    /// from then on. (In this order: who dies between both leaves it to be done again.)
+    pub fn hands_position_over(&self, mut set: impl FnMut(u64)) {
+        loop {
+            let position = self.position.load(Ordering::Acquire);
+            if position == KERNELS {
+                return;
+            }
+            set(position);
+            if self.moves(position, KERNELS) {
+                return;
+            }
+        }
+    }
+
     /// The program knows that it is plain, or is no more.
     pub fn free(&self) {
         self.state.store(State::Free as u32, Ordering::Release);
