@@ -108,6 +108,11 @@ impl<E: Clone> FdTable<E> {
         FdGuard::take(word)
     }
 
+    /// Whoever asks whether anything was ever in it is told so from now on.
+    pub fn attend(&self) {
+        self.end.fetch_max(1, Relaxed);
+    }
+
     /// `fd` is this from now on. What it was before was closed past us.
     pub fn put(&self, fd: RawFd, entry: E) -> Option<E> {
         let word = self.word(fd)?;

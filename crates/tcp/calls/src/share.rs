@@ -71,7 +71,8 @@ impl Tcp {
 
     /// Before fork.
     pub fn before_fork(&self) {
-        if self.is_unknown() {
+        // (Who is asked for calls by the same word may have no connections at all.)
+        if !self.begun() || self.is_unknown() {
             return;
         }
         let (connections, sets) = self.all();

@@ -178,6 +178,12 @@ impl Tcp {
         self.table.begin();
     }
 
+    /// Calls come by here from now on, though no descriptor need be a connection: somebody else asks
+    /// for them by the same word.
+    pub fn attend(&self) {
+        self.table.attend();
+    }
+
     /// Connections are heeded.
     #[inline]
     pub fn begun(&self) -> bool {

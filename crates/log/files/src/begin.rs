@@ -1,0 +1,128 @@
+//! A file begins to be held: one that grew between two syncs, and that the program only appends to.
+//!
+//! unsafe: the program's own numbers, for the time of its own calls.
+
+use crate::file::{File, State};
+use crate::log::Log;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use rustix::fd::BorrowedFd;
+use rustix::fs::{SeekFrom, Stat, seek};
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use uncopy_log_service::{Client, Reason};
+
+/// It has grown before so many syncs in a row.
+const GROWN: u32 = 2;
+/// A file that cannot be held, or had to become plain, is left alone for so long, then four times as
+/// long, and so on.
+const PAUSE: u64 = 1_000_000_000;
+const LONGEST: u64 = 256 * PAUSE;
+/// Calls under way are waited for so many times.
+const TURNS: u32 = 1000;
+
+/// What the kernel's sync makes durable besides bytes, as far as it can be told.
+pub(crate) fn signature(stat: &Stat) -> u64 {
+    let owner = u64::from(stat.st_uid) << 32 | u64::from(stat.st_gid);
+    let rest = u64::from(stat.st_mode) << 32 | (stat.st_nlink & 0xffff_ffff);
+    owner.rotate_left(17) ^ rest
+}
+
+/// Now, in ns.
+pub(crate) fn now() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+pub(crate) fn borrowed(fd: RawFd) -> BorrowedFd<'static> {
+    // SAFETY: the program's own number, for the time of its own call on it.
+    unsafe { BorrowedFd::borrow_raw(fd) }
+}
+
+impl Log {
+    /// The kernel has synced `fd`, which is plain; its length was `length` before that.
+    pub(crate) fn synced_plainly(&'static self, file: &Arc<File>, fd: RawFd, stat: &Stat) {
+        file.signature.store(signature(stat), Relaxed);
+        let length = stat.st_size as u64;
+        let grew = file.length.swap(length, Relaxed) < length;
+        let grown = if grew { file.grown.load(Relaxed) + 1 } else { 0 };
+        file.grown.store(grown, Relaxed);
+        if grown >= GROWN && file.state() == State::Plain && !self.is_stopped() {
+            let now = now();
+            if now >= file.after.load(Relaxed) {
+                self.try_to_hold(file, fd, now);
+            }
+        }
+    }
+
+    #[cold]
+    fn try_to_hold(&'static self, file: &Arc<File>, fd: RawFd, now: u64) {
+        let Some(session) = self.session() else { return };
+        let begun = session.has_log().and_then(|()| {
+            file.alone(|| {
+                if file.state() != State::Plain {
+                    return Err(Reason::NotAppended);
+                }
+                file.become_(State::Beginning);
+                let mut turns = 0;
+                while file.calls() > 0 {
+                    turns += 1;
+                    if turns > TURNS {
+                        file.become_(State::Plain);
+                        return Err(Reason::NotAppended);
+                    }
+                    rustix::thread::sched_yield();
+                }
+                let held = session.ask(|client: &Client| client.hold(borrowed(fd)));
+                let (slot, index) = match held {
+                    Ok(held) => held,
+                    Err(reason) => {
+                        file.become_(State::Plain);
+                        return Err(reason);
+                    }
+                };
+                // (Only one description has it open, which is the program's.)
+                let entry = session.memory.entry(slot);
+                if let Ok(position) = seek(borrowed(fd), SeekFrom::Current(0)) {
+                    entry.position.store(position, SeqCst);
+                }
+                file.slot.store(slot as u32, SeqCst);
+                file.index.store(index, SeqCst);
+                file.logged.store(0, SeqCst);
+                file.become_(State::Held);
+                Ok(())
+            })
+        });
+        match begun {
+            Ok(()) => {}
+            Err(Reason::NoService) => self.hold_no_more(),
+            Err(
+                Reason::NotRegular
+                | Reason::OtherFileSystem
+                | Reason::Mode
+                | Reason::NotOurs
+                | Reason::NoLease
+                | Reason::Shared
+                | Reason::NoReserve,
+            ) => file.alone(|| {
+                if file.state() == State::Plain {
+                    file.become_(State::Never);
+                }
+            }),
+            Err(_) => put_off(file, now),
+        }
+    }
+}
+
+/// It is left alone for as long as any file is.
+pub(crate) fn leave_long(file: &File) {
+    file.pause.store(LONGEST, Relaxed);
+    put_off(file, now());
+}
+
+/// It is left alone for a while.
+pub(crate) fn put_off(file: &File, now: u64) {
+    let pause = file.pause.load(Relaxed).clamp(PAUSE, LONGEST);
+    file.pause.store((pause * 4).min(LONGEST), Relaxed);
+    file.after.store(now + pause, Relaxed);
+    file.grown.store(0, Relaxed);
+}

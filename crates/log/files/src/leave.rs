@@ -1,0 +1,110 @@
+//! A held file becomes plain: the service brings home what is held; where there is none any more,
+//! this process does.
+
+use crate::begin::{borrowed, now, put_off};
+use crate::file::{File, State};
+use crate::log::Log;
+use crate::session::Session;
+use core::sync::atomic::Ordering::SeqCst;
+use rustix::io::Errno;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use uncopy_log_service::protocol::Message;
+use uncopy_log_service::{Client, Reason, take_over};
+use uncopy_log_share::State as EntryState;
+use uncopy_log_share::claims::What;
+
+/// So long, in ms, is slept before it is looked whether the service lives.
+const NAP: u32 = 20;
+
+impl Log {
+    /// Makes it plain.
+    ///
+    /// # Errors
+    /// Its bytes could not be brought home for now: they are kept, and the file is held still.
+    pub(crate) fn leave(
+        &'static self,
+        file: &Arc<File>,
+        fd: RawFd,
+        reason: Reason,
+    ) -> Result<(), Errno> {
+        let Some(session) = self.known_session() else { return Ok(()) };
+        let (slot, index) = (file.slot(), file.index());
+        if file.state() != State::Held {
+            return Ok(());
+        }
+        let leave = Message::Leave { slot: slot as u64, index: index.into(), reason };
+        session.ask(|client| client.tell(leave));
+        self.await_plain(session, file, fd, index)
+    }
+
+    /// Waits until the file that is held by `index` is plain, which somebody has asked for.
+    ///
+    /// # Errors
+    /// As [`leave`](Self::leave).
+    pub(crate) fn await_plain(
+        &'static self,
+        session: &'static Session,
+        file: &Arc<File>,
+        fd: RawFd,
+        index: u32,
+    ) -> Result<(), Errno> {
+        let slot = file.slot();
+        let entry = session.memory.entry(slot);
+        loop {
+            let turn = entry.turn();
+            if file.state() != State::Held || file.index() != index {
+                return Ok(());
+            }
+            if entry.state() == EntryState::Plain {
+                break;
+            }
+            let error = entry.error.load(SeqCst);
+            if error != 0 && matches!(entry.words.end(), uncopy_log_share::End::Closed(_)) {
+                return Err(Errno::from_raw_os_error(error as i32));
+            }
+            if !session.ask(Client::lives) {
+                self.hold_no_more();
+                self.bring_home_here(session, slot, index, fd);
+                continue;
+            }
+            entry.wait(turn, NAP);
+        }
+        file.alone(|| {
+            if file.state() == State::Held && file.index() == index {
+                put_off(file, now());
+                file.become_(State::Plain);
+                let knows = Message::Knows { slot: slot as u64, index: index.into() };
+                session.ask(|client| client.tell(knows));
+            }
+        });
+        Ok(())
+    }
+
+    /// In the place of a service that is no more.
+    #[cold]
+    pub(crate) fn bring_home_here(
+        &'static self,
+        session: &'static Session,
+        slot: usize,
+        index: u32,
+        fd: RawFd,
+    ) {
+        let entry = session.memory.entry(slot);
+        // (Another process with the same description may be at it.)
+        if !session.claims.claim(What::Entry(slot)) {
+            return entry.wait(entry.turn(), NAP);
+        }
+        if entry.state() == EntryState::Held {
+            let directory = self.settings().map(|settings| settings.directory.as_path());
+            take_over(&session.memory, slot, borrowed(fd), directory, |size| {
+                // What this program has in its log is home, and so must not come there again.
+                session.writer.with(|writer| match writer {
+                    Some(writer) => writer.home(&session.memory, index, size).is_ok(),
+                    None => true,
+                })
+            });
+        }
+        session.claims.give_up(What::Entry(slot));
+    }
+}

@@ -1,0 +1,31 @@
+//! What a program's calls on its descriptors mean for files whose appends are held: which number is
+//! which file, and what each of libc's functions does with one. Everything else is the caller's to
+//! make as it is.
+//!
+//! | module | one idea |
+//! | --- | --- |
+//! | [`mod@log`] | the one value of a process: its table of descriptors, its connection to the service |
+//! | [`mod@file`] | an open file: plain, about to be held, held |
+//! | `guarded` | a value and its lock |
+//! | `session` | what a process has of a service |
+//! | `begin` | a file begins to be held |
+//! | `leave` | a file becomes plain |
+//! | `append` | bytes are appended |
+//! | `sync` | bytes become durable |
+//! | `numbers` | numbers are opened, closed and duplicated |
+//! | `share` | fork, exec |
+
+mod append;
+mod begin;
+pub mod file;
+mod guarded;
+mod leave;
+pub mod log;
+mod numbers;
+mod session;
+mod share;
+mod sync;
+
+pub use append::Way;
+pub use file::{File, Plain};
+pub use log::{Log, Settings};

@@ -1,0 +1,73 @@
+//! What a process has of a service: a connection, the memory that both map, a log of its own.
+//!
+//! unsafe: descriptors that are kept for good.
+
+use crate::file::File;
+use crate::guarded::Guarded;
+use rustix::fd::{FromRawFd, OwnedFd};
+use rustix::io::Errno;
+use std::path::Path;
+use std::sync::Arc;
+use uncopy_kernel::descriptors::Kept;
+use uncopy_log_service::{Client, Reason};
+use uncopy_log_share::claims::{Claims, What};
+use uncopy_log_share::memory::Memory;
+use uncopy_log_share::writer::Writer;
+
+/// See the module. It lives as long as the process.
+#[derive(Debug)]
+pub(crate) struct Session {
+    /// One question at a time.
+    client: Guarded<Client>,
+    pub(crate) device: u64,
+    pub(crate) memory: Memory<OwnedFd>,
+    pub(crate) claims: Claims,
+    pub(crate) writer: Guarded<Option<Writer>>,
+    /// Files that wait for the next flush.
+    pub(crate) queue: Guarded<Vec<Arc<File>>>,
+}
+
+/// A descriptor of ours that the program does not close, for good.
+fn keep(fd: OwnedFd) -> Result<OwnedFd, Errno> {
+    let number = Kept::new(fd)?.into_raw();
+    // SAFETY: it was just given up by who had it; its number stays marked as ours.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+impl Session {
+    pub(crate) fn open(directory: &Path) -> Result<Self, Errno> {
+        let (client, memory) = Client::open_with(directory, keep)?;
+        let claims = Claims::kept(memory.file(), keep)?;
+        if !claims.claim(What::Client(client.number)) {
+            return Err(Errno::PROTO);
+        }
+        Ok(Self {
+            device: client.device,
+            client: Guarded::new(client),
+            memory,
+            claims,
+            writer: Guarded::new(None),
+            queue: Guarded::new(Vec::new()),
+        })
+    }
+
+    /// One question, or something that is said.
+    pub(crate) fn ask<R>(&self, f: impl FnOnce(&Client) -> R) -> R {
+        self.client.with(|client| f(client))
+    }
+
+    /// This process has a log. It is asked for where it has none.
+    pub(crate) fn has_log(&self) -> Result<(), Reason> {
+        self.writer.with(|writer| {
+            if writer.is_some() {
+                return Ok(());
+            }
+            let given = self.ask(Client::log).map_err(|_| Reason::NoService)?;
+            let (file, kind) = given.ok_or(Reason::NoLog)?;
+            let store = keep(file).ok().and_then(|file| uncopy_log_store::open(file, kind).ok());
+            let made = store.and_then(|store| Writer::new(store).ok());
+            *writer = Some(made.ok_or(Reason::NoLog)?);
+            Ok(())
+        })
+    }
+}

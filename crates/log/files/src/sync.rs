@@ -1,0 +1,293 @@
+//! What was appended becomes durable: by the log where it is little, in the file where it is much.
+
+use crate::begin::{borrowed, leave_long, signature};
+use crate::file::{File, State};
+use crate::log::Log;
+use crate::session::Session;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use rustix::fs::{Stat, fstat};
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use uncopy_inject::Call;
+use uncopy_kernel::inject;
+use uncopy_log_book::timing::{Timing, Way};
+use uncopy_log_service::{Client, Reason};
+use uncopy_log_share::words::End;
+use uncopy_log_share::writer::{Job, MOST, NotLogged};
+
+const BLOCK: u64 = 4096;
+/// A sync that is not done after so many rounds has the file plain.
+const ROUNDS: u32 = 8;
+
+/// What a sync has to do.
+enum Need {
+    Nothing,
+    /// Bytes up to here go into the log.
+    Log(u64),
+    /// Blocks up to here go home, and the file is synced.
+    Home(u64),
+    Plain,
+}
+
+/// Now, in ns.
+fn precisely() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+fn stat(fd: RawFd) -> Option<Stat> {
+    inject::check(Call::Fstat).and_then(|()| fstat(borrowed(fd))).ok()
+}
+
+impl Log {
+    /// Syncs `fd`; `real` has the kernel do it. `data`: nothing but what is needed to read it again.
+    pub fn sync(&'static self, fd: RawFd, data: bool, real: impl Fn() -> i32) -> i32 {
+        let Some(file) = self.file(fd) else { return real() };
+        for round in 0.. {
+            if round > ROUNDS {
+                // (The log has no room: what another file has there is not durable in its own yet.)
+                if let Err(why) = self.leave(&file, fd, Reason::NoLog) {
+                    return failed(why.raw_os_error());
+                }
+            }
+            if file.state() != State::Held {
+                let plain = self.made_plain(&file, fd, Reason::NotAppended);
+                let before = stat(fd);
+                let begun = precisely();
+                let result = real();
+                let took = precisely() - begun;
+                drop(plain);
+                if let Some(before) = before.filter(|_| result == 0) {
+                    let appended = (before.st_size as u64).wrapping_sub(file.length.load(Relaxed));
+                    if (1..=MOST).contains(&appended) {
+                        file.timing.with(|timing| timing.took(Way::Plain, took, true));
+                    }
+                    self.synced_plainly(&file, fd, &before);
+                }
+                return result;
+            }
+            let Some(session) = self.known_session() else { return real() };
+            let index = file.index();
+            match session.needs(&file, fd, data) {
+                Need::Nothing => return 0,
+                Need::Plain => {
+                    if let Err(why) = self.await_plain(session, &file, fd, index) {
+                        return failed(why.raw_os_error());
+                    }
+                }
+                Need::Log(to) => {
+                    let begun = precisely();
+                    if session.log(&file, index, to) {
+                        let took = precisely() - begun;
+                        let loses = file.timing.with(|timing| {
+                            timing.took(Way::Log, took, round == 0);
+                            timing.loses()
+                        });
+                        if loses {
+                            self.gains_nothing(&file, fd);
+                        }
+                        return 0;
+                    }
+                    let done = self.sync_at_home(session, &file, fd, (index, to), &real);
+                    if let Some(result) = done {
+                        return result;
+                    }
+                }
+                Need::Home(to) => {
+                    let done = self.sync_at_home(session, &file, fd, (index, to), &real);
+                    if let Some(result) = done.filter(|result| *result != 0) {
+                        return result;
+                    }
+                    // What is left of the last block goes into the log.
+                }
+            }
+        }
+        unreachable!("each round but the last goes on")
+    }
+
+    /// The log was dearer than the file's own syncs: it is plain, and tried again after long.
+    #[cold]
+    fn gains_nothing(&'static self, file: &Arc<File>, fd: RawFd) {
+        file.timing.with(|timing| *timing = Timing::default());
+        // (Where its bytes do not come home yet it is held still.)
+        if self.leave(file, fd, Reason::NoGain).is_ok() {
+            leave_long(file);
+        }
+    }
+
+    /// Blocks up to `to` come home, and the kernel syncs the file. `None`: it is to be looked at once
+    /// more.
+    fn sync_at_home(
+        &'static self,
+        session: &'static Session,
+        file: &Arc<File>,
+        fd: RawFd,
+        (index, to): (u32, u64),
+        real: &impl Fn() -> i32,
+    ) -> Option<i32> {
+        let entry = session.memory.entry(file.slot());
+        let blocks = to / BLOCK * BLOCK;
+        loop {
+            let turn = entry.turn();
+            if file.state() != State::Held || file.index() != index {
+                return None;
+            }
+            if matches!(entry.words.end(), End::Closed(_)) {
+                return None;
+            }
+            let home = entry.words.home();
+            if home >= blocks {
+                let before = stat(fd);
+                // (Nothing else is done to the file meanwhile but that more comes home.)
+                let result = real();
+                if result != 0 {
+                    return Some(result);
+                }
+                if let Some(before) = before {
+                    file.signature.store(signature(&before), Relaxed);
+                }
+                entry.words.synced(home);
+                if home < to && session.log_failed(file) {
+                    // What is left is in no log: the file is plain from here on.
+                    return match self.leave(file, fd, Reason::Failed) {
+                        Ok(()) => None,
+                        Err(why) => Some(failed(why.raw_os_error())),
+                    };
+                }
+                return None;
+            }
+            let error = entry.error.load(SeqCst);
+            if error != 0 {
+                return Some(failed(error as i32));
+            }
+            if !session.ask(Client::lives) {
+                return match self.leave(file, fd, Reason::NoService) {
+                    Ok(()) => None,
+                    Err(why) => Some(failed(why.raw_os_error())),
+                };
+            }
+            session.bring(entry, file);
+            entry.wait(turn, 20);
+        }
+    }
+}
+
+fn failed(errno: i32) -> i32 {
+    // SAFETY: errno's address is always valid.
+    unsafe { *libc::__errno_location() = errno };
+    -1
+}
+
+impl Session {
+    fn needs(&self, file: &File, fd: RawFd, data: bool) -> Need {
+        let entry = self.memory.entry(file.slot());
+        let End::Open(end) = entry.words.end() else { return Need::Plain };
+        let from = self.from(file);
+        // (Before the first sync by the kernel nobody knows what of the file is durable.)
+        if from < entry.base.load(SeqCst)
+            || entry.words.durable() == 0 && file.logged.load(SeqCst) == 0
+        {
+            return Need::Home(end);
+        }
+        let changed =
+            || stat(fd).is_none_or(|stat| signature(&stat) != file.signature.load(Relaxed));
+        if !data && changed() {
+            return Need::Home(end);
+        }
+        match end.saturating_sub(from) {
+            0 => Need::Nothing,
+            n if n <= MOST => Need::Log(end),
+            _ => Need::Home(end),
+        }
+    }
+
+    /// From where on the file's bytes are not durable.
+    fn from(&self, file: &File) -> u64 {
+        let entry = self.memory.entry(file.slot());
+        entry.words.durable().max(file.logged.load(SeqCst))
+    }
+
+    fn log_failed(&self, file: &File) -> bool {
+        file.log_failed.load(SeqCst)
+    }
+
+    /// Bytes up to `to` go into the log, together with those of other files that wait. False: they
+    /// are not in it.
+    fn log(&'static self, file: &Arc<File>, index: u32, to: u64) -> bool {
+        self.queue.with(|queue| queue.push(file.clone()));
+        self.writer.with(|writer| {
+            let is_logged = || file.index() == index && self.from(file) >= to;
+            // (Whoever led the last flush may have taken this one along.)
+            if is_logged() {
+                return true;
+            }
+            let Some(writer) = writer else { return false };
+            let mut files = self.queue.with(core::mem::take);
+            if !files.iter().any(|other| Arc::ptr_eq(other, file)) {
+                files.push(file.clone());
+            }
+            let mut jobs: Vec<(Job, Arc<File>)> = Vec::new();
+            for file in files {
+                if !jobs.iter().any(|(_, other)| Arc::ptr_eq(other, &file))
+                    && let Some(job) = file.alone(|| self.job(&file))
+                {
+                    jobs.push((job, file));
+                }
+            }
+            while !jobs.is_empty() {
+                let of: Vec<Job> = jobs.iter().map(|(job, _)| *job).collect();
+                let fill = |job: &Job, place: &mut [u8]| {
+                    let file = jobs.iter().find(|(of, _)| of.index == job.index).map(|(_, f)| f);
+                    file.is_some_and(|file| file.alone(|| self.copies(file, job, place)))
+                };
+                let n = match writer.flush(&self.memory, &of, fill) {
+                    Ok(n) => n,
+                    // (Once blocks are durable in their file there is room again.)
+                    Err(NotLogged::Full) => return false,
+                    Err(NotLogged::Failed(_)) => {
+                        for (_, file) in &jobs {
+                            file.log_failed.store(true, SeqCst);
+                        }
+                        return false;
+                    }
+                };
+                for (job, file) in jobs.drain(..n) {
+                    if file.index() == job.index && !file.left_out.swap(false, SeqCst) {
+                        file.logged.fetch_max(job.to, SeqCst);
+                        file.log_failed.store(false, SeqCst);
+                    }
+                }
+            }
+            is_logged()
+        })
+    }
+
+    /// What of a file is to go into the log.
+    fn job(&self, file: &File) -> Option<Job> {
+        if file.state() != State::Held {
+            return None;
+        }
+        let slot = file.slot();
+        let entry = self.memory.entry(slot);
+        // (Said before it is looked whether it still may be logged: who ends that looks the other
+        // way round.)
+        entry.logged.store(entry.words.end().at().max(1), SeqCst);
+        core::sync::atomic::fence(SeqCst);
+        let End::Open(to) = entry.words.end() else { return None };
+        let from = self.from(file);
+        let fits = from < to && to - from <= MOST && from >= entry.base.load(SeqCst);
+        fits.then_some(Job { slot, index: file.index(), from, to })
+    }
+
+    /// Copies a job's bytes, while nobody appends. False: they are not there any more.
+    fn copies(&self, file: &File, job: &Job, place: &mut [u8]) -> bool {
+        let there = file.state() == State::Held
+            && file.index() == job.index
+            && self.memory.entry(job.slot).words.end().at() - job.from <= uncopy_log_share::RING;
+        if there {
+            self.memory.copy_out(job.slot, job.from, place);
+        }
+        file.left_out.store(!there, SeqCst);
+        there
+    }
+}
