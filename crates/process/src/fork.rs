@@ -8,6 +8,7 @@ impl Process {
     pub fn before_fork(&'static self, ours: impl FnOnce()) {
         self.space.before_fork();
         self.tcp.before_fork();
+        self.log.before_fork();
         self.files.before_fork();
         self.twin().before_fork();
         ours();
@@ -18,6 +19,7 @@ impl Process {
         ours();
         self.twin().after_fork_parent();
         self.files.after_fork_parent();
+        self.log.after_fork_parent();
         self.tcp.after_fork_parent();
         self.space.after_fork_parent();
     }
@@ -27,6 +29,7 @@ impl Process {
         ours();
         self.twin().after_fork_child();
         self.files.disown();
+        self.log.after_fork_child();
         self.tcp.after_fork_child();
         self.space.after_fork_child(|| self.lending.after_fork_child());
         self.files.after_fork_child();
@@ -46,6 +49,7 @@ impl Process {
         self.files.after_bare_fork_child();
         self.space.after_bare_fork_child();
         self.tcp.after_bare_fork_child();
+        self.log.after_bare_fork_child();
     }
 
     /// In a child that was made behind our back, where no other thread exists: the same, with locks

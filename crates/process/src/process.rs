@@ -7,6 +7,7 @@ use crate::calls::Calls;
 use uncopy_copies::Copies;
 use uncopy_kept::files::Files;
 use uncopy_lend::send::Lending;
+use uncopy_log_files::Log;
 use uncopy_ranges::span::Span;
 use uncopy_space::space::Space;
 use uncopy_stats::family::Part;
@@ -31,6 +32,8 @@ pub struct Process {
     pub family: Part,
     /// Its TCP connections within this host.
     pub tcp: Tcp,
+    /// Its files whose appends may be held.
+    pub log: Log,
     blocks: Blocks,
 }
 
@@ -54,6 +57,7 @@ impl Process {
             copies: Copies::new(),
             family: Part::new(),
             tcp: Tcp::new(),
+            log: Log::new(),
             blocks: Blocks::new(),
         }
     }

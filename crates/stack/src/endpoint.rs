@@ -9,8 +9,8 @@ use crate::calls::{InputCall, Named, OutputCall};
 use crate::input::{input, input_listed};
 use crate::linux::{self, file};
 use crate::output::{concerned, output, output_listed};
-use crate::ring;
 use crate::stack::{Host, Input, Output};
+use crate::{log, ring};
 use core::ffi::c_int;
 use uncopy_process::process::Process;
 use uncopy_tcp_calls::data::Ring;
@@ -23,6 +23,8 @@ pub enum Endpoint<'a> {
     Linux(Option<Ring<'a>>),
     /// A TCP connection that goes by a ring, or may.
     Ring(Ring<'a>),
+    /// A file whose appends may be held.
+    Log,
 }
 
 impl Endpoint<'static> {
@@ -31,6 +33,7 @@ impl Endpoint<'static> {
     pub fn of(process: &'static Process, fd: c_int) -> Self {
         match process.tcp.ring(fd) {
             Some(ring) if !ring.is_linux() => Self::Ring(ring),
+            None if process.log.in_use() && process.log.file(fd).is_some() => Self::Log,
             connection => Self::Linux(connection),
         }
     }
@@ -59,6 +62,10 @@ pub unsafe fn receive(
             Endpoint::Ring(ring) => {
                 let who = (host.process, caller);
                 received(ring::Receive::new(ring, fd, call, who), call, host)
+            }
+            Endpoint::Log => {
+                let _plain = log::reads(host.process, fd);
+                received(linux::Receive::new(host.process, fd, call, kept), call, host)
             }
         }
     }
@@ -93,6 +100,7 @@ pub unsafe fn send(fd: c_int, call: &OutputCall, caller: usize, host: &Host) -> 
                 sent(linux::Send::new(host.process, fd, call, caller), call, host)
             }
             Endpoint::Ring(ring) => sent(ring::Send::new(ring, fd, call), call, host),
+            Endpoint::Log => sent(log::Send::new(host.process, fd, call), call, host),
         }
     }
 }
@@ -134,6 +142,7 @@ pub unsafe fn send_as_it_is(process: &'static Process, fd: c_int, call: &OutputC
                 linux::send(fd, call)
             }
             Endpoint::Ring(ring) => ring::Send::new(ring, fd, call).as_it_is(),
+            Endpoint::Log => log::Send::new(process, fd, call).as_it_is(),
         }
     }
 }

@@ -17,6 +17,7 @@
 //! | [`buffers`] | what a call names: its list of buffers, the program's structures |
 //! | [`linux`] | Linux's own sockets, pipes and files |
 //! | [`ring`] | TCP connections within this host |
+//! | [`log`] | files whose appends may be held |
 
 pub mod buffers;
 pub mod calls;
@@ -24,6 +25,7 @@ pub mod copy;
 pub mod endpoint;
 pub mod input;
 pub mod linux;
+pub mod log;
 pub mod output;
 pub mod ring;
 pub mod stack;

@@ -26,13 +26,13 @@ const END: usize = 1 << 47;
 
 /// Buffers of a call, as far as it moves them.
 #[derive(Debug)]
-enum Parts {
+pub(crate) enum Parts {
     One([iovec; 1]),
     Many(Vec<iovec>),
 }
 
 impl Parts {
-    fn as_slice(&self) -> &[iovec] {
+    pub(crate) fn as_slice(&self) -> &[iovec] {
         match self {
             Self::One(one) => one,
             Self::Many(many) => many,
@@ -566,6 +566,17 @@ unsafe fn bytes(call: &OutputCall, pieces: Option<&Pieces>) -> Option<Parts> {
             (OutputCall::Pwrite { .. }, None) => None,
         }
     }
+}
+
+/// As [`bytes`], of calls on a file, which may be at a place.
+pub(crate) unsafe fn written(call: &OutputCall, pieces: Option<&Pieces>) -> Option<Parts> {
+    let same = match *call {
+        OutputCall::Pwrite { buf, n, .. } => OutputCall::Write { buf, n },
+        OutputCall::Pwritev { iov, count, .. } => OutputCall::Writev { iov, count },
+        other => other,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { bytes(&same, pieces) }
 }
 
 impl Output for Send<'_> {
