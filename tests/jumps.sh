@@ -32,4 +32,14 @@ else
     echo "FAIL  entries are in several pages:" $pages
     failed=1
 fi
+# Those of calls that only files of a log concern jump at once.
+for name in open openat fsync fdatasync lseek fstat ftruncate rename; do
+    first=$(awk -v own="<$name>:" '/^[0-9a-f]+ </ { on = ($2 == own); next } on { print $2; exit }' <<<"$code")
+    if [[ $first == jmp ]]; then
+        echo "ok    $name jumps at once"
+    else
+        echo "FAIL  $name begins with ${first:-nothing}"
+        failed=1
+    fi
+done
 exit $failed

@@ -203,6 +203,8 @@ pub const OPTIONS: &[Spec] = &[
 
 /// Variables that begin with `UNCOPY_` and are not options: set by `uncopy run` itself, and for tests.
 pub const RESERVED: &[&str] = &[
+    LOG,
+    LOG_FILES,
     "UNCOPY_LIBRARY",
     TCP_SERVICE,
     TCP_AFTER,
@@ -217,6 +219,13 @@ pub const RESERVED: &[&str] = &[
     PROFILE_LEAST,
     PROFILE_TOUCH,
 ];
+
+/// The directory of the log's service; set by `uncopy run --log`.
+pub const LOG: &str = "UNCOPY_LOG";
+
+/// Patterns of the files whose appends may be held, separated by colons; set by `uncopy run
+/// --log-files`. Nothing said: all.
+pub const LOG_FILES: &str = "UNCOPY_LOG_FILES";
 
 /// The file in which a program and all that it starts are summed up (see `uncopy_counters::family`); set by `uncopy run --verbose`.
 pub const SUMMARY: &str = "UNCOPY_SUMMARY";

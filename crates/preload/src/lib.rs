@@ -31,6 +31,7 @@
 //! | [`hooks::executed`] | whether we can be loaded into what is executed |
 //! | [`hooks::rights`] | setuid, capset, unshare, prctl and their kin: our threads follow |
 //! | [`hooks::descriptors`] | close and its kin spare our descriptors |
+//! | [`hooks::files`] | open, fsync and their kin: files whose appends may be held |
 //! | [`hooks::sockets`] | connect, accept, shutdown and their kin |
 //! | [`hooks::stdio`] | stdio and asynchronous requests over connections |
 //! | [`hooks::waiting`] | poll, select, epoll |
@@ -62,6 +63,7 @@ pub mod hooks {
     pub mod descriptors;
     pub mod entries;
     pub mod executed;
+    pub mod files;
     pub mod input;
     pub mod ioctl;
     pub mod limits;

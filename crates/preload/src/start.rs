@@ -6,7 +6,7 @@
 //! unsafe: reads the environment that the kernel passed, registers handlers with libc, and names
 //! itself to the dynamic linker's arrays.
 
-use crate::hooks::{entries, signals};
+use crate::hooks::{entries, files, signals};
 use crate::process::PROCESS;
 use crate::{HEAP, real, service, summary};
 use core::ffi::{CStr, c_char, c_int};
@@ -23,6 +23,7 @@ use uncopy_kernel::imports;
 use uncopy_kernel::inject;
 use uncopy_kernel::reading;
 use uncopy_kernel::uffd::Refusal;
+use uncopy_log_files::Settings as LogSettings;
 use uncopy_options::{self as options, OPTIONS, Values, index_of};
 use uncopy_space::space::{Record, Settings};
 use uncopy_tcp_calls::Blocks;
@@ -117,8 +118,13 @@ unsafe extern "C" fn begin(
             *libc::__errno_location() = errno;
             return;
         }
-        entries::go_directly();
         let (values, costs, entry, places) = read_environment(environment);
+        let with_log = places.log.is_some() && real::of_libc::is_next();
+        entries::lead_files(with_log);
+        if with_log {
+            files::heed_mappings();
+        }
+        entries::go_directly();
         summary::begin(&values, places.summary.as_deref(), words.as_ref().copied());
         set_up(&values, costs, entry, places);
         libc::dlerror(); // what our lookups left there is not the program's
@@ -137,6 +143,9 @@ struct Places {
     tcp_service: Option<String>,
     /// Calls after which a connection is shown there.
     tcp_after: Option<u32>,
+    /// Where the log's service answers, and which files may be held.
+    log: Option<String>,
+    log_files: Vec<String>,
     /// Bytes from which on messages go in blocks, whoever receives them.
     tcp_blocks: Option<usize>,
     /// The file in which it is recorded, and how large that may be.
@@ -200,6 +209,12 @@ unsafe fn read_environment(envp: *const *const c_char) -> (Values, Costs, ExecEn
             }
             if name == options::TCP_AFTER {
                 places.tcp_after = value.parse().ok();
+            }
+            if name == options::LOG {
+                places.log = Some(value.to_owned());
+            }
+            if name == options::LOG_FILES {
+                places.log_files = value.split(':').map(str::to_owned).collect();
             }
             if name == options::TCP_BLOCKS {
                 places.tcp_blocks = value.parse().ok();
@@ -290,7 +305,16 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
         signals::enter();
         libc::pthread_atfork(Some(before_fork), Some(after_fork_parent), Some(after_fork_child));
     };
-    if twin || tcp {
+    let log = places.log.filter(|_| !chained).is_some_and(|directory| {
+        let settings =
+            LogSettings { directory: directory.into(), patterns: places.log_files.clone() };
+        PROCESS.log.begin(settings)
+    });
+    if log {
+        // (Calls come by there, whether there are connections or not.)
+        PROCESS.tcp.attend();
+    }
+    if twin || tcp || log {
         heed_forks();
     }
     let aside = match values.get(ELIDE) {
@@ -334,7 +358,7 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
                 PROCESS.lending.allow(costs.lend_from());
             }
             PROCESS.files.allow(&PROCESS.space, values.get(FILE_MEMORY) as usize);
-            if !twin && !tcp {
+            if !twin && !tcp && !log {
                 heed_forks();
             }
             summary::banner(values, "ready");
@@ -380,6 +404,7 @@ pub fn alone() {
 }
 
 extern "C" fn end() {
+    PROCESS.log.program_ends();
     PROCESS.tcp.before_end();
     PROCESS.tcp.program_ends();
     PROCESS.space.end_recording();

@@ -57,7 +57,7 @@ macro_rules! real {
         pub mod cells {
             use super::{AtomicPtr, c_void};
             pub use super::copies::*;
-            pub use self::pread as pread64;
+            pub use self::{fstat as fstat64, fstatat as fstatat64, lseek as lseek64, pread as pread64};
             $(
                 #[doc = stringify!($name)]
                 pub static $name: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
@@ -68,7 +68,7 @@ macro_rules! real {
         /// the same arguments: else all calls would pay for the registers that this needs.)
         pub mod first {
             use super::*;
-            pub use self::pread as pread64;
+            pub use self::{fstat as fstat64, fstatat as fstatat64, lseek as lseek64, pread as pread64};
             pub use uncopy_kernel::early::{copy as memcpy, copy as memmove, copy_to_end as mempcpy};
             $(
                 #[doc = stringify!($name)]
@@ -221,6 +221,40 @@ real! {
     setresgid(real: gid_t, effective: gid_t, saved: gid_t) -> c_int;
     setgroups(count: size_t, groups: *const gid_t) -> c_int;
     initgroups(user: *const c_char, group: gid_t) -> c_int;
+
+    open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int;
+    open64(path: *const c_char, flags: c_int, mode: c_uint) -> c_int;
+    openat(dir: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int;
+    openat64(dir: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int;
+    creat(path: *const c_char, mode: c_uint) -> c_int;
+    creat64(path: *const c_char, mode: c_uint) -> c_int;
+    __open_2(path: *const c_char, flags: c_int) -> c_int;
+    __open64_2(path: *const c_char, flags: c_int) -> c_int;
+    __openat_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int;
+    __openat64_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int;
+    fsync(fd: c_int) -> c_int;
+    fdatasync(fd: c_int) -> c_int;
+    lseek(fd: c_int, at: off_t, whence: c_int) -> off_t;
+    fstat(fd: c_int, to: *mut libc::stat) -> c_int;
+    fstatat(dir: c_int, path: *const c_char, to: *mut libc::stat, flags: c_int) -> c_int;
+    statx(dir: c_int, path: *const c_char, flags: c_int, mask: c_uint, to: *mut libc::statx) -> c_int;
+    __fxstat(version: c_int, fd: c_int, to: *mut libc::stat) -> c_int;
+    __fxstat64(version: c_int, fd: c_int, to: *mut libc::stat) -> c_int;
+    __fxstatat(version: c_int, dir: c_int, path: *const c_char, to: *mut libc::stat, flags: c_int) -> c_int;
+    __fxstatat64(version: c_int, dir: c_int, path: *const c_char, to: *mut libc::stat, flags: c_int) -> c_int;
+    ftruncate(fd: c_int, to: off_t) -> c_int;
+    ftruncate64(fd: c_int, to: off_t) -> c_int;
+    fallocate(fd: c_int, mode: c_int, at: off_t, n: off_t) -> c_int;
+    fallocate64(fd: c_int, mode: c_int, at: off_t, n: off_t) -> c_int;
+    posix_fallocate(fd: c_int, at: off_t, n: off_t) -> c_int;
+    posix_fallocate64(fd: c_int, at: off_t, n: off_t) -> c_int;
+    sync_file_range(fd: c_int, at: off_t, n: off_t, flags: c_uint) -> c_int;
+    copy_file_range(from: c_int, at: *mut off_t, to: c_int, there: *mut off_t, n: size_t, flags: c_uint) -> ssize_t;
+    sync() -> ();
+    syncfs(fd: c_int) -> c_int;
+    rename(old: *const c_char, new: *const c_char) -> c_int;
+    renameat(from: c_int, old: *const c_char, to: c_int, new: *const c_char) -> c_int;
+    renameat2(from: c_int, old: *const c_char, to: c_int, new: *const c_char, flags: c_uint) -> c_int;
 
     malloc(n: size_t) -> *mut c_void, else before_allocators(n);
     calloc(n: size_t, each: size_t) -> *mut c_void, else before_allocators(n.saturating_mul(each));

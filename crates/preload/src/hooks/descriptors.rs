@@ -10,6 +10,7 @@ use core::ffi::{c_int, c_uint};
 use libc::{EBADF, EBUSY};
 use uncopy_kernel::descriptors::{is_kept, kept_between, perhaps_ours};
 use uncopy_lend::pipes::PIPES;
+use uncopy_log_service::Reason;
 
 fn all_ours() -> [c_int; 4 + PIPES] {
     let mut all = [-1; 4 + PIPES];
@@ -37,6 +38,7 @@ pub(super) unsafe extern "C" fn close_perhaps_ours(fd: c_int) -> c_int {
             *libc::__errno_location() = EBADF;
             return -1;
         }
+        PROCESS.log.closes(fd);
         if PROCESS.tcp.in_use() {
             return PROCESS.tcp.close(fd, || real::close(fd));
         }
@@ -54,7 +56,12 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
         // SAFETY: the program's own.
         PROCESS.tcp.close_between(first, last, |fd| unsafe { _ = real::close(fd) });
     }
-    let of_sockets = PROCESS.tcp.in_use().then(|| kept_between(first, last));
+    let of_sockets = PROCESS.tcp.in_use().then(|| {
+        if flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 {
+            PROCESS.log.close_between(first, last);
+        }
+        kept_between(first, last)
+    });
     let others = all_ours().into_iter().filter(|fd| *fd >= 0).map(|fd| fd as c_uint);
     let mut kept: Vec<c_uint> = others.chain(of_sockets.into_iter().flatten()).collect();
     kept.sort_unstable();
@@ -104,6 +111,28 @@ fn make_way(new: c_int) -> bool {
     true
 }
 
+/// Makes a duplicate of `old` by `call`; one with this number, which closes what it is. (Where there
+/// is a log `tcp` is in use: `Tcp::attend`.)
+#[inline]
+fn duplicate(old: c_int, new: Option<c_int>, call: impl FnOnce() -> c_int) -> c_int {
+    if PROCESS.tcp.in_use() { duplicate_perhaps_ours(old, new, call) } else { call() }
+}
+
+#[inline(never)]
+fn duplicate_perhaps_ours(old: c_int, new: Option<c_int>, call: impl FnOnce() -> c_int) -> c_int {
+    if let Some(new) = new
+        && old != new
+        && PROCESS.log.in_use()
+        // SAFETY: asks only. (Where it is no descriptor nothing is closed.)
+        && unsafe { real::fcntl(old, libc::F_GETFD, 0) } >= 0
+    {
+        PROCESS.log.replaced(new);
+    }
+    let made = PROCESS.tcp.duplicate(old, new, call);
+    PROCESS.log.duplicated(old, made);
+    made
+}
+
 /// `dup(2)`.
 ///
 /// # Safety
@@ -111,7 +140,7 @@ fn make_way(new: c_int) -> bool {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup(old: c_int) -> c_int {
     // SAFETY: the program's own argument.
-    PROCESS.tcp.duplicate(old, None, || unsafe { real::dup(old) })
+    duplicate(old, None, || unsafe { real::dup(old) })
 }
 
 /// `pidfd_getfd(2)`: of this process itself that is a duplicate. (What another process takes so of
@@ -138,7 +167,7 @@ pub unsafe extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
         return -1;
     }
     // SAFETY: the program's own arguments.
-    PROCESS.tcp.duplicate(old, Some(new), || unsafe { real::dup2(old, new) })
+    duplicate(old, Some(new), || unsafe { real::dup2(old, new) })
 }
 
 /// `dup3(2)`: as [`dup2`].
@@ -155,7 +184,7 @@ pub unsafe extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
         return -1;
     }
     // SAFETY: the program's own arguments.
-    PROCESS.tcp.duplicate(old, Some(new), || unsafe { real::dup3(old, new, flags) })
+    duplicate(old, Some(new), || unsafe { real::dup3(old, new, flags) })
 }
 
 /// `fcntl(2)`: duplicates, and says whether calls wait. (It is variadic in C; what it reads lies in
@@ -166,10 +195,18 @@ pub unsafe extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
     // SAFETY: the program's own arguments.
-    let call = || unsafe { real::fcntl(fd, command, argument) };
-    if !PROCESS.tcp.in_use() {
-        return call();
+    unsafe {
+        if PROCESS.tcp.in_use() {
+            return fcntl_perhaps_ours(fd, command, argument);
+        }
+        real::fcntl(fd, command, argument)
     }
+}
+
+#[inline(never)]
+unsafe fn fcntl_perhaps_ours(fd: c_int, command: c_int, argument: usize) -> c_int {
+    // SAFETY: the program's own arguments.
+    let call = || unsafe { fcntl_of_file(fd, command, argument) };
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => PROCESS.tcp.duplicate(fd, None, call),
         libc::F_SETFL => {
@@ -183,6 +220,38 @@ pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_
                 }
             }
             result
+        }
+        _ => call(),
+    }
+}
+
+/// What of `fcntl(2)` concerns files whose appends may be held.
+unsafe fn fcntl_of_file(fd: c_int, command: c_int, argument: usize) -> c_int {
+    // SAFETY: the program's own arguments.
+    let call = || unsafe { real::fcntl(fd, command, argument) };
+    if !PROCESS.log.in_use() {
+        return call();
+    }
+    match command {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
+            let made = call();
+            PROCESS.log.duplicated(fd, made);
+            made
+        }
+        libc::F_GETFL => PROCESS.log.flags_told(fd, call()),
+        libc::F_SETFL => {
+            let plain = PROCESS.log.plainly(fd, Reason::NotAppended);
+            let result = call();
+            drop(plain);
+            if result == 0 {
+                PROCESS.log.flags_set(fd, argument as c_int);
+            }
+            result
+        }
+        // (A lease, or signals, of the program's own.)
+        libc::F_SETLEASE | libc::F_GETLEASE | libc::F_SETOWN | 10 | 15 => {
+            PROCESS.log.plain_for_good(fd, Reason::Mode);
+            call()
         }
         _ => call(),
     }

@@ -22,6 +22,7 @@ use super::allocate::{
 };
 use super::copy::{large, large_end, near_copy, near_copy_end};
 use super::descriptors::close_perhaps_ours;
+use super::files;
 use super::input::{
     pread_for, read_for, readv_for, recv_for, recvfrom_for, recvmsg_for, remembered_large,
 };
@@ -30,9 +31,9 @@ use super::waiting::{epoll_pwait_ours, epoll_wait_ours, poll_ours, ppoll_ours};
 use crate::process::PROCESS;
 use crate::real::{EARLY, EARLY_BYTES, cells, first};
 use core::arch::{global_asm, naked_asm};
-use core::ffi::{c_int, c_ulong, c_void};
+use core::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 use core::mem::offset_of;
-use core::sync::atomic::AtomicPtr;
+use core::sync::atomic::{AtomicPtr, Ordering};
 use libc::{
     MSG_ZEROCOPY, epoll_event, iovec, msghdr, off_t, pollfd, sigset_t, size_t, sockaddr, socklen_t,
     ssize_t, timespec,
@@ -81,6 +82,15 @@ macro_rules! placed {
     (
         $doc:literal, $name:ident($($arg:ident: $type:ty),*) -> $result:ty, [$($asm:tt)*] [$($operand:tt)*]
     ) => {
+        placed! {
+            leads by cells, $doc, $name($($arg: $type),*) -> $result,
+            [$($asm)*] [$($operand)* process = sym PROCESS,]
+        }
+    };
+    (
+        leads by $cells:ident, $doc:literal, $name:ident($($arg:ident: $type:ty),*) -> $result:ty,
+        [$($asm:tt)*] [$($operand:tt)*]
+    ) => {
         #[doc = $doc]
         ///
         /// # Safety
@@ -106,8 +116,7 @@ macro_rules! placed {
                 ".cfi_endproc",
                 ".popsection",
                 $($operand)*
-                process = sym PROCESS,
-                cell = sym cells::$name,
+                cell = sym $cells::$name,
                 first = sym first::$name,
             )
         }
@@ -433,7 +442,7 @@ pub fn goes_on(rip: usize) -> Option<usize> {
 /// Defines a function that gives the address of a place in each of these entries, and what stands
 /// for libc's function.
 macro_rules! places {
-    ($function:ident, $kind:literal; $($name:ident)*) => {
+    ($function:ident of $cells:ident, $kind:literal; $($name:ident)*) => {
         pub fn $function() -> impl Iterator<Item = (usize, &'static AtomicPtr<c_void>)> {
             unsafe extern "C" {
                 $(
@@ -441,7 +450,7 @@ macro_rules! places {
                     safe static $name: u8;
                 )*
             }
-            [$( (&raw const $name as usize, &cells::$name), )*].into_iter()
+            [$( (&raw const $name as usize, &$cells::$name), )*].into_iter()
         }
     };
 }
@@ -456,6 +465,7 @@ macro_rules! entries {
         lists: $( $list_doc:literal, $list:ident($($list_arg:ident: $list_type:ty),*), unless [$($list_unless:literal),*],
             at [$($at:literal),*], $few:tt, else $list_body:ident told [$($list_told:literal)?]; )*
         copies: $( $copy_doc:literal, $copy:ident, $large:ident, $near:ident; )*
+        of_files: $( $file_doc:literal, $file:ident($($file_arg:ident: $file_type:ty),*) -> $file_result:ty; )*
     ) => {
         $( entry! {
             $doc, $name($($arg: $type),*) -> $result,
@@ -469,6 +479,27 @@ macro_rules! entries {
             $few, else $list_body told [$($list_told)?]
         } )*
         $( copy_entry!($copy, $large, $near, $copy_doc); )*
+        $( placed! {
+            leads by aims, $file_doc, $file($($file_arg: $file_type),*) -> $file_result,
+            [place!("uncopy_exit_", $file), "jmp 9f",] []
+        } )*
+
+        /// Where calls lead that matter to files of a log alone: with one to `files`, else to what
+        /// is behind ours. Null before that is known.
+        #[allow(non_upper_case_globals)]
+        mod aims {
+            use super::{AtomicPtr, c_void};
+            $( pub static $file: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut()); )*
+        }
+
+        /// Lets those calls lead there. For the constructor, before [`go_directly`].
+        pub fn lead_files(to_log: bool) {
+            $(
+                let ours = files::$file as *const () as *mut c_void;
+                let behind = cells::$file.load(Ordering::Relaxed);
+                aims::$file.store(if to_log { ours } else { behind }, Ordering::Relaxed);
+            )*
+        }
 
         /// The entries by the names that they have within this library: by their own another
         /// library's may be found, which the program has put before us.
@@ -508,27 +539,37 @@ macro_rules! entries {
                     #[link_name = concat!("uncopy_entry_", stringify!($copy))]
                     pub fn $copy(dst: *mut c_void, src: *const c_void, n: usize) -> *mut c_void;
                 )*
+                $(
+                    #[doc = $file_doc]
+                    ///
+                    /// # Safety
+                    /// As its man page says.
+                    #[link_name = concat!("uncopy_entry_", stringify!($file))]
+                    pub fn $file($($file_arg: $file_type),*) -> $file_result;
+                )*
             }
         }
 
         /// Where the entries are, where they are left, and where they call; and where those with
         /// lists read them.
         mod places {
-            use super::{AtomicPtr, c_void, cells};
+            use super::{AtomicPtr, aims, c_void, cells};
             pub fn beginnings() -> impl Iterator<Item = *const u8> {
                 [
                     $( super::own::$name as *const u8, )*
                     $( super::own::$in as *const u8, )*
                     $( super::own::$list as *const u8, )*
                     $( super::own::$copy as *const u8, )*
+                    $( super::own::$file as *const u8, )*
                 ]
                 .into_iter()
             }
-            places!(exits, "uncopy_exit_"; $($name)* $($in)* $($list)* $($copy)*);
-            places!(calls, "uncopy_call_"; $($in)*);
-            places!(lists, "uncopy_list_begins_"; $($list)*);
-            places!(lists_end, "uncopy_list_ends_"; $($list)*);
-            places!(lists_fail, "uncopy_list_fails_"; $($list)*);
+            places!(exits of cells, "uncopy_exit_"; $($name)* $($in)* $($list)* $($copy)*);
+            places!(exits_of_files of aims, "uncopy_exit_"; $($file)*);
+            places!(calls of cells, "uncopy_call_"; $($in)*);
+            places!(lists of cells, "uncopy_list_begins_"; $($list)*);
+            places!(lists_end of cells, "uncopy_list_ends_"; $($list)*);
+            places!(lists_fail of cells, "uncopy_list_fails_"; $($list)*);
         }
     };
 }
@@ -616,6 +657,44 @@ entries! {
     "`memcpy(3)`.", memcpy, large, near_copy;
     "`memmove(3)`.", memmove, large, near_copy;
     "`mempcpy(3)`.", mempcpy, large_end, near_copy_end;
+
+    of_files:
+    "`open(2)`.", open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int;
+    "`open64`: on x86-64 the same.", open64(path: *const c_char, flags: c_int, mode: c_uint) -> c_int;
+    "`openat(2)`.", openat(dir: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int;
+    "`openat64`: on x86-64 the same.", openat64(dir: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int;
+    "`creat(2)`.", creat(path: *const c_char, mode: c_uint) -> c_int;
+    "`creat64`: on x86-64 the same.", creat64(path: *const c_char, mode: c_uint) -> c_int;
+    "`open(2)` that checks its flags.", __open_2(path: *const c_char, flags: c_int) -> c_int;
+    "`open64` that checks its flags.", __open64_2(path: *const c_char, flags: c_int) -> c_int;
+    "`openat(2)` that checks its flags.", __openat_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int;
+    "`openat64` that checks its flags.", __openat64_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int;
+    "`ftruncate(2)`.", ftruncate(fd: c_int, to: off_t) -> c_int;
+    "`ftruncate64`: on x86-64 the same.", ftruncate64(fd: c_int, to: off_t) -> c_int;
+    "`fallocate(2)`.", fallocate(fd: c_int, mode: c_int, at: off_t, n: off_t) -> c_int;
+    "`fallocate64`: on x86-64 the same.", fallocate64(fd: c_int, mode: c_int, at: off_t, n: off_t) -> c_int;
+    "`posix_fallocate(3)`.", posix_fallocate(fd: c_int, at: off_t, n: off_t) -> c_int;
+    "`posix_fallocate64`: on x86-64 the same.", posix_fallocate64(fd: c_int, at: off_t, n: off_t) -> c_int;
+    "`sync_file_range(2)`.", sync_file_range(fd: c_int, at: off_t, n: off_t, flags: c_uint) -> c_int;
+    "`copy_file_range(2)`.", copy_file_range(from: c_int, at: *mut off_t, to: c_int, there: *mut off_t, n: size_t, flags: c_uint) -> ssize_t;
+    "`rename(2)`.", rename(old: *const c_char, new: *const c_char) -> c_int;
+    "`renameat(2)`.", renameat(from: c_int, old: *const c_char, to: c_int, new: *const c_char) -> c_int;
+    "`renameat2(2)`.", renameat2(from: c_int, old: *const c_char, to: c_int, new: *const c_char, flags: c_uint) -> c_int;
+    "`fsync(2)`: what is held is durable once it returns.", fsync(fd: c_int) -> c_int;
+    "`fdatasync(2)`: as `fsync`.", fdatasync(fd: c_int) -> c_int;
+    "`lseek(2)`: a held file's position and end are not the kernel's.", lseek(fd: c_int, at: off_t, whence: c_int) -> off_t;
+    "`lseek64`: on x86-64 the same.", lseek64(fd: c_int, at: off_t, whence: c_int) -> off_t;
+    "`fstat(2)`.", fstat(fd: c_int, to: *mut libc::stat) -> c_int;
+    "`fstat64`: on x86-64 the same.", fstat64(fd: c_int, to: *mut libc::stat) -> c_int;
+    "`fstatat(2)`: with AT_EMPTY_PATH and no path as `fstat`.", fstatat(dir: c_int, path: *const c_char, to: *mut libc::stat, flags: c_int) -> c_int;
+    "`fstatat64`: on x86-64 the same.", fstatat64(dir: c_int, path: *const c_char, to: *mut libc::stat, flags: c_int) -> c_int;
+    "`statx(2)`: as `fstatat`.", statx(dir: c_int, path: *const c_char, flags: c_int, mask: c_uint, to: *mut libc::statx) -> c_int;
+    "`fstat` before glibc 2.33.", __fxstat(version: c_int, fd: c_int, to: *mut libc::stat) -> c_int;
+    "`fstat64` before glibc 2.33.", __fxstat64(version: c_int, fd: c_int, to: *mut libc::stat) -> c_int;
+    "`fstatat` before glibc 2.33.", __fxstatat(version: c_int, dir: c_int, path: *const c_char, to: *mut libc::stat, flags: c_int) -> c_int;
+    "`fstatat64` before glibc 2.33.", __fxstatat64(version: c_int, dir: c_int, path: *const c_char, to: *mut libc::stat, flags: c_int) -> c_int;
+    "`sync(2)`: all that is held comes home first.", sync() -> ();
+    "`syncfs(2)`: as `sync`.", syncfs(fd: c_int) -> c_int;
 }
 
 // (What stands in the entries as numbers.)

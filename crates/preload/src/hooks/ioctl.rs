@@ -2,6 +2,7 @@
 //!
 //! unsafe: see the crate.
 
+use super::files::before_ioctl;
 use super::ours::make_ordinary;
 use crate::process::PROCESS;
 use crate::real;
@@ -50,11 +51,22 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_voi
                 PROCESS.space.put_exclusions(&given.moved(from, Span::sized(to, len)));
             }
         }
-        let result = real::ioctl(fd, request, argument);
-        if result == 0 && PROCESS.tcp.in_use() {
-            return of_connection(fd, request, argument.cast());
+        // (Also where there is a log: `Tcp::attend`.)
+        if PROCESS.tcp.in_use() {
+            return of_file_or_connection(fd, request, argument);
         }
-        result
+        real::ioctl(fd, request, argument)
+    }
+}
+
+#[inline(never)]
+unsafe fn of_file_or_connection(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    // SAFETY: the program's own arguments.
+    unsafe {
+        let plain = before_ioctl(fd, request);
+        let result = real::ioctl(fd, request, argument);
+        drop(plain);
+        if result == 0 { of_connection(fd, request, argument.cast()) } else { result }
     }
 }
 

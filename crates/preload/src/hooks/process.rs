@@ -137,6 +137,7 @@ fn with_environment<R>(envp: Strings, what: Executed, call: impl FnOnce(Strings)
 
 /// As [`with_environment`], where this process goes on.
 fn handed_on<R>(envp: Strings, what: Executed, call: impl FnOnce(Strings) -> R) -> R {
+    PROCESS.log.before_exec();
     summary::before_exec();
     let made = start::exec_entry().and_then(|ours| {
         if !executed::takes(ours.library, what) {
@@ -373,8 +374,11 @@ pub unsafe extern "C" fn posix_spawn_file_actions_adddup2(
     old: c_int,
     new: c_int,
 ) -> c_int {
-    if PROCESS.tcp.in_use() && !PROCESS.tcp.is_used_past(old) {
-        return libc::EBUSY;
+    if PROCESS.tcp.in_use() {
+        super::files::used_past(old);
+        if !PROCESS.tcp.is_used_past(old) {
+            return libc::EBUSY;
+        }
     }
     // SAFETY: the program's own arguments.
     unsafe { real::posix_spawn_file_actions_adddup2(actions, old, new) }
@@ -487,6 +491,7 @@ unsafe extern "C" fn collect_execle(
 /// As its man page says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _exit(status: c_int) -> ! {
+    PROCESS.log.program_ends();
     PROCESS.tcp.before_end();
     PROCESS.tcp.program_ends();
     summary::end();
@@ -504,5 +509,6 @@ pub(super) fn before_sandbox() {
         PROCESS.space.statistics.close();
     }
     PROCESS.tcp.stop(Reason::Sandbox);
+    PROCESS.log.stop(uncopy_log_service::Reason::PastUs);
     super::signals::let_all_go();
 }

@@ -2,6 +2,7 @@
 //!
 //! unsafe: see the crate.
 
+use super::files::used_past;
 use super::signals;
 use crate::process::PROCESS;
 use crate::real;
@@ -12,6 +13,7 @@ use rustix::net::getpeername;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use uncopy_kernel::reading;
+use uncopy_log_service::Reason;
 use uncopy_stack::buffers::{piece, take};
 use uncopy_stack::calls::OutputCall;
 use uncopy_stack::endpoint;
@@ -272,8 +274,11 @@ pub unsafe fn before_control(header: &msghdr) -> bool {
         if kind == u64::from(libc::SOL_SOCKET as u32) | (libc::SCM_RIGHTS as u64) << 32 {
             let last = at.saturating_add(bytes).min(end);
             for fd in (at + 16..last.saturating_sub(3)).step_by(4) {
-                if reading::read(fd as *const c_int).is_some_and(|fd| !PROCESS.tcp.is_used_past(fd))
-                {
+                let past = |fd| {
+                    used_past(fd);
+                    !PROCESS.tcp.is_used_past(fd)
+                };
+                if reading::read(fd as *const c_int).is_some_and(past) {
                     return false;
                 }
             }
@@ -297,6 +302,7 @@ pub unsafe extern "C" fn sendfile(to: c_int, from: c_int, at: *mut off_t, n: siz
     // SAFETY: the program's own arguments.
     unsafe {
         if PROCESS.tcp.in_use() {
+            let _plain = [to, from].map(|fd| PROCESS.log.plainly(fd, Reason::NotAppended));
             return sendfile_to_connection(to, from, at, n);
         }
         real::sendfile(to, from, at, n)
@@ -406,24 +412,23 @@ pub unsafe extern "C" fn splice(
     n: size_t,
     flags: c_uint,
 ) -> ssize_t {
-    if n == 0 {
-        // (Nothing is looked at.)
-        // SAFETY: the program's own arguments.
-        return unsafe { real::splice(from, at, to, there, n, flags) };
+    // SAFETY: the program's own arguments.
+    let splice = || unsafe { real::splice(from, at, to, there, n, flags) };
+    // (Of no bytes nothing is looked at.)
+    if n == 0 || !PROCESS.tcp.in_use() {
+        return splice();
     }
-    let copied = (PROCESS.tcp.in_use() && !PROCESS.tcp.give_to_linux(from))
+    let _plain = [to, from].map(|fd| PROCESS.log.plainly(fd, Reason::NotAppended));
+    let copied = (!PROCESS.tcp.give_to_linux(from))
         // SAFETY: the program's own arguments.
         .then(|| unsafe { splice_copied(from, at, to, there, n, flags) });
     if let Some(Some(answer)) = copied {
         return answer;
     }
     let waits = if flags & libc::SPLICE_F_NONBLOCK != 0 { libc::MSG_DONTWAIT } else { 0 };
-    // SAFETY: the program's own arguments.
-    let splice = || unsafe { real::splice(from, at, to, there, n, flags) };
     let done = PROCESS.tcp.sending_past(to, waits, splice);
     // (The connection may have gone back to Linux by a call that was told of its error.)
     if done <= 0
-        && PROCESS.tcp.in_use()
         && let Some(error) = PROCESS.tcp.take_error(from)
     {
         return answer(Err(error));

@@ -4,6 +4,7 @@
 //! unsafe: see the crate; the variadic functions are entered in assembly, because Rust (stable)
 //! cannot define them.
 
+use super::files::used_past;
 use crate::process::PROCESS;
 use crate::real;
 use core::arch::naked_asm;
@@ -22,9 +23,12 @@ unsafe extern "C" {
 /// As its man page says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut c_void {
-    if PROCESS.tcp.in_use() && !PROCESS.tcp.is_used_past(fd) {
-        answer(Err(Errno::BUSY));
-        return core::ptr::null_mut();
+    if PROCESS.tcp.in_use() {
+        used_past(fd);
+        if !PROCESS.tcp.is_used_past(fd) {
+            answer(Err(Errno::BUSY));
+            return core::ptr::null_mut();
+        }
     }
     // SAFETY: the program's own arguments.
     unsafe { real::fdopen(fd, mode) }
@@ -41,6 +45,7 @@ unsafe fn closing<R>(stream: *mut c_void, call: impl FnOnce() -> R) -> R {
         let errno = *libc::__errno_location();
         let fd = fileno(stream);
         *libc::__errno_location() = errno;
+        PROCESS.log.closes(fd);
         (fd >= 0).then(|| PROCESS.tcp.closes(fd))
     };
     let result = call();
@@ -88,6 +93,15 @@ pub unsafe extern "C" fn freopen64(
     unsafe { freopen(path, mode, stream) }
 }
 
+/// `print`, which writes to `fd` past us.
+fn printing_past(fd: c_int, print: impl FnOnce() -> c_int) -> c_int {
+    if !PROCESS.tcp.in_use() {
+        return print();
+    }
+    used_past(fd);
+    PROCESS.tcp.sending_past(fd, 0, print)
+}
+
 /// `vdprintf(3)`: what it sends goes by Linux.
 ///
 /// # Safety
@@ -99,7 +113,7 @@ pub unsafe extern "C" fn vdprintf(
     arguments: *mut c_void,
 ) -> c_int {
     // SAFETY: the program's own arguments.
-    PROCESS.tcp.sending_past(fd, 0, || unsafe { real::vdprintf(fd, format, arguments) })
+    printing_past(fd, || unsafe { real::vdprintf(fd, format, arguments) })
 }
 
 /// `vdprintf(3)` that refuses `%n` in memory that can be written.
@@ -114,7 +128,7 @@ pub unsafe extern "C" fn __vdprintf_chk(
     arguments: *mut c_void,
 ) -> c_int {
     // SAFETY: the program's own arguments.
-    PROCESS.tcp.sending_past(fd, 0, || unsafe { real::__vdprintf_chk(fd, flag, format, arguments) })
+    printing_past(fd, || unsafe { real::__vdprintf_chk(fd, flag, format, arguments) })
 }
 
 /// Defines a variadic function by the one that takes a `va_list`, whose address goes in `list`; so
@@ -173,7 +187,10 @@ variadic_printf!(
 /// Linux's.
 fn is_used(request: *mut c_void) -> bool {
     !PROCESS.tcp.in_use()
-        || reading::read(request.cast::<c_int>()).is_none_or(|fd| PROCESS.tcp.is_used_past(fd))
+        || reading::read(request.cast::<c_int>()).is_none_or(|fd| {
+            used_past(fd);
+            PROCESS.tcp.is_used_past(fd)
+        })
 }
 
 /// Defines a request that libc's own threads carry out.

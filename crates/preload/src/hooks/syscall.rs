@@ -10,8 +10,8 @@
 //! the same registers and stack word that libc's own does.
 
 use super::{
-    advice, descriptors, input, ioctl, limits, mapping, ours, output, process, protection, remap,
-    rights, signals, sockets, unwaited, uring, waiting,
+    advice, descriptors, files, input, ioctl, limits, mapping, ours, output, process, protection,
+    remap, rights, signals, sockets, unwaited, uring, waiting,
 };
 use crate::process::PROCESS;
 use crate::real;
@@ -127,6 +127,43 @@ unsafe fn shim(n: isize, a: usize, b: usize, c: usize, d: usize, e: usize, f: us
             libc::SYS_sendmmsg => output::sendmmsg(a as _, b as _, c as _, d as _) as isize,
             libc::SYS_vmsplice => output::vmsplice(a as _, b as _, c, d as _),
             libc::SYS_close => descriptors::close(a as _) as isize,
+            libc::SYS_open if PROCESS.log.begun() => files::open(a as _, b as _, c as _) as isize,
+            libc::SYS_openat if PROCESS.log.begun() => {
+                files::openat(a as _, b as _, c as _, d as _) as isize
+            }
+            libc::SYS_creat if PROCESS.log.begun() => files::creat(a as _, b as _) as isize,
+            libc::SYS_fsync if PROCESS.log.begun() => files::fsync(a as _) as isize,
+            libc::SYS_fdatasync if PROCESS.log.begun() => files::fdatasync(a as _) as isize,
+            libc::SYS_lseek if PROCESS.log.begun() => files::lseek(a as _, b as _, c as _) as isize,
+            libc::SYS_fstat if PROCESS.log.begun() => files::fstat(a as _, b as _) as isize,
+            libc::SYS_newfstatat if PROCESS.log.begun() => {
+                files::fstatat(a as _, b as _, c as _, d as _) as isize
+            }
+            libc::SYS_statx if PROCESS.log.begun() => {
+                files::statx(a as _, b as _, c as _, d as _, e as _) as isize
+            }
+            libc::SYS_ftruncate if PROCESS.log.begun() => files::ftruncate(a as _, b as _) as isize,
+            libc::SYS_fallocate if PROCESS.log.begun() => {
+                files::fallocate(a as _, b as _, c as _, d as _) as isize
+            }
+            libc::SYS_sync_file_range if PROCESS.log.begun() => {
+                files::sync_file_range(a as _, b as _, c as _, d as _) as isize
+            }
+            libc::SYS_copy_file_range if PROCESS.log.begun() => {
+                files::copy_file_range(a as _, b as _, c as _, d as _, e, f as _)
+            }
+            libc::SYS_sync if PROCESS.log.begun() => {
+                files::sync();
+                0
+            }
+            libc::SYS_syncfs if PROCESS.log.begun() => files::syncfs(a as _) as isize,
+            libc::SYS_rename if PROCESS.log.begun() => files::rename(a as _, b as _) as isize,
+            libc::SYS_renameat if PROCESS.log.begun() => {
+                files::renameat(a as _, b as _, c as _, d as _) as isize
+            }
+            libc::SYS_renameat2 if PROCESS.log.begun() => {
+                files::renameat2(a as _, b as _, c as _, d as _, e as _) as isize
+            }
             libc::SYS_listen => sockets::listen(a as _, b as _) as isize,
             libc::SYS_close_range => descriptors::close_range(a as _, b as _, c as _) as isize,
             libc::SYS_connect => sockets::connect(a as _, b as _, c as _) as isize,

@@ -42,6 +42,9 @@ pub(super) unsafe fn setup(entries: usize, parameters: *mut c_void) -> isize {
         }
         tcp.stop(Reason::IoUring);
     }
+    if PROCESS.log.begun() {
+        PROCESS.log.stop(uncopy_log_service::Reason::PastUs);
+    }
     // SAFETY: the program's own arguments.
     unsafe {
         real::syscall(libc::SYS_io_uring_setup as isize, entries, parameters as usize, 0, 0, 0, 0)

@@ -2,7 +2,7 @@
 //!
 //! unsafe: code is replaced by other code.
 
-use super::places::{beginnings, calls, exits};
+use super::places::{beginnings, calls, exits, exits_of_files};
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 use rustix::mm::{MapFlags, MprotectFlags, MremapFlags, ProtFlags};
@@ -26,7 +26,7 @@ pub fn go_directly() {
     if beginnings().any(|at| unsafe { *at } == BREAKPOINT) {
         return;
     }
-    let spots = || exits().chain(calls());
+    let spots = || exits().chain(exits_of_files()).chain(calls());
     let code = spots()
         .map(|(at, _)| Span::sized(at, JUMP))
         .reduce(|a, b| Span::new(a.start.min(b.start), a.end.max(b.end)));
