@@ -92,10 +92,8 @@ struct AskArgs {
 /// The subcommand.
 pub fn command() -> Command {
     let of = |name: &'static str, about: &'static str| Command::new(name).about(about);
-    // (Hidden until programs can use it.)
     Command::new("log")
         .about("The log that takes programs' appends before their files do")
-        .hide(true)
         .subcommand_required(true)
         .arg_required_else_help(true)
         .disable_help_subcommand(true)
@@ -149,7 +147,7 @@ fn status(args: &AskArgs) -> Outcome {
 }
 
 /// Says what a recovery did.
-fn say(report: &Report) {
+pub fn say(report: &Report) {
     report.said.iter().for_each(|line| eprintln!("uncopy log: {}", printable(line)));
 }
 

@@ -1,12 +1,16 @@
-//! The service that a program starts where none answers: it ends when no program has been there for
-//! a while. It recovers first what a crash has left.
+//! A service is started where none answers: a process of its own, nobody's child, that ends when no
+//! program has been there for a while. It recovers first what a crash has left.
 
 use std::ffi::OsString;
+use std::io::Read;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::time::Duration;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use clap::{Arg, ArgMatches, value_parser};
-use uncopy_log_service::{Options, Place, Service};
+use uncopy_log_service::server::ServiceError;
+use uncopy_log_service::{Client, Options, Place, Report, Service, recover};
 use uncopy_log_store::Kind;
 use uncopy_measure::Outcome;
 
@@ -14,6 +18,10 @@ use uncopy_measure::Outcome;
 pub const NAME: &str = "__log-service";
 /// So long an idle service waits for programs.
 const IDLE: Duration = Duration::from_secs(10);
+/// After so long it is looked whether it still lives.
+const AGAIN: Duration = Duration::from_secs(1);
+/// So long whoever starts one waits for its answer.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The subcommand: where it serves, and the length of logs.
 pub fn command() -> clap::Command {
@@ -30,8 +38,99 @@ pub fn main(matches: &ArgMatches) -> Outcome {
     let log_size = *matches.get_one::<u64>("size").expect("clap demands it");
     let kind = matches.get_one::<String>("store").and_then(|name| Kind::of(name));
     let kind = kind.ok_or("no such store")?;
-    let place = Place::open(Path::new(directory)).map_err(|why| why.to_string())?;
     let options = Options { log_size, kind, until_idle: Some(IDLE) };
-    let (service, _) = Service::begin(place, options).map_err(|why| why.to_string())?;
+    let place = Place::open(Path::new(directory)).map_err(ServiceError::Place);
+    let begun = place.and_then(|place| Service::begin(place, options));
+    let (service, _) = match begun {
+        Ok(begun) => begun,
+        Err(why) => {
+            // (To who starts it, who reads until the end.)
+            eprint!("{why}{}", advice(&why));
+            std::process::exit(1)
+        }
+    };
+    let nowhere = std::fs::File::options().write(true).open("/dev/null");
+    let silent = nowhere.and_then(|nowhere| Ok(nix::unistd::dup2_stderr(nowhere)?));
+    silent.map_err(|why| format!("/dev/null: {why}"))?;
     service.run().map_err(|why| why.to_string())
+}
+
+/// What can be done where a service cannot begin.
+fn advice(why: &ServiceError) -> &'static str {
+    match why {
+        ServiceError::Kernel(..) => "; it takes some hundred KB of /dev/shm",
+        ServiceError::Failed(_) | ServiceError::Place(_) => "; another directory: --log=DIR",
+        ServiceError::Recovery(_) => "; 'uncopy log recover' tries again",
+    }
+}
+
+/// Sees to it that a service answers in `directory`. What a recovery had to say is said.
+///
+/// # Errors
+/// Why there is none.
+pub fn ensure(directory: &Path, log_size: u64, kind: Kind) -> Result<(), String> {
+    if Client::is_served(directory) {
+        return Ok(());
+    }
+    let place = Place::make(directory).map_err(ServiceError::Place);
+    let place = place.map_err(|why| format!("{why}{}", advice(&why)))?;
+    // (Here, where somebody reads it. A service that another has started meanwhile does so too.)
+    if let Ok(report) = recover(&place, kind) {
+        super::say(&report);
+        if let Report { kept: Some(why), .. } = report {
+            return Err(why);
+        }
+    }
+    let begun = Instant::now();
+    let mut failed = false;
+    loop {
+        let why = start(&place, log_size, kind)?;
+        let tried = Instant::now();
+        while tried.elapsed() < AGAIN {
+            if Client::is_served(place.path()) {
+                return Ok(());
+            }
+            // (One that another has started is still beginning; or this one was killed.)
+            std::thread::sleep(Duration::from_millis(2));
+            if !why.is_empty() && place.lock().is_ok() {
+                if failed {
+                    return Err(why);
+                }
+                // (Whoever kept this one from beginning may have died since.)
+                failed = true;
+                break;
+            }
+        }
+        if begun.elapsed() > PATIENCE {
+            let path = place.path().display();
+            return Err(format!("{path}: the service does not answer"));
+        }
+    }
+}
+
+/// Starts one, and waits until it serves or has ended. Returns what it had to say.
+fn start(place: &Place, log_size: u64, kind: Kind) -> Result<String, String> {
+    let own = std::env::current_exe().map_err(|why| format!("/proc/self/exe: {why}"))?;
+    let mut command = Command::new(own);
+    command.arg(NAME).arg(place.path()).arg(log_size.to_string()).arg(kind.name());
+    command.env_clear().current_dir("/");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    // SAFETY: system calls only, in a child that has one thread.
+    unsafe {
+        command.pre_exec(|| {
+            nix::unistd::setsid()?;
+            // (So the service is nobody's child.)
+            match nix::unistd::fork()? {
+                nix::unistd::ForkResult::Parent { .. } => libc::_exit(0),
+                nix::unistd::ForkResult::Child => Ok(()),
+            }
+        });
+    }
+    let mut child = command.spawn().map_err(|why| format!("the log's service: {why}"))?;
+    let mut said = Vec::new();
+    if let Some(mut stderr) = child.stderr.take() {
+        let _ = stderr.read_to_end(&mut said);
+    }
+    child.wait().map_err(|why| format!("the log's service: {why}"))?;
+    Ok(String::from_utf8_lossy(&said).into_owned())
 }

@@ -3,6 +3,7 @@
 pub mod checks;
 pub mod environment;
 pub mod exec;
+mod log;
 pub mod program;
 mod record;
 mod tcp;
@@ -46,7 +47,7 @@ pub fn command() -> Command {
                 .help("Record what the program does that matters to uncopy, for those who work on it: 16 MB at most for each process"),
         )
         .arg(command_words());
-    with_options(command)
+    log::with_options(with_options(command))
 }
 
 /// The subcommand with the library's options: its path, and every row of the table.
@@ -167,7 +168,7 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
     let required = matches.get_flag("require");
     match userfaultfd::check() {
         // Rings need none.
-        Err(why) if wants_tcp(matches, &environment) && !required => {
+        Err(why) if (wants_tcp(matches, &environment) || log::is_wanted(matches)) && !required => {
             uncopy_measure::complain(&format!("nothing is elided: {why}"));
         }
         Err(why) => obstacles.push(why),
@@ -180,6 +181,17 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
         let name = environment.get(options::TCP_SERVICE).and_then(OsStr::to_str);
         obstacles.extend(tcp::obstacle(name, library));
     }
+    let log = log::wanted(matches).and_then(|wanted| match wanted {
+        Ok(log) => Some(log),
+        Err(why) if required => {
+            obstacles.push(why);
+            None
+        }
+        Err(why) => {
+            uncopy_measure::complain(&format!("no log: {why}"));
+            None
+        }
+    });
     let consequence = if required { "refused" } else { "running plainly" };
     for obstacle in &obstacles {
         uncopy_measure::complain(&format!("{consequence}: {obstacle}"));
@@ -197,6 +209,12 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
             }
             if let Some(file) = record {
                 environment.set(options::RECORD, file);
+            }
+            if let Some(log) = log {
+                environment.set(options::LOG, log.directory);
+                if let Some(files) = log.files {
+                    environment.set(options::LOG_FILES, files);
+                }
             }
             sum_up(&mut environment);
         }

@@ -1,0 +1,85 @@
+//! `uncopy run --log`: what a crash left is recovered before the program starts, and a service
+//! answers.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Arg, ArgMatches, Command, value_parser};
+use uncopy_log_store::Kind;
+use uncopy_measure::values;
+
+use crate::log::{directory, start};
+
+/// What the program is told.
+pub(super) struct Log {
+    pub(super) directory: PathBuf,
+    pub(super) files: Option<OsString>,
+}
+
+/// The subcommand with the log's options.
+pub(super) fn with_options(command: Command) -> Command {
+    command
+        .arg(
+            Arg::new("log")
+                .long("log")
+                .value_name("DIR")
+                .value_parser(value_parser!(PathBuf))
+                .num_args(0..=1)
+                .require_equals(true)
+                .default_missing_value("")
+                .help("Hold appends to files back, and make small syncs durable by a log in DIR, on the files' own file system; what a crash left there is recovered first [default DIR: $XDG_STATE_HOME/uncopy/log or ~/.local/state/uncopy/log]"),
+        )
+        .arg(
+            Arg::new("log-size")
+                .long("log-size")
+                .value_name("BYTES")
+                .requires("log")
+                .default_value("64M")
+                .value_parser(values::size)
+                .help("Length of a program's log, where it is made"),
+        )
+        .arg(
+            Arg::new("log-files")
+                .long("log-files")
+                .value_name("GLOB")
+                .requires("log")
+                .value_parser(value_parser!(OsString))
+                .help("Only files of these names, or with a slash these paths: patterns with * and ?, separated by colons"),
+        )
+        .arg(
+            Arg::new("log-store")
+                .long("log-store")
+                .value_name("HOW")
+                .requires("log")
+                .default_value("direct")
+                .value_parser(["direct", "dax", "memory"])
+                .help("Where the log's bytes lie: a preallocated file, persistent memory, or a file that is never flushed (for tests)"),
+        )
+}
+
+/// A log is asked for.
+pub(super) fn is_wanted(matches: &ArgMatches) -> bool {
+    matches.contains_id("log")
+}
+
+/// The log that is asked for, once its service answers; or why there is none.
+pub(super) fn wanted(matches: &ArgMatches) -> Option<Result<Log, String>> {
+    is_wanted(matches).then(|| made(matches))
+}
+
+fn made(matches: &ArgMatches) -> Result<Log, String> {
+    let named = matches.get_one::<PathBuf>("log").filter(|path| !path.as_os_str().is_empty());
+    let directory = directory::chosen(named.map(PathBuf::as_path))?;
+    let size = *matches.get_one::<usize>("log-size").expect("it has a default") as u64;
+    let kind = matches.get_one::<String>("log-store").and_then(|name| Kind::of(name));
+    let kind = kind.ok_or("no such store")?;
+    if kind == Kind::Memory {
+        uncopy_measure::complain(
+            "the log's store is `memory`: what it has does not outlive a loss of power",
+        );
+    }
+    start::ensure(&directory, size, kind)?;
+    let directory = directory.canonicalize();
+    let directory = directory.map_err(|why| format!("the log's directory: {why}"))?;
+    Ok(Log { directory, files: matches.get_one::<OsString>("log-files").cloned() })
+}
