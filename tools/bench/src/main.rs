@@ -11,12 +11,14 @@
 //! | `figures` | the paper's figures, as rows of the echo server |
 //! | `views`, `views_books`, `views_loop` | elided copies among many live views |
 //! | `send`, `send_plan`, `sender`, `sender_ways`, `receiver` | what sending costs |
+//! | `log`, `appender` | appends to a file that are to be durable |
 //! | `file/`, `memcpy` | copies of files; copies of ordinary memory |
 //! | `report/`, `plot/` | all of it as a page, and pictures |
 //! | `simulate` | the TCP service's congestion control at scale, simulated |
 //! | `processes` | the hidden subcommands: programs that are measured |
 //! | `content`, `results`, `table`, `warm` | what several of them need |
 
+mod appender;
 mod content;
 mod echo;
 mod echo_table;
@@ -25,6 +27,7 @@ mod figures;
 mod file;
 mod kv;
 mod link;
+mod log;
 mod memcpy;
 mod plot;
 mod processes;
@@ -127,6 +130,8 @@ enum Mode {
     Send(send::SendArgs),
     #[command(about = "What copying a file costs: to a socket, to a file, in Java")]
     File(file::FileArgs),
+    #[command(about = "Appends to a file that are to be durable, plain and under 'run --log'")]
+    Log(log::LogArgs),
     #[command(about = "All of these as a page with pictures, beside the paper")]
     Report(report::ReportArgs),
     #[command(about = "What a copy of ordinary memory costs through the library")]
@@ -160,6 +165,7 @@ impl Mode {
             Self::Proportional(args) => proportional::main(args),
             Self::Send(args) => send::main(args),
             Self::File(args) => file::main(args),
+            Self::Log(args) => log::main(args),
             Self::Report(args) => report::main(args),
             Self::Memcpy(args) => memcpy::main(args),
             Self::Simulate(args) => simulate::main(args),

@@ -4,7 +4,7 @@ use clap::Subcommand;
 use uncopy_measure::{Outcome, echo};
 
 use crate::events::{ClientArgs, ServerArgs};
-use crate::{file, kv, memcpy, proportional, rpc, sender, short, views_loop};
+use crate::{appender, file, kv, memcpy, proportional, rpc, sender, short, views_loop};
 
 /// One of them, and what it is told.
 #[derive(Subcommand)]
@@ -31,6 +31,8 @@ pub enum Process {
     ProportionalClients(proportional::client::ClientArgs),
     #[command(name = memcpy::LOOP_NAME, hide = true)]
     MemcpyLoop,
+    #[command(name = appender::NAME, hide = true)]
+    Appender(appender::AppenderArgs),
     #[command(name = sender::NAME, hide = true)]
     Sender(sender::SenderArgs),
     #[command(name = file::copier::NAME, hide = true)]
@@ -54,6 +56,7 @@ impl Process {
             Self::ProportionalServer(args) => proportional::server::main(args),
             Self::ProportionalClients(args) => proportional::client::main(args),
             Self::MemcpyLoop => memcpy::loop_main(),
+            Self::Appender(args) => appender::main(args),
             Self::Sender(args) => sender::main(args),
             Self::FileCopier(args) => file::copier::main(args),
             Self::ViewsLoop(args) => views_loop::main(args),

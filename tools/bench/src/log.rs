@@ -1,0 +1,141 @@
+//! `uncopy-bench log`: appends that must be durable, and appends that must be so once a second, plain
+//! and under `uncopy run --log`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use serde::Serialize;
+use uncopy_measure::medians::{median, quotient, round};
+use uncopy_measure::side::Side;
+use uncopy_measure::{Outcome, progress, units, values};
+
+use crate::appender::{NAME, Took};
+use crate::table::table;
+
+/// Options of `uncopy-bench log`.
+#[derive(Debug, clap::Args)]
+pub struct LogArgs {
+    /// Where the files and the log are; the file system is what is measured
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    dir: PathBuf,
+    /// Lengths of appends
+    #[arg(long, value_name = "BYTES,...", value_delimiter = ',', default_value = "100,4K,64K", value_parser = values::size)]
+    sizes: Vec<usize>,
+    /// Appends that each process measures, a sync after each
+    #[arg(long, value_name = "N", default_value = "2000", value_parser = values::positive)]
+    appends: usize,
+    /// Seconds of appends with a sync a second; 0: none
+    #[arg(long, value_name = "SECONDS", default_value = "4")]
+    held: u32,
+    /// Megabytes a second of these at most
+    #[arg(long, value_name = "MB", default_value = "200", value_parser = values::positive)]
+    rate: usize,
+    /// Times that the sides are measured in turns; medians are shown
+    #[arg(long, value_name = "N", default_value = "5", value_parser = values::positive)]
+    repeats: usize,
+    /// The command [default: 'uncopy' beside this one]
+    #[arg(long, value_name = "PATH")]
+    uncopy: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Row {
+    what: String,
+    side: String,
+    median_us: f64,
+    p99_us: f64,
+    cpu_us: f64,
+    ratio: f64,
+    cpu_ratio: f64,
+}
+
+/// A program that appends: so many bytes at once, so often (`None`: held, for some seconds).
+type What = (usize, bool);
+
+/// Measures and prints.
+pub fn main(args: &LogArgs) -> Outcome {
+    let synced = args.sizes.iter().map(|size| (*size, true));
+    let held = args.sizes.iter().filter(|_| args.held > 0).map(|size| (*size, false));
+    let all: Vec<What> = synced.chain(held).collect();
+    let bar = progress::bar(args.repeats * all.len() * 3);
+    let mut took: BTreeMap<(What, Side), Vec<Took>> = BTreeMap::new();
+    for turn in 0..args.repeats {
+        for what in &all {
+            for side in Side::three_in_turn(turn) {
+                bar.set_message(side.to_string());
+                took.entry((*what, side)).or_default().push(measured(args, *what, side)?);
+                bar.inc(1);
+            }
+        }
+    }
+    bar.finish_and_clear();
+    let mut rows = Vec::new();
+    for what in all {
+        let of = |side, get: fn(&Took) -> f64| median(took[&(what, side)].iter().map(get));
+        for side in [Side::Plain, Side::Again, Side::Uncopy] {
+            let ratio = |get| round(quotient(of(side, get), of(Side::Plain, get)), 3);
+            let (size, syncs) = (units::size(what.0 as u64), what.1);
+            rows.push(Row {
+                what: format!("{size}{}", if syncs { ", sync each" } else { ", sync a second" }),
+                side: if side == Side::Uncopy { "log".to_owned() } else { side.to_string() },
+                median_us: round(of(side, |t| t.median_us), 2),
+                p99_us: round(of(side, |t| t.p99_us), 2),
+                cpu_us: round(of(side, |t| t.cpu_us), 2),
+                ratio: ratio(|t| t.median_us),
+                cpu_ratio: ratio(|t| t.cpu_us),
+            });
+        }
+    }
+    if args.json {
+        let json = serde_json::to_string(&rows).expect("results can be written");
+        return uncopy_measure::print(&format!("{json}\n"));
+    }
+    let header = ["append", "side", "median us", "p99 us", "CPU us", "median", "CPU"];
+    let mut table = table(&header, 100);
+    for row in rows {
+        table.add_row([
+            row.what,
+            row.side,
+            format!("{:.1}", row.median_us),
+            format!("{:.1}", row.p99_us),
+            format!("{:.1}", row.cpu_us),
+            format!("{:.2}", row.ratio),
+            format!("{:.2}", row.cpu_ratio),
+        ]);
+    }
+    uncopy_measure::print(&format!(
+        "{table}\nOf an append with its sync, or of an append; processor time with that of the log's service. \
+         Medians of {} processes a side, as ratios of plain's.\n",
+        args.repeats
+    ))
+}
+
+fn measured(args: &LogArgs, (size, syncs): What, side: Side) -> Outcome<Took> {
+    let failed = |why| format!("cannot measure {side} ({why})");
+    let own = std::env::current_exe().map_err(failed)?;
+    let file = args.dir.join(format!("uncopy-bench-log.{}", std::process::id()));
+    let log = args.dir.join("uncopy-bench-log");
+    let mut command = match side {
+        Side::Uncopy => {
+            let beside = || own.with_file_name("uncopy");
+            let mut command = Command::new(args.uncopy.clone().unwrap_or_else(beside));
+            command.arg("run").arg(format!("--log={}", log.display())).arg("--").arg(&own);
+            command
+        }
+        _ => Command::new(&own),
+    };
+    let count = if syncs { args.appends } else { 0 };
+    command.arg(NAME).arg(&file).arg(size.to_string()).arg(count.to_string());
+    command.arg(args.held.to_string()).arg(args.rate.to_string());
+    let output = command.stderr(Stdio::inherit()).output().map_err(failed)?;
+    let _ = std::fs::remove_file(&file);
+    if !output.status.success() {
+        return Err(format!("the {side} measurement ended with {}", output.status));
+    }
+    serde_json::from_slice(&output.stdout)
+        .map_err(|why| format!("the {side} measurement answered nonsense ({why})"))
+}
