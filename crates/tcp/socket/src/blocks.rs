@@ -42,8 +42,8 @@ pub struct Blocks {
 impl Blocks {
     /// None.
     pub const NONE: Self = Self { from: usize::MAX, always: false };
-    /// Those that it pays for: of 16 KB a view takes both ends as long as the copy.
-    pub const LARGE: Self = Self { from: 32 << 10, always: false };
+    /// Those that it pays for: up to 128 KB a view takes both ends as long as the copy, or longer.
+    pub const LARGE: Self = Self { from: 256 << 10, always: false };
 }
 
 const PAGES: u32 = (ARENA / PAGE) as u32;
