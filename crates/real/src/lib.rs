@@ -273,6 +273,7 @@ real! {
     accept(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int;
     accept4(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int;
     shutdown(fd: c_int, how: c_int) -> c_int;
+    getpeername(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int;
     getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t) -> c_int;
     setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int;
     sendfile(to: c_int, from: c_int, at: *mut off_t, n: size_t) -> ssize_t;

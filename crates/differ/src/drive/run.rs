@@ -96,6 +96,7 @@ impl<'a> Run<'a> {
         };
         let mut world = World::new(&script.connections, &numbers);
         world.by_turns = way.is_some();
+        world.in_parts = way.is_some_and(|way| way.name == "views");
         let dies_later = way.is_some();
         let mut run = Run { pair, world, dies_later, waiting: [const { None }; 8], log: vec![] };
         let done = attached.and_then(|attached| {
@@ -795,6 +796,15 @@ impl<'a> Run<'a> {
         });
         if had_ended {
             return skip("ended");
+        }
+        // (How much of it was sent nobody knows.)
+        let sends = |seat: &Seat| {
+            let call = self.waiting[seat.index()].as_ref();
+            seat.process() == process
+                && call.is_some_and(|c| matches!(c, Call::Send { .. } | Call::Stream { .. }))
+        };
+        if Seat::ALL.iter().any(sends) {
+            return skip("sends");
         }
         for other in Seat::ALL.iter().filter(|other| other.process() == process) {
             self.waiting[other.index()] = None;

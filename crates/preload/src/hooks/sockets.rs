@@ -9,7 +9,6 @@ use crate::real;
 use core::ffi::{c_int, c_uint, c_void};
 use libc::{msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 use rustix::io::Errno;
-use rustix::net::getpeername;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use uncopy_kernel::reading;
@@ -126,7 +125,7 @@ unsafe fn accepted(
             let from = if fd < 0 {
                 None
             } else if room < size_of::<Address>() {
-                let name = getpeername(BorrowedFd::borrow_raw(fd)).ok().flatten();
+                let name = rustix::net::getpeername(BorrowedFd::borrow_raw(fd)).ok().flatten();
                 name.and_then(|name| SocketAddr::try_from(name).ok())
             } else {
                 address(addr, room)
@@ -182,6 +181,17 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
         // SAFETY: the program's own arguments.
         None => unsafe { real::shutdown(fd, how) },
     }
+}
+
+/// `getpeername(2)`: Linux does not know that the peer was killed with bytes unread in its ring.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getpeername(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    PROCESS.tcp.looks_for_death(fd);
+    // SAFETY: the program's own arguments.
+    unsafe { real::getpeername(fd, addr, len) }
 }
 
 /// `setsockopt(2)`: how long calls wait; and what the kernel alone heeds takes the connection, or

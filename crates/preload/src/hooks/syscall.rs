@@ -170,6 +170,7 @@ unsafe fn shim(n: isize, a: usize, b: usize, c: usize, d: usize, e: usize, f: us
             libc::SYS_accept => sockets::accept(a as _, b as _, c as _) as isize,
             libc::SYS_accept4 => sockets::accept4(a as _, b as _, c as _, d as _) as isize,
             libc::SYS_shutdown => sockets::shutdown(a as _, b as _) as isize,
+            libc::SYS_getpeername => sockets::getpeername(a as _, b as _, c as _) as isize,
             libc::SYS_getsockopt => {
                 sockets::getsockopt(a as _, b as _, c as _, d as _, e as _) as isize
             }

@@ -202,6 +202,7 @@ pub const TABLE: &[Row] = &[
     row(Connections, "accept", &[], By("accept"), Run, "as connect"),
     row(Connections, "accept4", &[], By("accept4"), Run, "as connect"),
     row(Connections, "shutdown", &[], By("shutdown"), Run, "the end of a stream comes after what is in its ring"),
+    row(Connections, "getpeername", &[], By("getpeername"), Run, "a peer that was killed with bytes unread in its ring is gone"),
     row(Connections, "getsockopt", &[], By("getsockopt"), Run, "TCP_INFO of a connection to another host (`--tcp`): Linux knows its stand-in only"),
     row(Connections, "setsockopt", &[], By("setsockopt"), Run, "how long calls wait for a ring"),
     row(Connections, "fdopen", &["_IO_fdopen"], Number::None, Run, "stdio reads and writes inside libc: the connection is Linux's"),

@@ -115,7 +115,7 @@ impl Tcp {
 
     /// Whether a ring has bytes ahead of the mark of urgent data that SIOCATMARK asks for.
     pub fn mark_is_behind(&self, fd: c_int) -> bool {
-        self.connection(fd).is_some_and(|connection| connection.flow.mark_is_behind())
+        self.connection(fd).is_some_and(|connection| connection.flow.is_not_at_mark())
     }
 
     /// shutdown(2). `None`: it is Linux's.

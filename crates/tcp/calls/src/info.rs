@@ -113,6 +113,16 @@ impl Tcp {
         }
     }
 
+    /// The peer of `fd` may have been killed: what Linux says of the connection is so from then on.
+    #[inline]
+    pub fn looks_for_death(&self, fd: RawFd) {
+        if self.in_use()
+            && let Some(connection) = self.connection(fd)
+        {
+            connection.flow.looks_for_death();
+        }
+    }
+
     /// The error of `fd`, once, where Linux has told it to a call that did not report it.
     #[cold]
     pub fn take_error(&self, fd: RawFd) -> Option<Errno> {

@@ -23,6 +23,16 @@ impl Flow {
         if !matches!(how, Shutdown::Write) {
             self.shut.store(true, Relaxed);
         }
+        let sends_no_more = |attached: &Attached| {
+            attached.out().produced.flags.load(Relaxed) & FINISHED != 0
+                || !matches!(how, Shutdown::Read)
+        };
+        if let Some(attached) = self.attached()
+            && self.shut.load(Relaxed)
+            && sends_no_more(attached)
+        {
+            self.enters_what_is_offered(attached);
+        }
         if let Some(attached) = self.attached()
             && !matches!(how, Shutdown::Read)
         {
@@ -45,6 +55,20 @@ impl Flow {
         let done = shutdown(self.fd(), how);
         self.context.by_linux.sent();
         done
+    }
+
+    /// The program receives no more, and ends its stream: Linux answers what comes from now on with
+    /// a reset, but keeps what came before. So what the ring has is not for the sender to take back
+    /// and to send by Linux.
+    fn enters_what_is_offered(&self, attached: &Attached) {
+        let mut own = attached.mapped.ends.receiving(attached.slot, self.context.process());
+        let phase = &attached.inward().switch.phase;
+        if let Ok((At::Offered, found)) = phase.found()
+            && kernel::unread(self.fd()) == Ok(0)
+        {
+            own.reader.forget();
+            phase.enter(found);
+        }
     }
 
     /// What was withdrawn or given back is with Linux, whatever it takes: the stream ends after it.

@@ -64,6 +64,12 @@ pub struct Receiving {
     pub ended: bool,
     /// The other side wrote nonsense.
     pub poisoned: bool,
+    /// So many bytes come by Linux before the mark of an urgent byte that the program has received
+    /// (MSG_OOB); 0: there is none. Linux does not tell of it until it is reached.
+    pub before_mark: usize,
+    /// The ring was entered by a call that only looked, at Linux' mark: what the ring has comes
+    /// behind that, and Linux still stands before it.
+    pub past_mark: bool,
     /// How often it was tried in vain to take a block without copying it, lately.
     pub refused: u32,
     /// So many large messages are taken from the ring before the next is wanted in a block.
@@ -153,6 +159,8 @@ impl Ends {
                 receives: false,
                 ended: false,
                 poisoned: false,
+                before_mark: 0,
+                past_mark: false,
                 refused: 0,
                 rests: 0,
             }));

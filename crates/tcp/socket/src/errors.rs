@@ -139,6 +139,13 @@ impl Flow {
         !before && self.has_error()
     }
 
+    /// The program asks Linux of the connection: see [`sees_end`](Self::sees_end).
+    pub fn looks_for_death(&self) {
+        if let Some(attached) = self.attached() {
+            self.sees_end(attached);
+        }
+    }
+
     /// An error is kept: poll says POLLERR.
     pub fn has_error(&self) -> bool {
         self.attached().is_some_and(|attached| attached.error().is_some())
@@ -147,11 +154,10 @@ impl Flow {
     /// Linux says that the stream has ended. A peer that was killed with bytes unread in its ring
     /// makes a reset, as it would with these bytes in Linux' queue: ECONNRESET is kept, once. (A
     /// peer that ends the stream sets FINISHED before Linux says so: hence the order of the two
-    /// looks. What this program has shut down itself ends for it, whatever becomes of the peer.)
+    /// looks.)
     pub(crate) fn sees_end(&self, attached: &Attached) {
         let finished = attached.inward().produced.flags.load(Acquire) & FINISHED != 0;
         if !finished
-            && !self.shut.load(Relaxed)
             && attached.has_sent_unread()
             && kernel::has_peer_ended(self.fd())
             && attached.error().sees_death()

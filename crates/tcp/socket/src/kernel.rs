@@ -145,6 +145,15 @@ pub fn has_mark(fd: BorrowedFd) -> bool {
     poll_now(fd, PollFlags::PRI).contains(PollFlags::PRI) || is_at_mark(fd)
 }
 
+/// Who has looked at so many bytes stands before an urgent byte that nobody has received. (What can
+/// be received ends there, but for SO_OOBINLINE.)
+pub fn mark_follows(fd: BorrowedFd, seen: usize) -> bool {
+    poll_now(fd, PollFlags::PRI).contains(PollFlags::PRI)
+        && unread(fd).is_ok_and(|there| {
+            there == seen || there > seen && sockopt::socket_oobinline(fd) == Ok(true)
+        })
+}
+
 /// All that was sent is in the other end's queue.
 pub fn all_arrived(fd: BorrowedFd) -> bool {
     unsent(fd) == Ok(0)

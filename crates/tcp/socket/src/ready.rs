@@ -159,6 +159,8 @@ impl Context {
         // The doors' edges since now.
         let mut keepers = Doorkeepers(vec![], vec![]);
         let mut spins = true;
+        // Some stream's end was heard of that nobody asked for.
+        let mut ended = false;
         loop {
             self.pump();
             let mut any = Self::look(items);
@@ -197,6 +199,11 @@ impl Context {
                 let asked = match by_ring {
                     // Who has died makes no room.
                     Some(_) => (item.events - ROOM) | PollFlags::RDHUP,
+                    // Of one that was killed with bytes unread in its ring Linux knows no more than
+                    // this.
+                    None if !ended && item.flow.is_some_and(Flow::has_slot) => {
+                        item.events | PollFlags::RDHUP
+                    }
                     None => item.events,
                 };
                 PollFd::from_borrowed_fd(item.fd, asked)
@@ -227,12 +234,16 @@ impl Context {
             if !keepers.0.is_empty() {
                 self.serve_asked();
             }
+            // (A connection may have several numbers here: what one of them finds is so for all.)
+            let mut died = false;
+            for (item, fd) in items.iter().zip(&fds) {
+                died |= !fd.revents().is_empty() && item.flow.is_some_and(Flow::sees_death);
+                ended |= fd.revents().contains(PollFlags::RDHUP);
+            }
             for (item, fd) in items.iter_mut().zip(&fds) {
                 let said = fd.revents();
                 let said = match item.flow {
-                    Some(flow) if !said.is_empty() && flow.sees_death() => {
-                        flow.kernel_poll(item.events)
-                    }
+                    Some(flow) if died => flow.kernel_poll(item.events),
                     Some(flow) => flow.with_error(said),
                     None => said,
                 };

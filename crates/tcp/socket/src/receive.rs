@@ -45,7 +45,7 @@ impl Flow {
             // SAFETY: the caller's promise.
             match unsafe { self.try_receive(to, flags) } {
                 Ok(bytes) if all && looks => {
-                    if bytes == 0 || bytes >= total || ends {
+                    if bytes == 0 || bytes >= total || ends || self.mark_follows(bytes) {
                         return Ok(bytes);
                     }
                     // (What came before the end, or before a signal, is looked at once more.)
@@ -87,18 +87,55 @@ impl Flow {
 
     /// The urgent byte is next: a call that has received something ends there.
     pub fn is_at_mark(&self) -> bool {
-        !self.mark_is_behind() && kernel::is_at_mark(self.fd())
+        !self.is_not_at_mark() && kernel::is_at_mark(self.fd())
     }
 
-    /// The ring has bytes that come before all that Linux has, or is where more of them come:
-    /// Linux' mark is behind them.
-    pub fn mark_is_behind(&self) -> bool {
+    /// Linux' mark is not where the program is: the ring has bytes that come before all that Linux
+    /// has, or is where more of them come, or what was received last came from behind the mark.
+    pub fn is_not_at_mark(&self) -> bool {
         let Some(attached) = self.attached() else { return false };
+        let own = attached.mapped.ends.receiving(attached.slot, self.context.process());
+        Self::is_elsewhere(attached, &own)
+    }
+
+    fn is_elsewhere(attached: &Attached, own: &Held<Receiving>) -> bool {
         match attached.inward().switch.phase.at() {
             Ok(At::Ring) => true,
-            Ok(At::Leaving) => attached.unread() > 0,
-            _ => false,
+            Ok(At::Leaving) if attached.unread() > 0 => true,
+            _ => own.past_mark,
         }
+    }
+
+    /// A call that looks ahead has seen so many bytes, and the urgent byte is next: it ends there.
+    fn mark_follows(&self, seen: usize) -> bool {
+        let Some(attached) = self.attached() else {
+            return kernel::mark_follows(self.fd(), seen);
+        };
+        let own = attached.mapped.ends.receiving(attached.slot, self.context.process());
+        let in_ring = match attached.inward().switch.phase.at() {
+            Ok(At::Ring) => return false,
+            Ok(At::Leaving) => attached.unread() as usize,
+            _ => 0,
+        };
+        seen.checked_sub(in_ring).is_some_and(|seen| {
+            seen > 0 && own.before_mark == seen || kernel::mark_follows(self.fd(), seen)
+        })
+    }
+
+    /// Receives the urgent byte, which is Linux's.
+    unsafe fn receive_urgent(
+        &self,
+        attached: &Attached,
+        to: &[iovec],
+        flags: i32,
+    ) -> Result<usize, Errno> {
+        let mut own = attached.mapped.ends.receiving(attached.slot, self.context.process());
+        // SAFETY: the caller's promise.
+        let got = unsafe { kernel::receive(self.fd(), to, flags) };
+        if got.is_ok() && flags & MSG_PEEK == 0 {
+            own.before_mark = kernel::unread(self.fd()).unwrap_or(0);
+        }
+        got
     }
 
     /// A call that looks ahead has seen so many bytes and waits for more.
@@ -132,8 +169,8 @@ impl Flow {
             }
         };
         if flags & MSG_OOB != 0 {
-            // SAFETY: the caller's promise. The urgent byte is Linux's.
-            return unsafe { kernel::receive(self.fd(), to, flags) };
+            // SAFETY: the caller's promise.
+            return unsafe { self.receive_urgent(attached, to, flags) };
         }
         if attached.mapped.blocks.always {
             self.peer();
@@ -223,14 +260,14 @@ impl Flow {
         };
         let total: usize = to.iter().map(|part| part.iov_len).sum();
         if flags & MSG_PEEK != 0 {
-            return if 0 < got && got < total && !self.is_at_mark() {
+            return if 0 < got && got < total && !self.is_held_at_mark(attached, own) {
                 // SAFETY: the caller's promise.
                 Ok(got + unsafe { self.look_on(attached, own, to, got, flags) })
             } else {
                 Ok(got)
             };
         }
-        while got > 0 && got < total && goes_on() && !self.is_at_mark() {
+        while got > 0 && got < total && goes_on() && !self.is_held_at_mark(attached, own) {
             let mut rest = to.to_vec();
             advance(&mut rest, got);
             // SAFETY: the caller's promise.
@@ -247,7 +284,11 @@ impl Flow {
         Ok(got)
     }
 
-    /// As above, of a call that only looks, and has seen `seen` bytes, all of what comes first:
+    fn is_held_at_mark(&self, attached: &Attached, own: &Held<Receiving>) -> bool {
+        !Self::is_elsewhere(attached, own) && kernel::is_at_mark(self.fd())
+    }
+
+    /// As [`receive_across`](Self::receive_across), of a call that only looks, and has seen `seen` bytes, all of what comes first:
     /// what comes behind them, in the ring or by Linux.
     unsafe fn look_on(
         &self,
@@ -265,7 +306,9 @@ impl Flow {
             // All that Linux has comes before the ring. (An empty look at the ring's own beginning,
             // where nothing was received from it yet.)
             At::Offered
-                if kernel::unread(self.fd()) == Ok(seen) && !kernel::has_mark(self.fd()) =>
+                if kernel::unread(self.fd()) == Ok(seen)
+                    && own.before_mark == 0
+                    && !kernel::has_mark(self.fd()) =>
             {
                 own.reader.forget();
                 if own.look(&attached.inward().produced).is_err() {
@@ -319,6 +362,11 @@ impl Flow {
             if matches!(at, At::Linux | At::Offered | At::Returned) {
                 // SAFETY: the caller's promise.
                 let got = unsafe { kernel::receive(self.fd(), to, flags) };
+                let looks = flags & MSG_PEEK != 0;
+                if !looks {
+                    own.past_mark = false;
+                    own.before_mark = own.before_mark.saturating_sub(got.unwrap_or(0));
+                }
                 if at != At::Offered
                     && matches!(got, Ok(0) | Err(Errno::AGAIN))
                     && !empty_buffers
@@ -362,7 +410,9 @@ impl Flow {
                     }
                 }
                 own.reader.forget();
-                inward.switch.phase.enter(found);
+                if inward.switch.phase.enter(found) {
+                    own.past_mark = looks && kernel::is_at_mark(self.fd());
+                }
                 continue;
             }
             if own.reader.filled() == 0 {

@@ -181,7 +181,8 @@ impl Flow {
                 || ((own.asks.is_due() || self.take_ask()) && self.peer_ended(attached, own))
                 || own.stays
             {
-                self.leave(attached, own)?;
+                // (What is kept is told by this call.)
+                self.leave(attached, own).map_err(|e| attached.error().take().unwrap_or(e))?;
                 continue;
             }
             own.writer.look(&out.consumed).or_else(|_| self.poison(&mut own.poisoned))?;
@@ -308,8 +309,15 @@ impl Flow {
     }
 
     /// Goes back to Linux, with what nobody has taken of the ring if the receiver is not there yet.
+    ///
+    /// # Errors
+    /// ECONNRESET, which is kept too: the receiver was killed and has left bytes unread. They are
+    /// not sent once more: Linux would answer these with a reset of its own, and say EPIPE.
     pub(crate) fn leave(&self, attached: &Attached, own: &mut Held<Sending>) -> Result<(), Errno> {
         let phase = &attached.out().switch.phase;
+        if matches!(phase.at(), Ok(At::Offered | At::Ring)) && self.sees_death() {
+            return Err(Errno::CONNRESET);
+        }
         match phase.at().or_else(|_| self.poison(&mut own.poisoned))? {
             At::Linux | At::Leaving => return Ok(()),
             At::Returned => return self.serve_locked(attached, own),
