@@ -421,7 +421,8 @@ impl World {
         end::sent(&mut self.connections[end.0], end.1, sent);
         self.closed_since(end, before[0]);
         self.closed_since(other, before[1]);
-        if flags.has(Flags::OOB) && sent > 0 && self.end(other).state != State::Closed {
+        // (Linux notes it before it looks who reads there, and resets the connection.)
+        if flags.has(Flags::OOB) && sent > 0 && before[1].state != State::Closed {
             let at = self.end(other).hi - 1;
             self.end_mut(other).urgent = Some(Urgent { at, read: false });
         }

@@ -50,7 +50,12 @@ impl Diag {
         }
     }
 
-    fn begin() -> Result<Self, Errno> {
+    /// As [`open`](Self::open), for who takes a kernel that cannot tell for one that knows no such
+    /// socket.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn begin() -> Result<Self, Errno> {
         let socket = rustix::net::socket_with(
             AddressFamily::NETLINK,
             SocketType::RAW,
@@ -59,6 +64,11 @@ impl Diag {
         )?;
         rustix::net::bind(&socket, &SocketAddrNetlink::new(0, 0))?;
         Ok(Self(Mutex::new(socket)))
+    }
+
+    /// To be closed.
+    pub fn into_fd(self) -> OwnedFd {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The end of a connection that has this address, its peer's behind it.

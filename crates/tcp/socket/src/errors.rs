@@ -9,7 +9,11 @@ use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown, sockopt};
 use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::time::Duration;
 use uncopy_counters::add;
+use uncopy_kernel::descriptors::OwnFd;
+use uncopy_tcp_service::diag::Diag;
+use uncopy_tcp_service::ends::name;
 use uncopy_tcp_shared::phase::At;
 use uncopy_tcp_shared::ring::FINISHED;
 
@@ -154,14 +158,51 @@ impl Flow {
     /// Linux says that the stream has ended. A peer that was killed with bytes unread in its ring
     /// makes a reset, as it would with these bytes in Linux' queue: ECONNRESET is kept, once. (A
     /// peer that ends the stream sets FINISHED before Linux says so: hence the order of the two
-    /// looks.)
+    /// looks. Where this program has shut down both ways, Linux resets the connection when the peer
+    /// sends, whether that lives or not, and has told of it.)
     pub(crate) fn sees_end(&self, attached: &Attached) {
+        if self.would_be_reset(attached) && kernel::has_peer_ended(self.fd()) {
+            self.dies(attached);
+        }
+    }
+
+    /// The service says that the peer's program has ended, or a process of it. Where the peer waited
+    /// for room of Linux', Linux cannot tell of its end before this side makes room: but that nobody
+    /// has its socket any more.
+    #[cold]
+    pub(crate) fn peer_may_be_gone(&self, attached: &Attached) {
+        /// What a process has is closed one after the other.
+        const LOOKS: usize = 3;
+        const MOMENT: Duration = Duration::from_millis(1);
+        self.sees_end(attached);
+        if !self.would_be_reset(attached) || attached.error().is_some() {
+            return;
+        }
+        let Ok(diag) = Diag::begin() else { return };
+        let orphaned = name(self.fd()).is_ok_and(|name| {
+            (0..LOOKS).any(|look| {
+                if look > 0 {
+                    std::thread::sleep(MOMENT);
+                }
+                diag.end(name.other().addresses()).is_ok_and(|found| found.inode() == 0)
+            })
+        });
+        drop(OwnFd::from(diag.into_fd()));
+        if orphaned {
+            self.dies(attached);
+        }
+    }
+
+    /// A peer that ends here without a word has left bytes unread in its ring.
+    fn would_be_reset(&self, attached: &Attached) -> bool {
         let finished = attached.inward().produced.flags.load(Acquire) & FINISHED != 0;
-        if !finished
-            && attached.has_sent_unread()
-            && kernel::has_peer_ended(self.fd())
-            && attached.error().sees_death()
-        {
+        let has_shut_both =
+            self.shut.load(Relaxed) && attached.out().produced.flags.load(Relaxed) & FINISHED != 0;
+        !finished && !has_shut_both && attached.has_sent_unread()
+    }
+
+    fn dies(&self, attached: &Attached) {
+        if attached.error().sees_death() {
             add(&self.context.settings.counters.tcp_died_unread, 1);
             attached.error().keep(Errno::CONNRESET);
             // Calls after the one that is told of the reset find what they find after one: EPIPE,

@@ -42,6 +42,10 @@ impl Flow {
         let mut to = to;
         let mut deadline = None;
         loop {
+            // (There is no place yet where an error is kept for the next call.)
+            if got > 0 && !self.is_attached() && self.has_only_linuxs_error() {
+                return Ok(got);
+            }
             // SAFETY: the caller's promise.
             match unsafe { self.try_receive(to, flags) } {
                 Ok(bytes) if all && looks => {
@@ -55,10 +59,6 @@ impl Flow {
                 Ok(bytes) => {
                     got += bytes;
                     if !all || bytes == 0 || got >= total || self.is_at_mark() {
-                        return Ok(got);
-                    }
-                    // (There is no place yet where an error is kept for the next call.)
-                    if !self.is_attached() && self.has_linuxs_error() {
                         return Ok(got);
                     }
                     rest = to.to_vec();
@@ -81,8 +81,10 @@ impl Flow {
         }
     }
 
-    fn has_linuxs_error(&self) -> bool {
+    /// Linux has an error to tell, and no bytes before it.
+    fn has_only_linuxs_error(&self) -> bool {
         self.kernel_poll(PollFlags::ERR).contains(PollFlags::ERR)
+            && kernel::unread(self.fd()) == Ok(0)
     }
 
     /// The urgent byte is next: a call that has received something ends there.
@@ -260,7 +262,7 @@ impl Flow {
         };
         let total: usize = to.iter().map(|part| part.iov_len).sum();
         if flags & MSG_PEEK != 0 {
-            return if 0 < got && got < total && !self.is_held_at_mark(attached, own) {
+            return if 0 < got && got < total {
                 // SAFETY: the caller's promise.
                 Ok(got + unsafe { self.look_on(attached, own, to, got, flags) })
             } else {
@@ -305,11 +307,8 @@ impl Flow {
         match at {
             // All that Linux has comes before the ring. (An empty look at the ring's own beginning,
             // where nothing was received from it yet.)
-            At::Offered
-                if kernel::unread(self.fd()) == Ok(seen)
-                    && own.before_mark == 0
-                    && !kernel::has_mark(self.fd()) =>
-            {
+            // SAFETY: as above.
+            At::Offered if unsafe { self.has_seen_linuxs(own, to, seen, flags) } => {
                 own.reader.forget();
                 if own.look(&attached.inward().produced).is_err() {
                     return 0;
@@ -325,7 +324,8 @@ impl Flow {
             // (The sender may have put more into the ring before it left.)
             At::Leaving
                 if own.look(&attached.inward().produced).is_ok()
-                    && own.reader.filled() as usize == seen =>
+                    && own.reader.filled() as usize == seen
+                    && !kernel::is_at_mark(self.fd()) =>
             {
                 // SAFETY: as above.
                 unsafe { kernel::receive(self.fd(), &rest, flags) }.unwrap_or_else(|error| {
@@ -335,6 +335,25 @@ impl Flow {
             }
             _ => 0,
         }
+    }
+
+    /// The same call has seen all that Linux has, no urgent byte stands in between, and nothing
+    /// more has come since.
+    unsafe fn has_seen_linuxs(
+        &self,
+        own: &Held<Receiving>,
+        to: &[iovec],
+        seen: usize,
+        flags: i32,
+    ) -> bool {
+        if kernel::is_at_mark(self.fd()) {
+            // (What it has seen stands behind the mark, at which Linux ends its count.)
+            // SAFETY: the caller's promise.
+            return unsafe { kernel::receive(self.fd(), to, flags) } == Ok(seen);
+        }
+        kernel::unread(self.fd()) == Ok(seen)
+            && own.before_mark == 0
+            && !kernel::has_mark(self.fd())
     }
 
     unsafe fn receive_locked(

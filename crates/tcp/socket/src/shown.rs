@@ -107,6 +107,13 @@ impl Shown for Flow {
 
     fn may_have_ended(&self) {
         self.ask.store(true, Ordering::Relaxed);
+        if let Some(Some(attached @ Attached { mapped, slot, .. })) = self.attached.get() {
+            // (Until it is let go nobody closes the socket.)
+            let _own = mapped.ends.receiving(*slot, self.context.process());
+            if !self.is_closed() {
+                self.peer_may_be_gone(attached);
+            }
+        }
     }
 
     #[inline]

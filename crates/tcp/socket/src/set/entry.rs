@@ -257,8 +257,9 @@ impl Watcher for Entry {
         if self.fd != number {
             return;
         }
-        if self.parked.load(Acquire) {
-            // (Soon the kernel would know it by a number that is another's.)
+        if self.parked.load(Acquire) || self.is_off() {
+            // (Soon the kernel would know it by a number that is another's. And what a ring has
+            // told once the kernel has not: nobody can arm it anew, and nobody is to be told.)
             let _ = epoll::delete(Set::borrowed(self.kernel.load(Relaxed)), Set::borrowed(number));
             self.closed.store(true, Release);
             self.parked.store(false, Release);
