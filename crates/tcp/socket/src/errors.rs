@@ -158,8 +158,7 @@ impl Flow {
     /// Linux says that the stream has ended. A peer that was killed with bytes unread in its ring
     /// makes a reset, as it would with these bytes in Linux' queue: ECONNRESET is kept, once. (A
     /// peer that ends the stream sets FINISHED before Linux says so: hence the order of the two
-    /// looks. Where this program has shut down both ways, Linux resets the connection when the peer
-    /// sends, whether that lives or not, and has told of it.)
+    /// looks.)
     pub(crate) fn sees_end(&self, attached: &Attached) {
         if self.would_be_reset(attached) && kernel::has_peer_ended(self.fd()) {
             self.dies(attached);
@@ -196,9 +195,16 @@ impl Flow {
     /// A peer that ends here without a word has left bytes unread in its ring.
     fn would_be_reset(&self, attached: &Attached) -> bool {
         let finished = attached.inward().produced.flags.load(Acquire) & FINISHED != 0;
-        let has_shut_both =
-            self.shut.load(Relaxed) && attached.out().produced.flags.load(Relaxed) & FINISHED != 0;
-        !finished && !has_shut_both && attached.has_sent_unread()
+        !finished && attached.has_sent_unread()
+    }
+
+    /// The program has shut down both ways with bytes unread at the peer: when that sends, Linux
+    /// resets the connection. Whoever is told of that is to say so ([`KeptError::told`]), or it
+    /// would be taken for a death later.
+    pub(crate) fn may_be_reset_by_linux(&self, attached: &Attached) -> bool {
+        self.shut.load(Relaxed)
+            && attached.out().produced.flags.load(Relaxed) & FINISHED != 0
+            && attached.has_sent_unread()
     }
 
     fn dies(&self, attached: &Attached) {

@@ -168,6 +168,7 @@ pub fn unread(fd: BorrowedFd) -> Result<usize, Errno> {
 const ESTABLISHED: u8 = 1;
 const FIN_WAIT1: u8 = 4;
 const FIN_WAIT2: u8 = 5;
+const CLOSE: u8 = 7;
 
 /// The peer's stream has ended, or the connection has: not only this end's receiving, which another
 /// process may have shut down.
@@ -180,6 +181,12 @@ pub fn has_peer_ended(fd: BorrowedFd) -> bool {
 #[cold]
 pub fn is_established(fd: BorrowedFd) -> bool {
     state(fd) == Some(ESTABLISHED)
+}
+
+/// Both ways have ended, or the connection was reset.
+#[cold]
+pub fn is_over(fd: BorrowedFd) -> bool {
+    state(fd) == Some(CLOSE)
 }
 
 /// The connection's state.

@@ -46,6 +46,9 @@ impl Flow {
             if got > 0 && !self.is_attached() && self.has_only_linuxs_error() {
                 return Ok(got);
             }
+            if got > 0 && self.is_at_mark() {
+                return Ok(got);
+            }
             // SAFETY: the caller's promise.
             match unsafe { self.try_receive(to, flags) } {
                 Ok(bytes) if all && looks => {
@@ -58,7 +61,7 @@ impl Flow {
                 }
                 Ok(bytes) => {
                     got += bytes;
-                    if !all || bytes == 0 || got >= total || self.is_at_mark() {
+                    if !all || bytes == 0 || got >= total {
                         return Ok(got);
                     }
                     rest = to.to_vec();
@@ -66,7 +69,8 @@ impl Flow {
                     to = &rest;
                 }
                 Err(Errno::AGAIN) if may_wait && !self.is_nonblocking() => {
-                    if let Err(error) = self.wait_in_call(For::Data, &mut deadline) {
+                    let what = if got > 0 { For::Rest } else { For::Data };
+                    if let Err(error) = self.wait_in_call(what, &mut deadline) {
                         // (Of no bytes Linux waits once, whatever has ended that.)
                         let none = total == 0 && !(self.context.settings.interrupted)();
                         return if got > 0 || none { Ok(got) } else { Err(error) };

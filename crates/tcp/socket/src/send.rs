@@ -155,6 +155,9 @@ impl Flow {
                 continue;
             }
             if matches!(at, At::Linux | At::Leaving) {
+                if at == At::Leaving && self.sees_death() {
+                    continue;
+                }
                 match self.flush(attached, own) {
                     // The kernel says so again, and raises SIGPIPE, or not, as this call wants it.
                     Ok(()) | Err(Errno::PIPE) => {}
@@ -357,7 +360,8 @@ impl Flow {
     pub(crate) fn flush(&self, attached: &Attached, own: &mut Held<Sending>) -> Result<(), Errno> {
         while let Some(done) = own.withdrawn {
             let left = own.writer.used().saturating_sub(done);
-            if left == 0 {
+            // (What was reset takes nothing. Its error is the program's to be told.)
+            if left == 0 || kernel::is_over(self.fd()) {
                 own.withdrawn = None;
                 self.take_back(attached, own);
                 break;

@@ -33,6 +33,8 @@ pub(crate) fn until(deadline: Option<Instant>) -> Option<Duration> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum For {
     Data,
+    /// More of it, for a call that has some: it ends at an urgent byte, too.
+    Rest,
     /// More than so many bytes, which are there and were looked at.
     More(u32),
     Room,
@@ -44,7 +46,7 @@ impl Flow {
     pub(crate) fn has_news(&self, what: For) -> bool {
         let Some(attached) = self.attached() else { return false };
         match what {
-            For::Data | For::More(_) => {
+            For::Data | For::Rest | For::More(_) => {
                 let inward = attached.inward();
                 let known = if let For::More(bytes) = what { bytes } else { 0 };
                 match inward.switch.phase.at() {
@@ -144,6 +146,9 @@ impl Flow {
             For::More(_) => vec![],
             For::Room => vec![PollFd::from_borrowed_fd(self.fd(), PollFlags::OUT)],
             For::Data => vec![PollFd::from_borrowed_fd(self.fd(), PollFlags::IN)],
+            For::Rest => {
+                vec![PollFd::from_borrowed_fd(self.fd(), PollFlags::IN | PollFlags::PRI)]
+            }
         };
         let left = if by_linux && !fds.is_empty() { left } else { Some(a_moment(left)) };
         poll(&mut fds, left.map(timespec).as_ref())?;
@@ -168,7 +173,7 @@ impl Flow {
             attached = self.attached();
         }
         let word = attached.map(|attached| match what {
-            For::Data | For::More(_) => &attached.inward().consumed.data,
+            For::Data | For::Rest | For::More(_) => &attached.inward().consumed.data,
             For::Room => &attached.out().produced.room,
         });
         if let Some(word) = word {
@@ -180,6 +185,7 @@ impl Flow {
         let room_of_ring = if what == For::Room { self.room_of_ring() } else { None };
         let events = match what {
             For::Data | For::More(_) => E::IN | E::RDHUP,
+            For::Rest => E::IN | E::RDHUP | E::PRI,
             For::Room if room_of_ring.is_some() => E::RDHUP,
             // (By level the end of the peer's stream is told without end, and has nothing to do
             // with room. What has died is told in any case.)

@@ -87,7 +87,7 @@ impl Flow {
             // Linux does not know that the peer was killed with what lies there unread.
             self.sees_end(attached);
         }
-        if attached.error().is_some() {
+        if attached.error().is_some() || self.may_be_reset_by_linux(attached) {
             return Way::Here;
         }
         let leaves = sends && leaving;
