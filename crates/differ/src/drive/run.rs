@@ -96,7 +96,6 @@ impl<'a> Run<'a> {
         };
         let mut world = World::new(&script.connections, &numbers);
         world.by_turns = way.is_some();
-        world.in_parts = way.is_some_and(|way| way.name == "views");
         let dies_later = way.is_some();
         let mut run = Run { pair, world, dies_later, waiting: [const { None }; 8], log: vec![] };
         let done = attached.and_then(|attached| {

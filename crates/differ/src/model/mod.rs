@@ -154,9 +154,6 @@ pub struct World {
     /// Sets need not tell at once of all that is so, and a set that is itself waited for may be
     /// said to be ready when it is not (docs/limitations.md).
     pub by_turns: bool,
-    /// A call that receives may get a part of what is there: what lies in blocks comes by eight
-    /// (docs/inside/tcp-differences.md).
-    pub in_parts: bool,
     tokens: u64,
 }
 
@@ -523,12 +520,8 @@ impl World {
                 Outcome::Got(ranges) => {
                     let mut all = [got, ranges].concat();
                     // The pipe may have no room for more.
-                    let in_parts = by == RecvBy::Splice
-                        || self.in_parts
-                            && all.len() == 1
-                            && !flags.has(Flags::PEEK)
-                            && !flags.has(Flags::WAITALL);
-                    if in_parts && said.result > 0 && (said.result as u64) < bytes(&all) {
+                    if by == RecvBy::Splice && said.result > 0 && (said.result as u64) < bytes(&all)
+                    {
                         all = vec![(all[0].0, all[0].0 + said.result as u64)];
                         at = all[0].1;
                     }
@@ -575,7 +568,7 @@ impl World {
             if !urgent && !flags.has(Flags::PEEK) {
                 e.takes(at);
             }
-            let exact = exact && !first_part && by != RecvBy::Splice && !self.in_parts;
+            let exact = exact && !first_part && by != RecvBy::Splice;
             // (What has arrived since has.)
             let end = self.end_mut(end);
             if !over {
