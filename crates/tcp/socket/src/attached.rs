@@ -11,7 +11,7 @@ use uncopy_tcp_shared::layout::{Direction, Header};
 use uncopy_tcp_shared::notice::SLOTS;
 use uncopy_tcp_shared::phase::At;
 use uncopy_tcp_shared::region::Slot;
-use uncopy_tcp_shared::ring::{RECEIVES, RING};
+use uncopy_tcp_shared::ring::{FINISHED, RECEIVES, RING};
 use uncopy_tcp_shared::wanted::{ASK, DOORS, Doors};
 
 /// See above.
@@ -74,6 +74,14 @@ impl Attached {
             }
             Err(_) => true,
         }
+    }
+
+    /// Room is the ring's matter, not Linux': sending goes there, and the stream has not been ended.
+    #[inline]
+    pub fn room_is_of_ring(&self) -> bool {
+        let out = self.out();
+        !matches!(out.switch.phase.at(), Ok(At::Linux | At::Leaving | At::Returned))
+            && out.produced.flags.load(Ordering::Relaxed) & FINISHED == 0
     }
 
     /// Room enough for poll to say so, as Linux does: a third of the buffer.

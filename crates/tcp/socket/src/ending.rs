@@ -1,6 +1,7 @@
 //! Shutdown and close.
 
 use crate::attached::Attached;
+use crate::context::Shown;
 use crate::ends::{Held, Sending};
 use crate::flow::Flow;
 use crate::kernel;
@@ -48,6 +49,8 @@ impl Flow {
             };
             attached.tell(attached.out().consumed.data.take());
             self.ask.store(true, Relaxed);
+            // Room is Linux's matter from now on: there always is some.
+            self.tell_sets(true);
             self.context.by_linux.sent();
             return done;
         }

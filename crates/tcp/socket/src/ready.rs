@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::fence;
 use std::time::{Duration, Instant};
-use uncopy_tcp_shared::phase::At;
 use uncopy_tcp_shared::ring::FINISHED;
 use uncopy_tcp_shared::wanted::Doors;
 
@@ -38,7 +37,7 @@ impl Flow {
         if attached.has_bytes() {
             ready.now |= PollFlags::IN | PollFlags::RDNORM;
         }
-        if !matches!(attached.out().switch.phase.at(), Ok(At::Linux | At::Leaving | At::Returned)) {
+        if attached.room_is_of_ring() {
             ready.ask -= PollFlags::OUT | PollFlags::WRNORM;
             if attached.has_room() {
                 ready.now |= PollFlags::OUT | PollFlags::WRNORM;

@@ -414,7 +414,7 @@ impl Flow {
                     let over = ended && matches!(got, Ok(0) | Err(Errno::CONNRESET));
                     // (Once.)
                     let first = over && !std::mem::replace(&mut own.ended, true);
-                    if first && got == Ok(0) {
+                    if (first || over && self.shut.load(Relaxed)) && got == Ok(0) {
                         self.sees_end(attached);
                         return attached.error().take().map_or(got, Err);
                     }
@@ -453,7 +453,11 @@ impl Flow {
                 return Err(error);
             }
             if own.ended {
-                return Ok(0);
+                if self.shut.load(Relaxed) {
+                    // (It may have been this side's own end so far.)
+                    self.sees_end(attached);
+                }
+                return attached.error().take().map_or(Ok(0), Err);
             }
             let hint = inward.produced.flags.load(Acquire) & FINISHED != 0;
             let asks = hint || self.shut.load(Relaxed) || own.asks.is_due();

@@ -270,9 +270,10 @@ impl Flow {
     /// What the other side has taken so far of the ring, while sending goes there: so room is the
     /// ring's matter.
     pub(crate) fn room_of_ring(&self) -> Option<u32> {
-        let out = self.attached()?.out();
-        let at_ring = matches!(out.switch.phase.at(), Ok(At::Offered | At::Ring));
-        at_ring.then(|| out.consumed.head.load(Relaxed))
+        let attached = self.attached()?;
+        let at_ring = matches!(attached.out().switch.phase.at(), Ok(At::Offered | At::Ring));
+        let is_rings = at_ring && attached.room_is_of_ring();
+        is_rings.then(|| attached.out().consumed.head.load(Relaxed))
     }
 
     /// Where it has taken no more since, and there is no room, Linux takes what follows: its
