@@ -143,7 +143,7 @@ impl Flow {
         !before && self.has_error()
     }
 
-    /// The program asks Linux of the connection: see [`sees_end`](Self::sees_end).
+    /// The program asks Linux of the connection, which does not know of every death.
     pub fn looks_for_death(&self) {
         if let Some(attached) = self.attached() {
             self.sees_end(attached);
