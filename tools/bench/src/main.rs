@@ -8,6 +8,7 @@
 //! | `short/`, `kv/`, `events/` | connections that end soon; a key-value store; what these share |
 //! | `link/` | many flows over one link that loses, from several hosts to one, and between Linux and uncopy |
 //! | `proportional/` | cores in use while clients come and go |
+//! | `relay/` | large messages by a chain of programs |
 //! | `figures` | the paper's figures, as rows of the echo server |
 //! | `views`, `views_books`, `views_loop` | elided copies among many live views |
 //! | `send`, `send_plan`, `sender`, `sender_ways`, `receiver` | what sending costs |
@@ -33,6 +34,7 @@ mod plot;
 mod processes;
 mod proportional;
 mod receiver;
+mod relay;
 mod report;
 mod results;
 mod rpc;
@@ -126,6 +128,10 @@ enum Mode {
         about = "Cores in use, rate and latency while clients come and go: Linux' TCP and uncopy's (TAS, 3.3.6)"
     )]
     Proportional(proportional::ProportionalArgs),
+    #[command(
+        about = "What a message costs a source, relays and a sink: Linux' loopback against uncopy's rings"
+    )]
+    Relay(relay::RelayArgs),
     #[command(about = "What sending costs the sender: send, uncopy, zero copy")]
     Send(send::SendArgs),
     #[command(about = "What copying a file costs: to a socket, to a file, in Java")]
@@ -163,6 +169,7 @@ impl Mode {
             Self::Incast(args) => link::incast::main(args),
             Self::Bulk(args) => link::bulk::main(args),
             Self::Proportional(args) => proportional::main(args),
+            Self::Relay(args) => relay::main(args),
             Self::Send(args) => send::main(args),
             Self::File(args) => file::main(args),
             Self::Log(args) => log::main(args),

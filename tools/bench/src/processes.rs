@@ -4,7 +4,7 @@ use clap::Subcommand;
 use uncopy_measure::{Outcome, echo};
 
 use crate::events::{ClientArgs, ServerArgs};
-use crate::{appender, file, kv, memcpy, proportional, rpc, sender, short, views_loop};
+use crate::{appender, file, kv, memcpy, proportional, relay, rpc, sender, short, views_loop};
 
 /// One of them, and what it is told.
 #[derive(Subcommand)]
@@ -29,6 +29,8 @@ pub enum Process {
     ProportionalServer(proportional::server::ServerArgs),
     #[command(name = proportional::client::NAME, hide = true)]
     ProportionalClients(proportional::client::ClientArgs),
+    #[command(name = relay::program::NAME, hide = true)]
+    Relay(relay::program::RelayProgramArgs),
     #[command(name = memcpy::LOOP_NAME, hide = true)]
     MemcpyLoop,
     #[command(name = appender::NAME, hide = true)]
@@ -55,6 +57,7 @@ impl Process {
             Self::KvClient(args) => kv::client::main(args),
             Self::ProportionalServer(args) => proportional::server::main(args),
             Self::ProportionalClients(args) => proportional::client::main(args),
+            Self::Relay(args) => relay::program::main(args),
             Self::MemcpyLoop => memcpy::loop_main(),
             Self::Appender(args) => appender::main(args),
             Self::Sender(args) => sender::main(args),

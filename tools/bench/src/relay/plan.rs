@@ -1,0 +1,69 @@
+//! What is measured of which side, and what each program of a chain is told.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+/// What the sink looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum Touch {
+    /// One message in 256.
+    None,
+    /// All.
+    All,
+}
+
+impl Touch {
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::All => "all",
+        }
+    }
+}
+
+/// A side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Way {
+    /// Linux' loopback.
+    Linux,
+    /// The same once more: what it differs by is noise.
+    Again,
+    /// `--tcp --elide=no`.
+    Rings,
+    /// `--tcp`.
+    Uncopy,
+}
+
+impl Way {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Linux, Self::Rings, Self::Again, Self::Uncopy];
+
+    /// All in the order of round number `round`.
+    pub fn in_turn(round: usize) -> [Self; 4] {
+        let mut all = Self::ALL;
+        all.rotate_left(round % 4);
+        all
+    }
+
+    /// The library is in front.
+    pub fn is_uncopys(self) -> bool {
+        matches!(self, Self::Rings | Self::Uncopy)
+    }
+}
+
+/// What one program is, and to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Plan {
+    /// Bytes of a message.
+    pub size: usize,
+    /// What the sink looks at.
+    pub touch: Touch,
+    /// Whether messages come to it from another one.
+    pub listens: bool,
+    /// Whom it sends them to.
+    pub to: Option<SocketAddr>,
+}

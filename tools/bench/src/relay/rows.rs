@@ -1,0 +1,124 @@
+//! Rows of `uncopy-bench relay`, and what people read of them.
+
+use comfy_table::{CellAlignment, Table};
+use serde::{Deserialize, Serialize};
+use uncopy_measure::machine::Machine;
+use uncopy_measure::medians::{median, quotient, round};
+use uncopy_measure::units;
+
+use super::args::RelayArgs;
+use super::chain::{Of, Sample};
+use super::plan::{Touch, Way};
+
+/// What came of one side.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Numbers {
+    /// Which.
+    pub way: Way,
+    /// Messages a second.
+    pub per_s: f64,
+    /// Processor time of all programs for a message.
+    pub cpu_us: f64,
+}
+
+/// A combination of parameters.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Row {
+    /// Relays.
+    pub hops: usize,
+    /// Bytes of a message.
+    pub size: usize,
+    /// What the sink looks at.
+    pub touch: Touch,
+    /// Medians.
+    pub sides: Vec<Numbers>,
+    /// Messages of all sides that came to the sink.
+    pub messages: u64,
+}
+
+impl Row {
+    fn of(&self, way: Way) -> Numbers {
+        let found = self.sides.iter().find(|side| side.way == way).copied();
+        found.unwrap_or(Numbers { way, per_s: 0.0, cpu_us: 0.0 })
+    }
+}
+
+/// What came of all repeats.
+#[derive(Default)]
+pub struct Samples(Vec<Sample>);
+
+impl Samples {
+    /// One more.
+    pub fn add(&mut self, sample: Sample) {
+        self.0.push(sample);
+    }
+
+    /// Medians.
+    pub fn row(&self, of: &Of) -> Row {
+        let side = |way: Way| {
+            let its = |what: fn(&Sample) -> f64| {
+                let samples = self.0.iter().filter(|sample| sample.way == way);
+                round(median(samples.map(what)), 2)
+            };
+            Numbers { way, per_s: its(|sample| sample.per_s), cpu_us: its(|sample| sample.cpu_us) }
+        };
+        Row {
+            hops: of.hops,
+            size: of.size,
+            touch: of.touch,
+            sides: Way::ALL.map(side).to_vec(),
+            messages: self.0.iter().map(|sample| sample.messages).sum(),
+        }
+    }
+}
+
+/// One line for each row; times are microseconds.
+pub fn table(rows: &[Row]) -> Table {
+    let mut table = Table::new();
+    table.load_style(units::TABLE_STYLE).set_header([
+        "size",
+        "touch",
+        "hops",
+        "CPU\nLinux",
+        "\nrings",
+        "\nuncopy",
+        "over Linux\nagain",
+        "\nrings",
+        "\nuncopy",
+        "over rings\nuncopy",
+        "a second\nLinux",
+        "\nrings",
+        "\nuncopy",
+    ]);
+    for row in rows {
+        let [linux, rings, again, uncopy] = Way::ALL.map(|way| row.of(way));
+        let ratio = |a: Numbers, b: Numbers| format!("{:.2}", quotient(a.cpu_us, b.cpu_us));
+        let cpu = [linux, rings, uncopy].map(|side| format!("{:.2}", side.cpu_us));
+        let per_s = [linux, rings, uncopy].map(|side| units::grouped(side.per_s as u64));
+        let first =
+            [units::size(row.size as u64), row.touch.name().to_owned(), row.hops.to_string()];
+        let ratios = [(again, linux), (rings, linux), (uncopy, linux), (uncopy, rings)]
+            .map(|(a, b)| ratio(a, b));
+        table.add_row(first.into_iter().chain(cpu).chain(ratios).chain(per_s));
+    }
+    for column in table.column_iter_mut() {
+        column.set_cell_alignment(CellAlignment::Right);
+        column.set_padding((0, 1));
+    }
+    table
+}
+
+/// What the columns are, how it was measured, and on what.
+pub fn notes(args: &RelayArgs, rows: &[Row]) -> String {
+    format!(
+        "CPU: user and system time of all programs for a message, us. rings: --tcp --elide=no; uncopy: --tcp. A ratio below 1 is\n\
+         a gain. again: a second chain over Linux, whose difference is noise. touch: which of the messages' bytes the sink looks\n\
+         at, and compares: all, or those of one message in 256. Medians of {} times fresh chains of processes, {} s each in short\n\
+         turns after {} s of load. Processor: {}. {} messages came, and no byte was wrong.\n",
+        args.repeats,
+        args.seconds.as_secs_f64(),
+        args.warmup.as_secs_f64(),
+        Machine::own().cpu,
+        units::grouped(rows.iter().map(|row| row.messages).sum()),
+    )
+}
