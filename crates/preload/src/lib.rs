@@ -15,6 +15,7 @@
 //! | [`start`] | constructor, options, end |
 //! | [`summary`] | what is said at the start and at the end |
 //! | [`hooks::copy`] | memcpy and its kin |
+//! | [`hooks::fill`] | memset |
 //! | [`hooks::entries`] | the way in of calls that come with every request |
 //! | [`hooks::input`], [`hooks::output`] | read, recv, ...; write, send, ... |
 //! | [`hooks::allocate`] | malloc, free, realloc and their kin |
@@ -64,6 +65,7 @@ pub mod hooks {
     pub mod entries;
     pub mod executed;
     pub mod files;
+    pub mod fill;
     pub mod input;
     pub mod ioctl;
     pub mod limits;

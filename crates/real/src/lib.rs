@@ -69,7 +69,9 @@ macro_rules! real {
         pub mod first {
             use super::*;
             pub use self::{fstat as fstat64, fstatat as fstatat64, lseek as lseek64, pread as pread64};
-            pub use uncopy_kernel::early::{copy as memcpy, copy as memmove, copy_to_end as mempcpy};
+            pub use uncopy_kernel::early::{
+                copy as memcpy, copy as memmove, copy_to_end as mempcpy, set as memset,
+            };
             $(
                 #[doc = stringify!($name)]
                 ///
@@ -146,6 +148,7 @@ macro_rules! of_allocator {
 }
 
 real! {
+    __memset_chk(dst: *mut c_void, byte: c_int, n: size_t, room: size_t) -> *mut c_void;
     __memcpy_chk(dst: *mut c_void, src: *const c_void, n: size_t, room: size_t) -> *mut c_void;
     __memmove_chk(dst: *mut c_void, src: *const c_void, n: size_t, room: size_t) -> *mut c_void;
     __mempcpy_chk(dst: *mut c_void, src: *const c_void, n: size_t, room: size_t) -> *mut c_void;
@@ -418,10 +421,13 @@ mod copies {
     pub static memmove: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
     /// mempcpy
     pub static mempcpy: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+    /// memset
+    pub static memset: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 }
 
-/// Finds the copying functions, which must not be looked up from inside a copy.
+/// Finds the copying functions, and `memset`, which must not be looked up from inside a copy.
 pub fn find_copies() {
+    resolve(c"memset", &cells::memset);
     resolve(c"memmove", &cells::memmove);
     resolve(c"mempcpy", &cells::mempcpy);
     resolve(c"memcpy", &cells::memcpy);
@@ -431,6 +437,18 @@ pub fn find_copies() {
 pub fn libcs_copy() -> Routine {
     // SAFETY: found before anything is copied by us; `memmove` has this signature.
     unsafe { core::mem::transmute(cells::memmove.load(Ordering::Relaxed)) }
+}
+
+/// libc's own `memset`.
+///
+/// # Safety
+/// As its man page says; after [`find_copies`].
+pub unsafe fn libcs_set(to: *mut c_void, byte: c_int, n: usize) -> *mut c_void {
+    type Set = unsafe extern "C" fn(*mut c_void, c_int, usize) -> *mut c_void;
+    // SAFETY: found before anything is set by us; `memset` has this signature.
+    let set: Set = unsafe { core::mem::transmute(cells::memset.load(Ordering::Relaxed)) };
+    // SAFETY: the caller's promise.
+    unsafe { set(to, byte, n) }
 }
 
 /// Where the object begins that holds the function behind ours called `name`.

@@ -4,6 +4,7 @@
 //! unsafe: see the crate.
 
 pub use super::entries::own::{calloc, free, malloc, malloc_usable_size, posix_memalign, realloc};
+use super::fill::clear;
 use super::ours::{perhaps_tracked, with_room};
 use crate::process::PROCESS;
 use crate::real;
@@ -70,27 +71,12 @@ pub(super) unsafe extern "C" fn calloc_ours(n: size_t, each: size_t) -> *mut c_v
     {
         if !given.zeros {
             // SAFETY: a block of that many bytes that nobody else has.
-            unsafe { clear(Span::sized(given.addr, bytes)) };
+            unsafe { clear(Span::sized(given.addr, bytes), Span::sized(given.addr, bytes)) };
         }
         return given.addr as *mut c_void;
     }
     // SAFETY: the program's own arguments.
     with_room(core::ptr::null_mut(), || unsafe { real::calloc(n, each) })
-}
-
-unsafe fn clear(block: Span) {
-    let zero = |from: usize, to: usize| {
-        // SAFETY: inside the block.
-        unsafe { core::ptr::write_bytes(from as *mut u8, 0, to - from) };
-    };
-    let mut at = block.start;
-    if perhaps_tracked(block.start, block.len()) {
-        for zeros in PROCESS.space.emptied(block) {
-            zero(at, zeros.start);
-            at = zeros.end;
-        }
-    }
-    zero(at, block.end);
 }
 
 /// `memalign(3)`.

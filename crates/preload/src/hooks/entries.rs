@@ -23,6 +23,7 @@ use super::allocate::{
 use super::copy::{large, large_end, near_copy, near_copy_end};
 use super::descriptors::close_perhaps_ours;
 use super::files;
+use super::fill::clear_views;
 use super::input::{
     pread_for, read_for, readv_for, recv_for, recvfrom_for, recvmsg_for, remembered_large,
 };
@@ -52,6 +53,8 @@ use uncopy_twin::Blocks;
 
 /// Copies below this many bytes are never looked at.
 pub(super) const LOOK: usize = 4096;
+/// From so many bytes on zeros may take the place of views: the least copy that is elided.
+const CLEARED: usize = 16 << 10;
 
 // The section begins and ends at multiples of 2 KB. All entries together have less, and so lie in
 // one page (tests/jumps.sh looks).
@@ -146,6 +149,7 @@ macro_rules! no_rings {
 ///   their product, which does not overflow;
 /// - `no_twin p`, `not_early p`, `not_null p`: of a block;
 /// - `few_sent n`: nothing that may go by reference;
+/// - `not_cleared byte, n`: no zeros that may take the place of a whole page;
 /// - `usual flags, unusual`: none of these flags;
 /// - `no_descriptor_of_ours fd`.
 macro_rules! entry {
@@ -210,6 +214,12 @@ macro_rules! entry {
             [$($asm)* "mov rax, qword ptr [rip + {process} + {lent}]", "not rax",
                 concat!("cmp ", $n, ", rax"), "jae 2f",]
             [$($operand)* lent = const LENT,] $end $($more)* }
+    };
+    (@ [$($asm:tt)*] [$($operand:tt)*] $end:tt not_cleared $byte:literal, $n:literal; $($more:tt)*) => {
+        entry! { @
+            [$($asm)* concat!("cmp ", $n, ", {cleared}"), "jb 3f", concat!("test ", $byte, ", ", $byte), "jnz 3f",
+                unserved!(), "3:",]
+            [$($operand)* cleared = const CLEARED, state = const STATE, serving = const gate::SERVING,] $end $($more)* }
     };
     (@ [$($asm:tt)*] [$($operand:tt)*] $end:tt usual $flags:literal, $unusual:ident; $($more:tt)*) => {
         entry! { @
@@ -592,6 +602,10 @@ entries! {
 
     "`free(3)`: ends the views of the block.", free(p: *mut c_void) -> (),
     if { no_twin "rdi"; untracked; not_early "rdi"; } else free_ours;
+
+    "`memset(3)`: zeros that fill a page of views take their place.",
+    memset(to: *mut c_void, byte: c_int, n: size_t) -> *mut c_void,
+    if { not_cleared "sil", "rdx"; } else clear_views;
 
     "`write(2)`.", write(fd: c_int, buf: *const c_void, n: size_t) -> ssize_t,
     if { few_sent "rdx"; unserved; no_rings; } else write_from told in "rcx";

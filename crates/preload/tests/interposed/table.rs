@@ -79,7 +79,7 @@ pub const TABLE: &[Row] = &[
     row(Copy, "memmove", &["__memmove_chk"], Number::None, Both, "as memcpy"),
     row(Copy, "mempcpy", &["__mempcpy_chk", "__mempcpy"], Number::None, Both, "as memcpy"),
     row(Copy, "bcopy", &[], Number::None, Both, "as memmove"),
-    row(Copy, "memset", &["__memset_chk"], Number::None, Profile, "what is set is no input any more"),
+    row(Copy, "memset", &["__memset_chk"], Number::None, Both, "zeros that fill pages of views take their place; what is set is no input any more"),
 
     row(Input, "read", &["__read_chk", "__read"], By("read"), Both, "what arrives is input: received into extents, or remembered"),
     row(Input, "readv", &[], By("readv"), Both, "input"),
