@@ -242,7 +242,8 @@ impl World {
         let site = self.random.below(5) * 64 + 640;
         let mut plan = InputPlan::default();
         let id = self.tracker.memory.foreign[i].id.expect("it has begun");
-        if self.tracker.input_by_reference(&parts, id, &ranges, site, &mut plan).is_err() {
+        let received: Vec<_> = ranges.iter().map(|range| (id, *range)).collect();
+        if self.tracker.input_by_reference(&parts, &received, site, &mut plan).is_err() {
             assert!(plan.pins.is_empty() && plan.copies.is_empty());
             return self.receive_bytes(buffer, data);
         }

@@ -50,9 +50,8 @@ impl World {
         let range = Span::sized(REGION + at, len);
         self.tracker.memory.foreign[0].fill(range, |i| (i / PAGE) as u8 + 1);
         let mut plan = InputPlan::default();
-        let (buffers, ranges) = ([(BUFFER, len)], [range]);
-        let taken =
-            self.tracker.input_by_reference(&buffers, self.region, &ranges, CALLER, &mut plan);
+        let (buffers, received) = ([(BUFFER, len)], [(self.region, range)]);
+        let taken = self.tracker.input_by_reference(&buffers, &received, CALLER, &mut plan);
         assert!(plan.copies.is_empty(), "a buffer of whole pages needs no copy");
         self.tracker.check().unwrap();
         taken
@@ -218,7 +217,8 @@ fn what_cannot_be_taken_stays_its_owners() {
     let other = [Span::sized(REGION, LEN / 2), Span::sized(REGION - PAGE, LEN / 2)];
     let buffers = [(BUFFER, LEN)];
     let mut taken = |buffers: &[(usize, usize)], ranges: &[Span]| {
-        w.tracker.input_by_reference(buffers, w.region, ranges, CALLER, &mut plan)
+        let received: Vec<_> = ranges.iter().map(|range| (w.region, *range)).collect();
+        w.tracker.input_by_reference(buffers, &received, CALLER, &mut plan)
     };
     assert_eq!(taken(&buffers, &outside), Err(Reason::ExhaustedBooks));
     assert_eq!(taken(&buffers, &other), Err(Reason::ExhaustedBooks));

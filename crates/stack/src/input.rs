@@ -21,7 +21,7 @@ pub fn input<const N: usize>(call: &mut impl Input, buffers: &Buffers<N>, host: 
     let answered = call.by_reference(
         bytes(buffers),
         |bytes| can_be_written(buffers, bytes, host),
-        |region, ranges, caller| hand_over(buffers, region, ranges, caller, host),
+        |ranges, caller| hand_over(buffers, ranges, caller, host),
     );
     let received = match answered {
         Some(received) => received,
@@ -62,12 +62,11 @@ fn receive_tracked(call: &mut impl Input, buffers: &[(usize, usize)], host: &Hos
     received
 }
 
-/// Makes the buffers views of `ranges`, received bytes that lie in `region`, and copies what has to
+/// Makes the buffers views of `ranges`, received bytes that lie in regions, and copies what has to
 /// be. Returns false where nothing has happened.
 fn hand_over(
     buffers: &[(usize, usize)],
-    region: RegionId,
-    ranges: &[Span],
+    ranges: &[(RegionId, Span)],
     caller: usize,
     host: &Host,
 ) -> bool {
@@ -78,7 +77,7 @@ fn hand_over(
     }
     let space = &host.process.space;
     let mut plan = InputPlan::default();
-    let take = |b: &mut Books| b.input_by_reference(buffers, region, ranges, caller, &mut plan);
+    let take = |b: &mut Books| b.input_by_reference(buffers, ranges, caller, &mut plan);
     let taken = space.with(take).is_some_and(|taken| taken.is_ok());
     if taken {
         for c in plan.copies.iter() {

@@ -7,17 +7,18 @@ use crate::buffers::{IOV_MAX, Pieces, each, give, piece, take};
 use crate::calls::{InputCall, OutputCall};
 use crate::linux;
 use crate::linux::on::refused_for_pieces;
-use crate::stack::{Input, Output};
+use crate::stack::{Input, Kept, Output};
 use arrayvec::ArrayVec;
 use core::ffi::{c_int, c_void};
 use libc::{iovec, off_t};
+use std::sync::Arc;
 use uncopy_core::plan::MAX_PIECES;
 use uncopy_core::regions::{Owner, Region, RegionId};
 use uncopy_process::process::Process;
 use uncopy_ranges::span::Span;
 use uncopy_tcp_calls::data::{RECEIVES_OTHERWISE, Ring, SENDS_OTHERWISE, answer};
 use uncopy_tcp_shared::copy;
-use uncopy_tcp_socket::{Errno, Peer, Taken, Views, Way};
+use uncopy_tcp_socket::{Errno, Forward, Peer, Taken, Views, Way};
 
 /// So many bytes a call moves at most (MAX_RW_COUNT).
 const MOST: usize = 0x7fff_f000;
@@ -258,7 +259,7 @@ impl Input for Receive<'_> {
         &mut self,
         room: usize,
         can_be_written: impl FnMut(usize) -> bool,
-        hand_over: impl FnMut(RegionId, &[Span], usize) -> bool,
+        hand_over: impl FnMut(&[(RegionId, Span)], usize) -> bool,
     ) -> Option<isize> {
         // (Most calls end here.)
         if room < LEAST || !self.ring.brings_much() || !self.process.space.wanted() {
@@ -324,7 +325,7 @@ impl Receive<'_> {
         &mut self,
         room: usize,
         mut can_be_written: impl FnMut(usize) -> bool,
-        mut hand_over: impl FnMut(RegionId, &[Span], usize) -> bool,
+        mut hand_over: impl FnMut(&[(RegionId, Span)], usize) -> bool,
     ) -> Option<isize> {
         let (process, caller) = (self.process, self.caller);
         let flags = asks(self.call)?;
@@ -337,7 +338,7 @@ impl Receive<'_> {
             let begun: Option<&Begun> = peer.known(|| Begun::new(process, peer));
             begun.map(|begun| begun.region)
         };
-        let may_take = self.ring.peer().is_none_or(|peer| region(peer).is_some());
+        let may_take = self.ring.peer().is_none_or(|peer| region(&peer).is_some());
         if !may_take {
             return None;
         }
@@ -350,10 +351,11 @@ impl Receive<'_> {
             return None;
         }
         let taken = self.ring.take_blocks((LEAST, there))?;
-        let spans: ArrayVec<Span, MAX_PIECES> =
-            taken.ranges().iter().map(|&(at, bytes)| Span::sized(at, bytes)).collect();
-        let region = self.ring.peer().and_then(region);
-        let viewed = region.is_some_and(|region| hand_over(region, &spans, caller));
+        let spans = taken.ranges().iter().map(|&(at, bytes)| Span::sized(at, bytes));
+        let of = |(span, peer): (Span, &Arc<Peer>)| Some((region(peer)?, span));
+        let spans: Option<ArrayVec<(RegionId, Span), MAX_PIECES>> =
+            spans.zip(taken.peers()).map(of).collect();
+        let viewed = spans.is_some_and(|spans| hand_over(&spans, caller));
         let bytes = taken.bytes();
         self.ring.views_blocks(bytes, viewed);
         if !viewed {
@@ -398,7 +400,7 @@ impl Receive<'_> {
         let (mut copied, mut whole) = (0, true);
         let mut parts = room.as_ref().map_or(&[][..], Parts::as_slice).iter().copied();
         let mut part = piece(0, 0);
-        for &(at, bytes) in taken.ranges() {
+        for (&(at, bytes), peer) in taken.ranges().iter().zip(taken.peers()) {
             let mut done = 0;
             while whole && done < bytes {
                 if part.iov_len == 0 {
@@ -418,9 +420,7 @@ impl Receive<'_> {
                     (done, copied) = (done + n, copied + n);
                 }
             }
-            if let Some(peer) = self.ring.peer() {
-                peer.released(at, bytes);
-            }
+            peer.released(at, bytes);
         }
         if whole && taken.is_followed() {
             let rest: Vec<iovec> = std::iter::once(part).chain(parts).collect();
@@ -456,8 +456,8 @@ impl<'a> Send<'a> {
         Self { ring, fd, call }
     }
 
-    /// Makes it, from `pieces` where there are some.
-    fn carry(&mut self, pieces: Option<&Pieces>) -> isize {
+    /// Makes it, from `pieces` where there are some, of which `forward` is given on.
+    fn carry(&mut self, pieces: Option<&Pieces>, forward: Option<&Forward>) -> isize {
         let Self { ring, fd, call } = self;
         let (fd, call) = (*fd, *call);
         // SAFETY: the program's own call, or the same bytes from where they are.
@@ -515,7 +515,13 @@ impl<'a> Send<'a> {
             }
             let Some(bytes) = &parts else { return by_linux() };
             // SAFETY: the program's own buffers, or the same bytes from where they are.
-            if let Some(sent) = unsafe { ring.send(bytes.as_slice(), flags) } {
+            let sent = unsafe {
+                match forward {
+                    Some(forward) => ring.send_on(bytes.as_slice(), flags, forward),
+                    None => ring.send(bytes.as_slice(), flags),
+                }
+            };
+            if let Some(sent) = sent {
                 return answer(sent);
             }
         }
@@ -582,12 +588,23 @@ pub(crate) unsafe fn written(call: &OutputCall, pieces: Option<&Pieces>) -> Opti
 impl Output for Send<'_> {
     #[inline]
     fn as_it_is(&mut self) -> isize {
-        self.carry(None)
+        self.carry(None, None)
     }
 
     #[inline]
     fn gather(&mut self, pieces: &Pieces) -> Option<isize> {
-        let sent = self.carry(Some(pieces));
+        let sent = self.carry(Some(pieces), None);
+        (sent != -1 || !refused_for_pieces()).then_some(sent)
+    }
+
+    #[inline]
+    fn keeps(&self) -> bool {
+        self.ring.gives_on()
+    }
+
+    fn keep(&mut self, pieces: &Pieces, extents: u64, kept: Kept) -> Option<isize> {
+        let forward = self.ring.forward(pieces, extents, Arc::new(kept));
+        let sent = self.carry(Some(pieces), forward.as_ref());
         (sent != -1 || !refused_for_pieces()).then_some(sent)
     }
 }

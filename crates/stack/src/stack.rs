@@ -49,9 +49,9 @@ pub trait Input {
     /// Answers the call without receiving: what it would bring lies in memory already. `room` is
     /// how many bytes the buffers hold.
     ///
-    /// A stack whose bytes lie in a region of its own hands them over: `hand_over` takes the
-    /// region, the ranges in their order (no more than `room` bytes), and where the program's call
-    /// returns to. If it returns true the buffers hold the bytes, each of the ranges comes back
+    /// A stack whose bytes lie in regions of its own hands them over: `hand_over` takes the ranges
+    /// in their order (no more than `room` bytes), each with its region, and where the program's
+    /// call returns to. If it returns true the buffers hold the bytes, each of the ranges comes back
     /// once by [`Owner::release`](uncopy_core::regions::Owner), and the stack counts them as
     /// received. If not, nothing has happened.
     ///
@@ -63,7 +63,7 @@ pub trait Input {
         &mut self,
         room: usize,
         can_be_written: impl FnMut(usize) -> bool,
-        hand_over: impl FnMut(RegionId, &[Span], usize) -> bool,
+        hand_over: impl FnMut(&[(RegionId, Span)], usize) -> bool,
     ) -> Option<isize> {
         let _ = (room, can_be_written, hand_over);
         None

@@ -16,8 +16,8 @@ use uncopy_ranges::span::{PAGE, Span};
 
 impl<M: Memory> Tracker<M> {
     /// Makes `buffers` (address and length of each, as for [`Tracker::input_begin`]) views of
-    /// `received`, ranges of `region` that their owner hands over, as far as these reach. What has
-    /// to be copied is in `plan.copies`; release afterwards.
+    /// `received`, ranges of regions that their owners hand over, as far as these reach. What has to
+    /// be copied is in `plan.copies`; release afterwards.
     ///
     /// # Errors
     /// Why nothing was done: the ranges are still their owner's, and what they hold is to be
@@ -25,12 +25,11 @@ impl<M: Memory> Tracker<M> {
     pub fn input_by_reference(
         &mut self,
         buffers: &[(usize, usize)],
-        region: RegionId,
-        received: &[Span],
+        received: &[(RegionId, Span)],
         caller: usize,
         plan: &mut InputPlan,
     ) -> Result<(), Reason> {
-        let total = received.iter().map(|r| r.len()).sum();
+        let total = received.iter().map(|(_, r)| r.len()).sum();
         if total < self.control.threshold() {
             return Err(Reason::TooSmall);
         }
@@ -46,7 +45,7 @@ impl<M: Memory> Tracker<M> {
             return Err(Reason::Resting);
         }
         self.clock += 1;
-        if let Err(why) = self.take_in(region, received, plan) {
+        if let Err(why) = self.take_in(received, plan) {
             self.control.tell(site, Event::Missed(why));
             return Err(why);
         }
@@ -85,13 +84,12 @@ impl<M: Memory> Tracker<M> {
     /// Makes an extent of each range, pinned; of none, if one cannot be.
     fn take_in(
         &mut self,
-        region: RegionId,
-        received: &[Span],
+        received: &[(RegionId, Span)],
         plan: &mut InputPlan,
     ) -> Result<(), Reason> {
-        for &span in received {
+        for &(region, span) in received {
             if let Err(why) = self.take_one_in(region, span, plan) {
-                for id in plan.pins.drain(..) {
+                for (id, &(region, _)) in plan.pins.drain(..).zip(received) {
                     // (Nobody else has seen it.)
                     let _ = self.extents.drop_ref(id);
                     self.backing.regions.withdraw(region);
@@ -124,14 +122,14 @@ impl<M: Memory> Tracker<M> {
     fn view_received(
         &mut self,
         buffers: &[(usize, usize)],
-        received: &[Span],
+        received: &[(RegionId, Span)],
         site: SiteId,
         plan: &mut InputPlan,
     ) -> (usize, Result<(), Reason>) {
         let (mut viewed, mut way) = (0, Ok(()));
         let mut rooms = buffers.iter().map(|&(addr, len)| Span::sized(addr, len));
         let mut room = Span::new(0, 0);
-        for (i, range) in received.iter().enumerate() {
+        for (i, (_, range)) in received.iter().enumerate() {
             let mut offset = 0;
             while offset < range.len() {
                 if room.is_empty() {

@@ -253,7 +253,7 @@ impl Input for Receive<'_> {
         &mut self,
         room: usize,
         _: impl FnMut(usize) -> bool,
-        _: impl FnMut(RegionId, &[Span], usize) -> bool,
+        _: impl FnMut(&[(RegionId, Span)], usize) -> bool,
     ) -> Option<isize> {
         // SAFETY: who made the call vouches for its buffer.
         unsafe { file::read(self.kept.as_ref()?, room) }

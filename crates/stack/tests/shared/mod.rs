@@ -226,11 +226,12 @@ impl Input for Receiving<'_> {
         &mut self,
         room: usize,
         _: impl FnMut(usize) -> bool,
-        mut hand_over: impl FnMut(RegionId, &[Span], usize) -> bool,
+        mut hand_over: impl FnMut(&[(RegionId, Span)], usize) -> bool,
     ) -> Option<isize> {
         let region = self.ring.region?;
         let ranges = self.ring.next(room);
-        if !hand_over(region, &ranges, CALLER) {
+        let received: Vec<_> = ranges.iter().map(|range| (region, *range)).collect();
+        if !hand_over(&received, CALLER) {
             return None;
         }
         let bytes = ranges.iter().map(|r| r.len()).sum();

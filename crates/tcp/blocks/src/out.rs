@@ -81,6 +81,11 @@ impl<T> Out<T> {
         Some(what)
     }
 
+    /// All that is out.
+    pub fn all(&self) -> impl Iterator<Item = &T> {
+        self.handles.iter().flatten().map(|given| &given.what)
+    }
+
     /// All that is out comes back: the peer is no more.
     pub fn take_all(&mut self) -> impl Iterator<Item = T> {
         self.free.clear();

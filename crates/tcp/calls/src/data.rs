@@ -12,7 +12,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 use uncopy_kernel::fd_table::FdGuard;
-use uncopy_tcp_socket::{Flow, Past, Peer, Taken, Way};
+use uncopy_tcp_socket::{Flow, Forward, Keeps, Past, Peer, Taken, Way};
 
 /// Flags that ask for what rings do not have: errors beside the data, bytes with the connection
 /// request, pages sent by reference. The call is made as it is, with its direction back at Linux.
@@ -273,6 +273,31 @@ impl<'a> Ring<'a> {
         self.call(true, |flow| unsafe { flow.send(parts, flags) })
     }
 
+    /// Whether the receiver may be given what others have given us ([`Flow::gives_on`]).
+    #[inline]
+    pub fn gives_on(&self) -> bool {
+        self.connection().is_some_and(|connection| connection.flow.gives_on())
+    }
+
+    /// What of these parts may be given on ([`Flow::forward`]).
+    pub fn forward(&self, parts: &[iovec], stay: u64, keeps: Keeps) -> Option<Forward> {
+        self.connection()?.flow.forward(parts, stay, keeps)
+    }
+
+    /// As [`send`](Self::send), and gives on what it can.
+    ///
+    /// # Safety
+    /// As there.
+    pub unsafe fn send_on(
+        &mut self,
+        parts: &[iovec],
+        flags: c_int,
+        forward: &Forward,
+    ) -> Option<Result<usize, Errno>> {
+        // SAFETY: the caller's promise.
+        self.call(true, |flow| unsafe { flow.send_on(parts, flags, forward) })
+    }
+
     /// Receives `parts` by the ring. `None`: as for [`send`](Self::send).
     ///
     /// # Safety
@@ -294,7 +319,7 @@ impl<'a> Ring<'a> {
     }
 
     /// The other side's arena, of which blocks come here.
-    pub fn peer(&self) -> Option<&Peer> {
+    pub fn peer(&self) -> Option<Arc<Peer>> {
         self.connection()?.flow.peer()
     }
 

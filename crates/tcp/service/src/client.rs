@@ -6,7 +6,7 @@
 use crate::ends::{self, EndName};
 use crate::owner::is_somebody;
 use crate::proof::Proof;
-use crate::protocol::{self, CARRIES, Message, TAKES, VERSION};
+use crate::protocol::{self, CARRIES, GIVERS, Message, TAKES, VERSION};
 use crate::state::State;
 use crate::wired::Wired;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -170,15 +170,30 @@ impl Client {
         protocol::send(self.socket.as_fd(), message, &[door])
     }
 
-    /// Lets the other side of a region map an arena of blocks, which runs name by this number.
+    /// Lets the other side of a region map an arena of blocks, which runs name by this number. It
+    /// came `by` these regions.
     pub fn arena(
         &self,
         (region, side): (u64, usize),
-        number: u64,
+        number: u16,
         memory: BorrowedFd,
+        by: [u64; GIVERS],
     ) -> Result<(), Errno> {
-        let message = Message::Arena { region, side: side as u64, number };
+        let message = Message::Arena { region, side: side as u64, number: number.into(), by };
         protocol::send(self.socket.as_fd(), message, &[memory])
+    }
+
+    /// Says that the arena of this number is an ended program's: nothing names it any more, and
+    /// then nothing does that is unread.
+    pub fn arena_ends(
+        &self,
+        (region, side): (u64, usize),
+        number: u16,
+        done: bool,
+    ) -> Result<(), Errno> {
+        let (side, number, done) = (side as u64, number.into(), done.into());
+        let message = Message::ArenaEnds { region, side, number, done };
+        protocol::send(self.socket.as_fd(), message, &[])
     }
 
     /// A region's memory did not come with the slot that was given.

@@ -15,7 +15,7 @@ use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 use uncopy_tcp_shared::layout::PAGE;
@@ -317,13 +317,14 @@ impl Meeting {
         }
     }
 
-    /// A program lets the other side map its arena: only where both are one user's, and this
-    /// service finds that they could trace each other.
-    pub fn hands_arena_on(
+    /// A program lets the other side map an arena, or says what becomes of one: only where both are
+    /// one user's, and this service finds that they could trace each other.
+    pub fn says_of_arena(
         &mut self,
         (id, owner): (u64, Owner),
         (region, side): (u64, usize),
-        (number, memory): (u64, &OwnedFd),
+        mut message: Message,
+        memory: Option<&OwnedFd>,
     ) {
         let own = self.users.get(&owner).map(|user| &user.regions);
         let Some(other) = own.and_then(|own| own.other_side(id, region, side)) else { return };
@@ -332,8 +333,11 @@ impl Meeting {
             && owner::could_trace(pids)
             && let Some(other) = self.programs.get_mut(&other)
         {
-            let side = 1 - side as u64;
-            other.tell(Message::Arena { region, side, number }, &[memory.as_fd()]);
+            if let Message::Arena { side, .. } | Message::ArenaEnds { side, .. } = &mut message {
+                *side = 1 - u64::from(*side != 0);
+            }
+            let memory: Vec<BorrowedFd> = memory.iter().map(|memory| memory.as_fd()).collect();
+            other.tell(message, &memory);
         }
     }
 

@@ -15,11 +15,13 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use uncopy_tcp_shared::wanted::ASK;
 
 /// Both must speak the same: the layout of what is shared is part of it.
-pub const VERSION: u64 = 15;
+pub const VERSION: u64 = 16;
 /// The service takes connections from other hosts for listeners that it is shown.
 pub const TAKES: u64 = 1;
 /// It carries connections that programs open to other hosts.
 pub const CARRIES: u64 = 2;
+/// Programs by which an arena may have come, at most.
+pub const GIVERS: usize = 3;
 const WORDS: usize = 7;
 /// A region's memfd and its other side's doors.
 const DESCRIPTORS: usize = 1 + DOOR_COUNT;
@@ -75,15 +77,31 @@ pub enum Message {
         generation: u64,
     },
     /// Program: the other side of this region, of which it is this side, may map this arena of
-    /// blocks (`uncopy_tcp_shared::arena`). With it. Service: the same to the other side, where
-    /// both could trace each other.
+    /// blocks (`uncopy_tcp_shared::arena`), its own or one that it was given. With it. Service: the
+    /// same to the other side, where both could trace each other.
     Arena {
         /// As in `Matched`.
         region: u64,
-        /// As in `Matched`, of the program that sends or receives this.
+        /// As in `Matched`.
         side: u64,
         /// By which runs name it.
         number: u64,
+        /// By which regions the program was given it, those before its own, the first first; 0:
+        /// none. The receiver says for these too that it has it.
+        by: [u64; GIVERS],
+    },
+    /// Program: the arena of this number is an ended program's. Service: the same to the other
+    /// side.
+    ArenaEnds {
+        /// As in `Matched`.
+        region: u64,
+        /// As in `Matched`.
+        side: u64,
+        /// By which runs name it.
+        number: u64,
+        /// 0: no run that is sent from now on names it, and what is viewed of it is to come back.
+        /// Else none that is unread, and nothing is out: the number is free.
+        done: u64,
     },
     /// Program: the region's memory did not come with `Matched`, because no descriptor was left; it
     /// has not attached. The next time it may have room.
@@ -217,7 +235,10 @@ impl Message {
             Self::Forget { token } => of(18, &[token]),
             Self::Withdraw { address, port } => of(19, &[address, port]),
             Self::Info => of(20, &[]),
-            Self::Arena { region, side, number } => of(21, &[region, side, number]),
+            Self::Arena { region, side, number, by: [a, b, c] } => {
+                of(21, &[region, side, number, a, b, c])
+            }
+            Self::ArenaEnds { region, side, number, done } => of(22, &[region, side, number, done]),
         }
     }
 
@@ -248,7 +269,8 @@ impl Message {
             18 => Self::Forget { token: a },
             19 => Self::Withdraw { address: a, port: b },
             20 => Self::Info,
-            21 => Self::Arena { region: a, side: b, number: c },
+            21 => Self::Arena { region: a, side: b, number: c, by: [d, e, f] },
+            22 => Self::ArenaEnds { region: a, side: b, number: c, done: d },
             _ => return None,
         })
     }
@@ -341,7 +363,8 @@ mod tests {
             Message::Missing { region: 1, slot: 2, side: 1, generation: 4 },
             Message::Door { region: 1, slot: 2, side: 0, generation: 4 },
             Message::Forget { token: 3 },
-            Message::Arena { region: 1, side: 1, number: 2 },
+            Message::Arena { region: 1, side: 1, number: 2, by: [3, 4, 5] },
+            Message::ArenaEnds { region: 1, side: 1, number: 2, done: 1 },
         ] {
             assert_eq!(Message::of(message.words()), Some(message));
         }

@@ -138,12 +138,16 @@ impl Shared {
                 }
                 true
             }
-            Message::Arena { region, side, number } if fds.len() <= 1 && greeted => {
-                let side = usize::from(side != 0);
+            Message::Arena { region, side, .. } if fds.len() <= 1 && greeted => {
+                let (who, place) = ((id, owner), (region, usize::from(side != 0)));
                 if let Some(memory) = fds.first() {
-                    let what = (number, memory);
-                    turn.within(|all| all.hands_arena_on((id, owner), (region, side), what));
+                    turn.within(|all| all.says_of_arena(who, place, message, Some(memory)));
                 }
+                true
+            }
+            Message::ArenaEnds { region, side, .. } if fds.is_empty() && greeted => {
+                let (who, place) = ((id, owner), (region, usize::from(side != 0)));
+                turn.within(|all| all.says_of_arena(who, place, message, None));
                 true
             }
             Message::Missing { region, slot, side, generation } => {

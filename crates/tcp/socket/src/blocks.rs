@@ -10,7 +10,7 @@
 //! was opened then, and no earlier: until that is free nothing that the peer has not given back is
 //! used again.
 //!
-//! unsafe: a system call; what was handed over names its peer by an address.
+//! unsafe: a system call.
 
 use crate::lock::{Guarded, lock};
 use rustix::fs::{Mode, OFlags};
@@ -19,11 +19,12 @@ use std::any::Any;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use uncopy_kernel::apart;
 use uncopy_kernel::call::syscall4;
 use uncopy_kernel::descriptors::{Kept, OwnFd};
+use uncopy_kernel::{apart, critical};
 use uncopy_tcp_blocks::out::Out;
 use uncopy_tcp_blocks::pages::{Block, Pages};
+use uncopy_tcp_service::protocol::GIVERS;
 use uncopy_tcp_shared::arena::{ARENA, Arena};
 use uncopy_tcp_shared::layout::PAGE;
 use uncopy_tcp_shared::region::Region;
@@ -60,8 +61,22 @@ pub(crate) struct Own {
     may_hold: fn(u64) -> bool,
 }
 
-/// By which runs name it: a peer is given one.
+/// By which runs name a sender's own arena.
 pub(crate) const NUMBER: u16 = 0;
+/// One side gives the other so many arenas at most: its own, and those that it was given.
+pub(crate) const ARENAS: usize = 8;
+
+/// What is to stay as it is until a receiver is done with it.
+pub type Keeps = Arc<dyn Any + Send + Sync>;
+
+/// What is out to a peer.
+#[derive(Debug)]
+pub(crate) enum Given {
+    /// A block of our own.
+    Own(Block),
+    /// A part of one that we were given, in the arena that the peer knows by this number.
+    Onward(u16, Keeps),
+}
 
 /// Of one region: what this side has given to the other, and what it was given.
 #[derive(Debug)]
@@ -70,11 +85,34 @@ pub(crate) struct Exchange {
     process: AtomicU32,
     /// Our own arena, once the other side was offered it.
     own: OnceLock<Arc<Own>>,
-    out: Guarded<Out<Block>>,
-    /// The other side's, once it has come.
-    peer: OnceLock<Box<Peer>>,
-    /// It was offered, or cannot be.
+    out: Guarded<Out<Given>>,
+    /// How much of it is of arenas that we were given; in all regions.
+    kept: AtomicUsize,
+    /// Back, and to be dropped without a lock.
+    freed: Guarded<Vec<Keeps>>,
+    /// The other side's arenas, as they have come.
+    peers: Guarded<[Option<Arc<Peer>>; ARENAS]>,
+    /// Which of them can be read here: a bit for each, by its number.
+    there: AtomicU32,
+    /// Those whose numbers are free again, until nothing of them is viewed.
+    leaving: Guarded<Vec<Arc<Peer>>>,
+    /// Arenas that we were given, and have offered.
+    onward: Guarded<[Option<Onward>; ARENAS]>,
+    /// Our own was offered, or cannot be.
     offered: AtomicBool,
+}
+
+/// An arena that we were given, and have offered to another peer.
+#[derive(Debug)]
+struct Onward {
+    /// Which.
+    peer: u64,
+    /// Where it is mapped, as long as something of it is out.
+    base: usize,
+    /// Who holds it is seen by this. None: nothing is out, and the other side was told so.
+    held: Option<Arc<Kept>>,
+    /// Its program has ended: nothing more of it is given.
+    ends: bool,
 }
 
 /// A place in a block, to be filled.
@@ -91,7 +129,12 @@ impl Exchange {
             process: AtomicU32::new(process),
             own: OnceLock::new(),
             out: Guarded::default(),
-            peer: OnceLock::new(),
+            kept: AtomicUsize::new(0),
+            freed: Guarded::default(),
+            peers: Guarded::default(),
+            there: AtomicU32::new(0),
+            leaving: Guarded::default(),
+            onward: Guarded::default(),
             offered: AtomicBool::new(false),
         }
     }
@@ -99,6 +142,16 @@ impl Exchange {
     /// In a forked child.
     pub fn is_inherited(&self) {
         self.process.store(0, Ordering::Relaxed);
+    }
+
+    /// Before fork: a child reads what its parent's peers have given.
+    pub fn hold(&self) {
+        self.peers.hold();
+    }
+
+    /// After it.
+    pub fn let_go(&self) {
+        self.peers.let_go();
     }
 
     /// It is this process's own. (A child of vfork has its memory, and is another.)
@@ -111,18 +164,40 @@ impl Exchange {
         self.own.get().map(|own| &**own)
     }
 
-    /// The other side's, if it has come.
+    /// One of the other side's, if it has come.
     #[inline]
-    pub fn peer(&self, number: u16) -> Option<&Peer> {
-        self.peer.get().filter(|_| number == NUMBER).map(|peer| &**peer)
+    pub fn peer(&self, number: u16) -> Option<Arc<Peer>> {
+        if self.there.load(Ordering::Acquire) & mask(number) == 0 {
+            return None;
+        }
+        lock(&self.peers).get(usize::from(number))?.clone()
+    }
+
+    /// Which of them can be read here, as the other side is to be told with the lock of the
+    /// receiving end held. (A child's numbers of what its parent was given may be others' by now.)
+    pub fn there(&self) -> u32 {
+        let inherited = self.process.load(Ordering::Relaxed) == 0;
+        self.there.load(Ordering::Acquire) & if inherited { mask(NUMBER) } else { u32::MAX }
+    }
+
+    /// The one in whose memory these bytes lie.
+    pub fn peer_with(&self, at: usize, bytes: usize) -> Option<Arc<Peer>> {
+        let inside = |peer: &&Arc<Peer>| {
+            let (base, len) = peer.memory();
+            at >= base && at.saturating_add(bytes) <= base + len
+        };
+        if self.there.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        lock(&self.peers).iter().flatten().find(inside).cloned()
     }
 
     /// Room for so many bytes to the connection of this slot. `None`: they are to be copied.
     pub fn room(&self, returns: &Returns, slot: usize, bytes: u32) -> Option<Place<'_>> {
         let own = self.own()?;
         let mut out = lock(&self.out);
+        self.take_back(&mut out, returns);
         let mut pages = lock(&own.pages);
-        take_back(&mut out, &mut pages, returns);
         // Who keeps much leaves as much for others.
         let free = (pages.free() * PAGE) as u64;
         let slot = u8::try_from(slot).ok()?;
@@ -131,54 +206,270 @@ impl Exchange {
         }
         let may = |touched: usize| (own.may_hold)((touched * PAGE) as u64);
         let block = pages.take(bytes.div_ceil(PAGE as u32), may)?;
-        match out.give(slot, bytes, block) {
+        match out.give(slot, bytes, Given::Own(block)) {
             Ok(handle) => {
                 returns.begin(handle);
                 Some(Place { own, at: block.page * PAGE as u32, handle })
             }
-            Err(block) => {
+            Err(_) => {
                 pages.give_back(block);
                 None
             }
         }
     }
 
+    /// By which number the other side knows this arena, which we were given. `None`: by none yet.
+    pub fn number_of(&self, peer: &Peer) -> Option<u16> {
+        let onward = lock(&self.onward);
+        let same =
+            |of: &Option<Onward>| of.as_ref().is_some_and(|of| of.peer == peer.id && !of.ends);
+        onward.iter().position(same).map(|number| number as u16)
+    }
+
+    /// A number for this arena, which is to be offered. `known`: those that some end there still
+    /// takes for what they were.
+    pub fn new_number(&self, peer: &Peer, known: u32) -> Option<u16> {
+        let mut onward = lock(&self.onward);
+        let same = |of: &Option<Onward>| of.as_ref().is_some_and(|of| of.peer == peer.id);
+        if onward.iter().any(same) || peer.ends.load(Ordering::Acquire) {
+            return None;
+        }
+        let free = |(number, of): (usize, &Option<Onward>)| {
+            let free = of.as_ref().is_none_or(|of| of.held.is_none());
+            number > 0 && free && known & mask(number as u16) == 0
+        };
+        let number = onward.iter().enumerate().position(free)?;
+        let (base, held) = (peer.memory.base(), Some(peer.held.clone()));
+        onward[number] = Some(Onward { peer: peer.id, base, held, ends: false });
+        Some(number as u16)
+    }
+
+    /// It could not be offered.
+    pub fn no_number(&self, number: u16) {
+        lock(&self.onward)[usize::from(number)] = None;
+    }
+
+    /// Gives so many bytes of this arena to the connection of this slot. `keeps` is dropped once
+    /// they are back. `None`: they are to be copied.
+    pub fn give_on(
+        &self,
+        returns: &Returns,
+        (slot, bytes): (usize, u32),
+        (number, peer): (u16, &Peer),
+        keeps: &Keeps,
+    ) -> Option<u16> {
+        let mut out = lock(&self.out);
+        self.take_back(&mut out, returns);
+        let onward = lock(&self.onward);
+        let of = onward.get(usize::from(number))?.as_ref();
+        if !of.is_some_and(|of| of.peer == peer.id && !of.ends) {
+            return None;
+        }
+        let slot = u8::try_from(slot).ok()?;
+        let handle = out.give(slot, bytes, Given::Onward(number, keeps.clone())).ok()?;
+        self.kept.fetch_add(1, Ordering::Relaxed);
+        returns.begin(handle);
+        Some(handle)
+    }
+
+    /// Where a part of a run lies that we have given.
+    pub fn given(&self, run: Run) -> Option<*const u8> {
+        if run.arena == NUMBER {
+            let own = self.own()?;
+            return own.memory.address(run.at, run.bytes).map(<*mut u8>::cast_const);
+        }
+        let onward = lock(&self.onward);
+        let base = onward.get(usize::from(run.arena))?.as_ref()?.base;
+        Some((base + run.at as usize) as *const u8)
+    }
+
+    /// Something of arenas that we were given is out.
+    pub fn keeps_some(&self) -> bool {
+        self.kept.load(Ordering::Relaxed) > 0
+    }
+
+    /// What is back of what we were given goes back itself. Not with a lock held.
+    pub fn collects(&self, returns: &Returns) {
+        if !self.is_own() {
+            return;
+        }
+        self.take_back(&mut lock(&self.out), returns);
+        self.drops_freed();
+    }
+
+    fn drops_freed(&self) {
+        if critical::inside() {
+            return;
+        }
+        let freed = std::mem::take(&mut *lock(&self.freed));
+        drop(freed);
+    }
+
+    /// These arenas' programs have gone. Which numbers the other side is to be told of, and whether
+    /// they are free. True: again later.
+    pub fn arenas_end(
+        &self,
+        gone: &[u64],
+        returns: &Returns,
+        words: &mut Vec<(u16, bool)>,
+    ) -> bool {
+        if !self.is_own() {
+            return false;
+        }
+        let mut out = lock(&self.out);
+        self.take_back(&mut out, returns);
+        let mut onward = lock(&self.onward);
+        let mut again = false;
+        for (number, of) in onward.iter_mut().enumerate() {
+            let Some(of) = of else { continue };
+            let number = number as u16;
+            if !of.ends && gone.contains(&of.peer) {
+                of.ends = true;
+                words.push((number, false));
+            }
+            if of.ends && of.held.is_some() {
+                let is_out = |given: &Given| matches!(given, Given::Onward(n, _) if *n == number);
+                if out.all().any(is_out) {
+                    again = true;
+                } else {
+                    of.held = None;
+                    words.push((number, true));
+                }
+            }
+        }
+        again
+    }
+
+    /// Arenas that have come; `all`: also those whose programs live.
+    pub fn ids(&self, all: bool) -> Vec<u64> {
+        if !self.is_own() {
+            return vec![];
+        }
+        let is_one = |peer: &&Arc<Peer>| all || peer.ends.load(Ordering::Acquire);
+        let mut ids: Vec<u64> =
+            lock(&self.peers).iter().flatten().filter(is_one).map(|peer| peer.id).collect();
+        ids.extend(lock(&self.leaving).iter().map(|peer| peer.id));
+        ids
+    }
+
+    /// The other side says that this arena is an ended program's. `done`: nothing unread names it.
+    /// True: there is something to be let go of.
+    pub fn ends(&self, number: u64, done: bool) -> bool {
+        let Some(number) = u16::try_from(number).ok().filter(|number| *number != NUMBER) else {
+            return false;
+        };
+        let Some(peer) = self.peer(number) else { return false };
+        peer.ends.store(true, Ordering::Release);
+        peer.done.fetch_or(done, Ordering::Release);
+        true
+    }
+
+    /// The numbers that are free now: from here on nothing is found by them.
+    pub fn frees_numbers(&self) -> u32 {
+        if !self.is_own() {
+            return 0;
+        }
+        let mut peers = lock(&self.peers);
+        let mut free = 0;
+        for (number, of) in peers.iter_mut().enumerate() {
+            if let Some(peer) = of.take_if(|peer| peer.done.load(Ordering::Acquire)) {
+                free |= mask(number as u16);
+                lock(&self.leaving).push(peer);
+            }
+        }
+        self.there.fetch_and(!free, Ordering::Release);
+        free
+    }
+
+    /// Something of an ended program's is viewed here still.
+    pub fn has_leaving(&self) -> bool {
+        let ends = |peer: &Arc<Peer>| peer.ends.load(Ordering::Acquire);
+        self.is_own()
+            && (!lock(&self.leaving).is_empty() || lock(&self.peers).iter().flatten().any(ends))
+    }
+
+    /// What is viewed of ended programs' arenas (`all`: of any) is called back. Arenas of which
+    /// nothing is go. Not with a lock held.
+    pub fn recalls(&self, all: bool) {
+        if !self.is_own() {
+            return;
+        }
+        let mut peers: Vec<Arc<Peer>> = lock(&self.peers).iter().flatten().cloned().collect();
+        peers.retain(|peer| all || peer.ends.load(Ordering::Acquire));
+        peers.extend(lock(&self.leaving).iter().cloned());
+        peers.iter().for_each(|peer| peer.recalls());
+        drop(peers);
+        if all && self.viewed() == 0 {
+            // (It may be our own that we hold so, and would wait for.)
+            self.there.store(0, Ordering::Release);
+            let mut peers = lock(&self.peers);
+            lock(&self.leaving).extend(peers.iter_mut().filter_map(Option::take));
+        }
+        // (Nobody finds these any more: so nothing more of them is handed over.)
+        let is_over = |peer: &mut Arc<Peer>| {
+            Arc::get_mut(peer).is_some_and(|peer| *peer.viewed.get_mut() == 0)
+        };
+        let over: Vec<_> = lock(&self.leaving).extract_if(.., is_over).collect();
+        drop(over);
+    }
+
+    /// Ranges of the other side's that were handed over, and are not released.
+    fn viewed(&self) -> usize {
+        let viewed = |peer: &Arc<Peer>| peer.viewed.load(Ordering::Acquire);
+        let known: usize = lock(&self.peers).iter().flatten().map(viewed).sum();
+        known + lock(&self.leaving).iter().map(viewed).sum::<usize>()
+    }
+
     /// Nothing of the other side's is viewed here, and nothing of ours is out to it; or nobody is
     /// left who could look at that: then it is ours again. `id` names the region.
     pub fn is_over(&self, returns: &Returns, id: u64) -> bool {
-        let viewed = self.peer(NUMBER).map_or(0, |peer| peer.viewed.load(Ordering::Acquire));
         self.process.load(Ordering::Relaxed) == 0
-            || self.is_own() && viewed == 0 && self.is_back(returns, id)
-    }
-
-    /// What is viewed here of the other side's is called back. Not with a lock held.
-    pub fn recalls(&self) {
-        if self.is_own()
-            && let Some(peer) = self.peer(NUMBER)
-        {
-            peer.recalls();
-        }
+            || self.is_own() && self.viewed() == 0 && self.is_back(returns, id)
     }
 
     fn is_back(&self, returns: &Returns, id: u64) -> bool {
-        let Some(own) = self.own() else { return true };
         let mut out = lock(&self.out);
-        let mut pages = lock(&own.pages);
-        take_back(&mut out, &mut pages, returns);
-        let over = out.is_empty() || is_held(own.fd.as_fd(), id) == Ok(false);
-        if over {
-            out.take_all().for_each(|block| pages.give_back(block));
+        self.take_back(&mut out, returns);
+        if out.is_empty() {
+            return true;
         }
-        over
+        let held = |fd: BorrowedFd| is_held(fd, id) != Ok(false);
+        let own = self.own().is_some_and(|own| held(own.fd.as_fd()));
+        let others = || {
+            let onward = lock(&self.onward);
+            onward.iter().flatten().any(|of| of.held.as_ref().is_some_and(|fd| held(fd.as_fd())))
+        };
+        if own || others() {
+            return false;
+        }
+        let all: Vec<Given> = out.take_all().collect();
+        self.has_back(all.into_iter());
+        true
+    }
+
+    fn take_back(&self, out: &mut Out<Given>, returns: &Returns) {
+        returns.collect(|handle, done| self.has_back(out.done(handle, done).into_iter()));
+    }
+
+    fn has_back(&self, back: impl Iterator<Item = Given>) {
+        for given in back {
+            match given {
+                Given::Own(block) => {
+                    if let Some(own) = self.own() {
+                        lock(&own.pages).give_back(block);
+                    }
+                }
+                Given::Onward(_, keeps) => {
+                    self.kept.fetch_sub(1, Ordering::Relaxed);
+                    lock(&self.freed).push(keeps);
+                }
+            }
+        }
     }
 }
 
-fn take_back(out: &mut Out<Block>, pages: &mut Pages, returns: &Returns) {
-    returns.collect(|handle, done| {
-        if let Some(block) = out.done(handle, done) {
-            pages.give_back(block);
-        }
-    });
+fn mask(number: u16) -> u32 {
+    1u32.checked_shl(number.into()).unwrap_or(0)
 }
 
 impl Drop for Exchange {
@@ -186,7 +477,12 @@ impl Drop for Exchange {
         if self.is_own()
             && let Some(own) = self.own.get()
         {
-            let lost: usize = lock(&self.out).take_all().map(|block| block.pages as usize).sum();
+            let pages = |given| match given {
+                Given::Own(block) => block.pages as usize,
+                Given::Onward(..) => 0,
+            };
+            let out: Vec<Given> = lock(&self.out).take_all().collect();
+            let lost: usize = out.into_iter().map(pages).sum();
             own.lost.fetch_add(lost, Ordering::Relaxed);
         }
     }
@@ -195,11 +491,19 @@ impl Drop for Exchange {
 /// A peer's arena, of which this process is given blocks.
 #[derive(Debug)]
 pub struct Peer {
+    /// Which of this process'.
+    id: u64,
     memory: Arena,
-    /// What holds the lock that says so.
-    _held: Kept,
+    /// What holds the locks that say so.
+    held: Arc<Kept>,
+    /// By which regions it has come, the last its own.
+    by: Vec<u64>,
+    /// Its program has ended: nothing more of it is viewed.
+    ends: AtomicBool,
+    /// And nothing that is unread names it.
+    done: AtomicBool,
     /// The region by which it comes, and the side of it that we are.
-    region: *const Region,
+    region: Arc<Region>,
     side: usize,
     /// Ranges that were handed over, and are not released.
     viewed: AtomicUsize,
@@ -221,11 +525,6 @@ impl std::fmt::Debug for dyn Views {
         f.write_str("Views")
     }
 }
-
-// SAFETY: what the address leads to is shared, and lives as long (see `Mapped`).
-unsafe impl Send for Peer {}
-// SAFETY: as above.
-unsafe impl Sync for Peer {}
 
 impl Peer {
     /// Where a part of a run lies. `None`: nowhere in it.
@@ -251,6 +550,18 @@ impl Peer {
         known.downcast_ref()
     }
 
+    /// What whoever is given it is to know of it. `None`: it has come by many already.
+    pub(crate) fn introduces(&self) -> Option<(BorrowedFd<'_>, [u64; GIVERS])> {
+        let mut by = [0; GIVERS];
+        by.get_mut(..self.by.len())?.copy_from_slice(&self.by);
+        Some((self.held.as_fd(), by))
+    }
+
+    /// Where in it these bytes lie, which do.
+    pub(crate) fn offset(&self, at: usize) -> u32 {
+        (at - self.memory.base()) as u32
+    }
+
     /// What is viewed of it here is called back.
     fn recalls(&self) {
         if self.viewed.load(Ordering::Acquire) > 0
@@ -262,6 +573,9 @@ impl Peer {
 
     /// Notes that a range is handed over. False: one that begins in the same page is still out.
     pub(crate) fn hands_over(&self, run: Run) -> bool {
+        if self.ends.load(Ordering::Acquire) {
+            return false;
+        }
         let new = || (0..PAGES).map(|_| AtomicU64::new(0)).collect();
         let handle = &self.handles.get_or_init(new)[run.at as usize / PAGE];
         let noted = u64::from(run.handle) + 1;
@@ -285,10 +599,8 @@ impl Peer {
         let Some(handles) = self.handles.get() else { return };
         let Some(handle) = handles.get(at.wrapping_sub(self.memory.base()) / PAGE) else { return };
         let handle = handle.swap(0, Ordering::AcqRel);
-        // SAFETY: the region is mapped as long as ranges are out.
-        let region = unsafe { &*self.region };
         if handle != 0 {
-            region.returns(1 - self.side).done((handle - 1) as u16, bytes as u32);
+            self.region.returns(1 - self.side).done((handle - 1) as u16, bytes as u32);
             // Last: from here on the region may go.
             self.viewed.fetch_sub(1, Ordering::AcqRel);
         }
@@ -338,15 +650,19 @@ impl Exchange {
         let _ = self.own.set(own);
     }
 
-    /// The other side's arena has come.
+    /// An arena of the other side's has come, `by` these regions before its own.
     pub(crate) fn takes(
         &self,
         fd: OwnFd,
         number: u64,
-        region: &Region,
+        region: &Arc<Region>,
         (id, side): (u64, usize),
+        by: [u64; GIVERS],
     ) -> Result<(), Errno> {
-        if number != NUMBER.into() || self.peer.get().is_some() || !is_dumpable() {
+        let number = u16::try_from(number).map_err(|_| Errno::INVAL)?;
+        let is_free =
+            |number: u16| lock(&self.peers).get(usize::from(number)).is_some_and(|of| of.is_none());
+        if !is_free(number) || !is_dumpable() {
             return Err(Errno::INVAL);
         }
         let memory = Arena::of_peer(apart::SHARED.next(ARENA), &fd)?;
@@ -354,23 +670,35 @@ impl Exchange {
         let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let held = Kept::if_room(|| rustix::fs::open(path, flags, Mode::empty()))?;
-        hold(held.as_fd(), id)?;
+        let by: Vec<u64> = by.into_iter().filter(|id| *id != 0).chain([id]).collect();
+        by.iter().try_for_each(|&id| hold(held.as_fd(), id))?;
+        static LAST: AtomicU64 = AtomicU64::new(0);
         let peer = Peer {
+            id: LAST.fetch_add(1, Ordering::Relaxed),
             memory,
-            _held: held,
-            region,
+            held: Arc::new(held),
+            by,
+            ends: AtomicBool::new(false),
+            done: AtomicBool::new(false),
+            region: region.clone(),
             side,
             viewed: AtomicUsize::new(0),
             handles: OnceLock::new(),
             known: OnceLock::new(),
         };
-        self.peer.set(Box::new(peer)).map_err(|_| Errno::EXIST)
+        let mut peers = lock(&self.peers);
+        let of = peers.get_mut(usize::from(number)).ok_or(Errno::INVAL)?;
+        if of.is_none() {
+            *of = Some(Arc::new(peer));
+            self.there.fetch_or(mask(number), Ordering::Release);
+        }
+        Ok(())
     }
 }
 
 /// Others of its user's may look at its memory: else none of its bytes are to be seen by all who
 /// have its arena, and it is not to believe theirs.
-fn is_dumpable() -> bool {
+pub(crate) fn is_dumpable() -> bool {
     rustix::process::dumpable_behavior() == Ok(rustix::process::DumpableBehavior::Dumpable)
 }
 

@@ -1,7 +1,7 @@
 //! A process: its doors, its connection to the service, the regions that it shares with others. It
 //! knows of connections what `Shown` says.
 
-use crate::blocks::{Blocks, Exchange, Own};
+use crate::blocks::{Blocks, Exchange, Own, Peer};
 use crate::ends::Ends;
 use crate::holders::Words;
 use crate::knocks::Knocks;
@@ -109,11 +109,11 @@ pub(crate) struct Mapped {
     pub id: u64,
     pub process: u32,
     pub side: usize,
-    /// What goes in blocks. (Dropped before the region, which its peer's arena names.)
+    /// What goes in blocks.
     pub exchange: Exchange,
     /// Which messages do.
     pub blocks: Blocks,
-    pub region: Region,
+    pub region: Arc<Region>,
     pub doors: Vec<Kept>,
     pub ends: Ends,
     /// What large copies have cost that we make for the other side.
@@ -148,6 +148,26 @@ impl Mapped {
         let ended = |flow: Arc<dyn Shown>| flow.has_ended();
         self.gone.load(Ordering::Relaxed)
             && lock(&self.flows).iter().flatten().all(|flow| flow.upgrade().is_none_or(ended))
+    }
+
+    /// Numbers of arenas that are free again, the other side is told of: it may give them to others.
+    fn frees_numbers(&self, process: u32) {
+        let free = self.exchange.frees_numbers();
+        for slot in (0..SLOTS).filter(|_| free != 0) {
+            // (Whoever says with this lock which there are sees that these are not.)
+            let _own = self.ends.receiving(slot, process);
+            let direction = &self.region.slot(slot).header.directions[1 - self.side];
+            direction.consumed.arenas.fetch_and(!free, Ordering::Release);
+        }
+    }
+
+    /// Arenas that some end of the other side's has, by their numbers.
+    pub fn known_arenas(&self) -> u32 {
+        let of = |slot| {
+            let direction = &self.region.slot(slot).header.directions[self.side];
+            direction.consumed.arenas.load(Ordering::Acquire)
+        };
+        (0..SLOTS).map(of).fold(0, |all, one| all | one)
     }
 
     /// Nobody will look at it again.
@@ -223,6 +243,12 @@ pub struct Context {
     pub(crate) sleepers: Sleepers,
     pub(crate) spinning: Spinning,
     pub(crate) lengths: Lengths,
+    /// We were given some.
+    has_arenas: AtomicBool,
+    /// Blocks that we were given were given on.
+    pub(crate) gives_on: AtomicBool,
+    /// So many bytes.
+    pub(crate) given_on: AtomicU64,
     /// Our own blocks, as long as some peer has them.
     pub(crate) arena: Guarded<Weak<Own>>,
     service: Guarded<Service>,
@@ -267,6 +293,9 @@ impl Context {
             sleepers: Sleepers::default(),
             spinning: Spinning::new(waiting),
             lengths,
+            has_arenas: AtomicBool::new(false),
+            gives_on: AtomicBool::new(false),
+            given_on: AtomicU64::new(0),
             arena: Guarded::new(Weak::new()),
             service: Guarded::default(),
             words: Guarded::default(),
@@ -420,7 +449,10 @@ impl Context {
         self.words.hold();
         self.regions.hold();
         // SAFETY: it is held.
-        unsafe { &*self.regions.value() }.iter().for_each(|mapped| mapped.flows.hold());
+        unsafe { &*self.regions.value() }.iter().for_each(|mapped| {
+            mapped.flows.hold();
+            mapped.exchange.hold();
+        });
         self.sleepers.hold();
     }
 
@@ -428,7 +460,10 @@ impl Context {
     pub(crate) fn let_go(&self) {
         self.sleepers.let_go();
         // SAFETY: it is still held.
-        unsafe { &*self.regions.value() }.iter().for_each(|mapped| mapped.flows.let_go());
+        unsafe { &*self.regions.value() }.iter().for_each(|mapped| {
+            mapped.exchange.let_go();
+            mapped.flows.let_go();
+        });
         self.regions.let_go();
         self.words.let_go();
         self.shown.let_go();
@@ -565,6 +600,7 @@ impl Context {
     /// Takes the service's answers. Hardly anything, where there are none.
     #[inline]
     pub fn pump(&self) {
+        self.collects();
         let has_unshown = self.has_unshown.load(Ordering::Relaxed);
         let news = match &*lock(&self.service) {
             Service::Here(client) if client.has_news() || has_unshown => Some(client.clone()),
@@ -630,14 +666,22 @@ impl Context {
                         flow.take_door(generation as u32, door);
                     }
                 }
-                Message::Arena { region, side, number } => {
+                Message::Arena { region, side, number, by } => {
                     if let (Some(mapped), Some(memory)) =
                         (self.known(region, side), fds.into_iter().next())
                         && mapped.blocks != Blocks::NONE
                     {
                         let which = (mapped.id, mapped.side);
                         // (Whom it does not fit gets bytes by the ring.)
-                        let _ = mapped.exchange.takes(memory, number, &mapped.region, which);
+                        self.has_arenas.store(true, Ordering::Relaxed);
+                        let _ = mapped.exchange.takes(memory, number, &mapped.region, which, by);
+                    }
+                }
+                Message::ArenaEnds { region, side, number, done } => {
+                    if let Some(mapped) = self.known(region, side)
+                        && mapped.exchange.ends(number, done != 0)
+                    {
+                        self.may_let_go();
                     }
                 }
                 Message::Gone { region } => {
@@ -673,7 +717,7 @@ impl Context {
         }
         let side = usize::from(side != 0);
         let memory = fds.remove(0);
-        let region = Region::map(apart::SHARED.next(REGION), &memory).ok()?;
+        let region = Arc::new(Region::map(apart::SHARED.next(REGION), &memory).ok()?);
         let mapped = Arc::new(Mapped {
             id,
             process: self.process(),
@@ -711,34 +755,88 @@ impl Context {
 
     /// Those of programs that have gone, once no connection here is in them. What is viewed of
     /// their blocks is called back: it would keep them, and their descriptors, for as long as the
-    /// program likes.
+    /// program likes. Whom such blocks were given on to hears of it.
     ///
     /// Not with a lock of ours held: calling back waits for a fork that is under way.
     fn let_go_of_regions(&self) {
         if critical::inside() {
             return self.may_let_go();
         }
-        let left = self.split_off_regions();
-        left.iter().for_each(|mapped| mapped.exchange.recalls());
-        if !left.is_empty() {
-            drop(left);
+        self.has_left.store(false, Ordering::Relaxed);
+        let over = self.take_over();
+        let mut gone: Vec<u64> = over.iter().flat_map(|mapped| mapped.exchange.ids(true)).collect();
+        drop(over);
+        let all: Vec<Arc<Mapped>> = lock(&self.regions).clone();
+        let mut again = false;
+        // (What was given on to others keeps what it lies in.)
+        for mapped in &all {
+            mapped.exchange.collects(mapped.region.returns(mapped.side));
+        }
+        for mapped in &all {
+            let (exchange, left) = (&mapped.exchange, mapped.is_left());
+            gone.extend(exchange.ids(left));
+            mapped.frees_numbers(self.process());
+            if left || exchange.has_leaving() {
+                exchange.recalls(left);
+                exchange.collects(mapped.region.returns(mapped.side));
+                again |= left || exchange.has_leaving();
+            }
+        }
+        for mapped in &all {
+            again |= self.says_that_arenas_end(mapped, &gone);
+        }
+        drop(all);
+        drop(self.take_over());
+        if again {
             self.tries_again.store(clock::millis() + TRIES_AGAIN, Ordering::Relaxed);
-            self.split_off_regions();
+            self.has_left.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Lets go of those that are over. Those that will be when what is out of them is back.
-    fn split_off_regions(&self) -> Vec<Arc<Mapped>> {
-        let (over, left): (Vec<_>, Vec<_>) = {
-            let mut regions = lock(&self.regions);
-            let over = regions.extract_if(.., |mapped| mapped.is_over()).collect();
-            let left = regions.iter().filter(|mapped| mapped.is_left()).cloned().collect();
-            (over, left)
-        };
-        self.has_left.store(!left.is_empty(), Ordering::Relaxed);
-        // (Without the lock: so do the books that know a peer's arena.)
-        drop::<Vec<Arc<Mapped>>>(over);
-        left
+    /// Those that nobody will look at again: to be dropped without a lock, as the books are that
+    /// know a peer's arena.
+    fn take_over(&self) -> Vec<Arc<Mapped>> {
+        lock(&self.regions).extract_if(.., |mapped| mapped.is_over()).collect()
+    }
+
+    /// To whom they were given on. True: again later.
+    fn says_that_arenas_end(&self, mapped: &Mapped, gone: &[u64]) -> bool {
+        let mut words = vec![];
+        let returns = mapped.region.returns(mapped.side);
+        let again = mapped.exchange.arenas_end(gone, returns, &mut words);
+        if let Some(client) = self.known_client() {
+            for (number, done) in words {
+                let _ = client.arena_ends((mapped.id, mapped.side), number, done);
+            }
+        }
+        again
+    }
+
+    /// What is back of what was given on goes back itself. Not with a lock held.
+    pub(crate) fn collects(&self) {
+        if !self.gives_on.load(Ordering::Relaxed) || critical::inside() {
+            return;
+        }
+        let keeps = |mapped: &&Arc<Mapped>| mapped.exchange.keeps_some();
+        let all: Vec<Arc<Mapped>> = lock(&self.regions).iter().filter(keeps).cloned().collect();
+        for mapped in &all {
+            mapped.exchange.collects(mapped.region.returns(mapped.side));
+        }
+    }
+
+    /// Bytes that were sent without a copy, because they lie in blocks that others have sent.
+    pub fn bytes_given_on(&self) -> u64 {
+        self.given_on.load(Ordering::Relaxed)
+    }
+
+    /// There were arenas that we were given.
+    pub(crate) fn has_arenas(&self) -> bool {
+        self.has_arenas.load(Ordering::Relaxed)
+    }
+
+    /// The arena that we were given in which these bytes lie.
+    pub(crate) fn arena_with(&self, at: usize, bytes: usize) -> Option<Arc<Peer>> {
+        lock(&self.regions).iter().find_map(|mapped| mapped.exchange.peer_with(at, bytes))
     }
 
     /// A connection of this region has been closed.

@@ -41,8 +41,11 @@ pub struct Sending {
     pub poisoned: bool,
     /// What its large copies belong to.
     pub batch: Writing,
-    /// Bytes that went in blocks, and that no block was free, which the totals do not know yet.
+    /// Bytes that went in blocks, that were given on, and that no block was free, which the totals
+    /// do not know yet.
     pub in_blocks: u64,
+    /// See above.
+    pub given_on: u64,
     /// See above.
     pub short_of_blocks: bool,
     /// Which of the ring's bytes lie in blocks.
@@ -149,6 +152,7 @@ impl Ends {
                 poisoned: false,
                 batch: Writing::default(),
                 in_blocks: 0,
+                given_on: 0,
                 short_of_blocks: false,
                 runs: Outgoing::new(),
             }));

@@ -74,12 +74,12 @@ pub mod spinning;
 pub mod wait;
 pub mod way;
 
-pub use blocks::{Blocks, Peer, Views};
+pub use blocks::{Blocks, Keeps, Peer, Views};
 pub use context::{Context, Settings};
 pub use flow::Flow;
 pub use libc::iovec;
 pub use outward::Carrier;
-pub use reference::Taken;
+pub use reference::{Forward, Taken};
 pub use rustix::io::Errno;
 pub use set::Set;
 pub use shown::stayed;

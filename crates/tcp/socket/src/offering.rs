@@ -1,19 +1,38 @@
-//! A process has one arena of blocks; a peer is given it when a receiver there would take them.
+//! A process has one arena of blocks; a peer is given it when a receiver there would take them. So
+//! are those that the process was given itself, when it sends on what lies there.
 
-use crate::blocks::{Exchange, NUMBER, Own};
-use crate::context::Context;
+use crate::blocks::{Exchange, NUMBER, Own, Peer, is_dumpable};
+use crate::context::{Context, Mapped};
 use crate::lock::lock;
 use rustix::io::Errno;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use uncopy_tcp_service::protocol::GIVERS;
 
 impl Context {
     /// Gives the other side of a region our arena, once.
     pub(crate) fn offers_arena(&self, exchange: &Exchange, which: (u64, usize)) {
         if exchange.is_to_be_offered()
             && let (Some(client), Ok(own)) = (self.known_client(), self.own_arena())
-            && client.arena(which, NUMBER.into(), own.memory()).is_ok()
+            && client.arena(which, NUMBER, own.memory(), [0; GIVERS]).is_ok()
         {
             exchange.was_offered(own);
+        }
+    }
+
+    /// Gives it one that we were given, once.
+    pub(crate) fn offers_onward(&self, mapped: &Mapped, peer: &Peer) {
+        if !is_dumpable() {
+            return;
+        }
+        if let Some(client) = self.known_client()
+            && let Some((memory, by)) = peer.introduces()
+            && let Some(number) = mapped.exchange.new_number(peer, mapped.known_arenas())
+        {
+            self.gives_on.store(true, Ordering::Relaxed);
+            if client.arena((mapped.id, mapped.side), number, memory, by).is_err() {
+                mapped.exchange.no_number(number);
+            }
         }
     }
 

@@ -5,6 +5,7 @@
 
 use crate::attached::Attached;
 use crate::batch;
+use crate::blocks::Peer;
 use crate::ends::{Held, Receiving};
 use crate::errors::is_told_once;
 use crate::flow::Flow;
@@ -14,6 +15,7 @@ use crate::wait::For;
 use libc::{MSG_DONTWAIT, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, iovec};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Instant;
 use uncopy_tcp_shared::arena;
@@ -538,7 +540,7 @@ impl Flow {
                         }
                         bytes
                     }
-                    Found::Block(from, run) => {
+                    Found::Block(from, run, _peer) => {
                         // SAFETY: the caller's promise.
                         let copy = || unsafe { arena::get(from, at, run.bytes) };
                         if flags & MSG_TRUNC == 0 && copy().is_err() {
@@ -605,8 +607,8 @@ impl Flow {
             Ok(Piece::Ring(bytes)) => Ok(Found::Ring(bytes)),
             Ok(Piece::Block(run)) => {
                 let peer = attached.mapped.exchange.peer(run.arena);
-                match peer.and_then(|peer| peer.address(run)) {
-                    Some(at) => Ok(Found::Block(at, run)),
+                match peer.and_then(|peer| Some((peer.address(run)?, peer))) {
+                    Some((at, peer)) => Ok(Found::Block(at, run, peer)),
                     None => self.poison(&mut own.poisoned),
                 }
             }
@@ -625,8 +627,8 @@ impl Flow {
 enum Found {
     /// So many in the ring.
     Ring(u32),
-    /// There, in a block.
-    Block(*const u8, Run),
+    /// There, in a block of this arena.
+    Block(*const u8, Run, Arc<Peer>),
 }
 
 /// The connection has nothing to do with it: nothing was looked at, and nobody else is told.

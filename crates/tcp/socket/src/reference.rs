@@ -1,20 +1,24 @@
 //! Receiving without a copy: what lies in blocks is handed over, and comes back when nobody views
-//! it any more. See `blocks`.
+//! it any more; it may be sent on without one. See `blocks`.
 
 use crate::attached::Attached;
-use crate::blocks::{Blocks, NUMBER, Peer};
+use crate::blocks::{Blocks, Keeps, NUMBER, Peer};
 use crate::context::Shown;
 use crate::ends::{Held, Receiving};
 use crate::flow::Flow;
 use crate::wait::For;
-use libc::MSG_DONTWAIT;
+use arrayvec::ArrayVec;
+use libc::{MSG_DONTWAIT, iovec};
 use rustix::io::Errno;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use uncopy_counters::add;
 use uncopy_tcp_shared::phase::At;
 use uncopy_tcp_shared::ring::TAKES_BLOCKS;
 use uncopy_tcp_shared::runs::{Piece, Run};
 
+/// Fewer bytes than these are copied, where they might be given on.
+const GIVEN_ON: usize = 16 << 10;
 /// Ranges that one call takes.
 const RANGES: usize = 8;
 /// After so many that were not taken one after the other they come by the ring, for so many
@@ -26,15 +30,20 @@ const MOST_RESTS: u32 = 1024;
 /// Bytes that were received and lie in blocks.
 #[derive(Debug, Default)]
 pub struct Taken {
-    ranges: [(usize, usize); RANGES],
-    count: usize,
+    ranges: ArrayVec<(usize, usize), RANGES>,
+    peers: ArrayVec<Arc<Peer>, RANGES>,
     more: bool,
 }
 
 impl Taken {
     /// Address and length of each range, in their order.
     pub fn ranges(&self) -> &[(usize, usize)] {
-        &self.ranges[..self.count]
+        &self.ranges
+    }
+
+    /// In whose arena each lies.
+    pub fn peers(&self) -> &[Arc<Peer>] {
+        &self.peers
     }
 
     /// More lies behind them, in the ring or in blocks.
@@ -48,7 +57,52 @@ impl Taken {
     }
 }
 
+/// Bytes of a call that sends, as far as they lie in blocks that this process was given.
+#[derive(Debug)]
+pub struct Forward {
+    /// In whose arena each of the call's buffers lies.
+    pub(crate) peers: Vec<Option<Arc<Peer>>>,
+    /// What is dropped once receivers are done with all of it.
+    pub(crate) keeps: Keeps,
+}
+
 impl Flow {
+    /// The receiver may be given what others have given us: it views large messages.
+    pub fn gives_on(&self) -> bool {
+        self.attached().is_some_and(|attached| {
+            attached.mapped.blocks != Blocks::NONE
+                && self.context.has_arenas()
+                && attached.mapped.process == self.context.process()
+                && attached.out().consumed.flags.load(Relaxed) & TAKES_BLOCKS != 0
+        })
+    }
+
+    /// What of these buffers may be given on: those with a bit in `stay` stay as they are until
+    /// `keeps` is dropped. `None`: nothing.
+    pub fn forward(&self, parts: &[iovec], stay: u64, keeps: Keeps) -> Option<Forward> {
+        let peer = |(i, part): (usize, &iovec)| {
+            let large = part.iov_len >= GIVEN_ON && i < u64::BITS as usize && stay >> i & 1 != 0;
+            let at = part.iov_base as usize;
+            large.then(|| self.context.arena_with(at, part.iov_len)).flatten()
+        };
+        let peers: Vec<Option<Arc<Peer>>> = parts.iter().enumerate().map(peer).collect();
+        peers.iter().any(Option::is_some).then_some(Forward { peers, keeps })
+    }
+
+    /// As [`Flow::send`], and gives on what it can of these buffers.
+    ///
+    /// # Safety
+    /// As there.
+    pub unsafe fn send_on(
+        &self,
+        from: &[iovec],
+        flags: i32,
+        forward: &Forward,
+    ) -> Result<usize, Errno> {
+        // SAFETY: the caller's promise.
+        unsafe { self.send_buffers(from, flags, Some(forward)) }
+    }
+
     /// Some call has received as much at once as may come in a block. (Until then nobody looks for
     /// blocks, however large the buffers of calls are.)
     #[inline]
@@ -57,7 +111,7 @@ impl Flow {
     }
 
     /// The other side's arena, of which blocks come here; asked for, if there is none.
-    pub fn peer(&self) -> Option<&Peer> {
+    pub fn peer(&self) -> Option<Arc<Peer>> {
         let attached = self.attached()?;
         let mapped = &attached.mapped;
         if mapped.blocks == Blocks::NONE || mapped.process != self.context.process() {
@@ -79,6 +133,7 @@ impl Flow {
         if mapped.blocks == Blocks::NONE || mapped.process != self.context.process() {
             return Ok(0);
         }
+        self.context.collects();
         let mut waited = false;
         loop {
             let mut own = mapped.ends.receiving(attached.slot, self.context.process());
@@ -86,7 +141,7 @@ impl Flow {
                 return Ok(0);
             }
             self.wants_blocks(attached, &mut own);
-            let there = self.find_blocks(attached, &mut own, room, |_, _| true);
+            let there = self.find_blocks(attached, &mut own, room, |_, _, _| true);
             drop(own);
             match there {
                 Some(0) if !waited && flags & MSG_DONTWAIT == 0 && !self.is_nonblocking() => {
@@ -104,24 +159,23 @@ impl Flow {
     pub fn take_blocks(&self, (least, room): (usize, usize)) -> Option<Taken> {
         let attached = self.attached()?;
         let mapped = &attached.mapped;
-        let peer = mapped.exchange.peer(NUMBER)?;
         let mut own = mapped.ends.receiving(attached.slot, self.context.process());
         if self.is_closed() || own.poisoned {
             return None;
         }
         let mut taken = Taken::default();
-        let mut runs = [Run::default(); RANGES];
-        let bytes = self.find_blocks(attached, &mut own, room, |at, run| {
-            let takes = taken.count < RANGES && peer.hands_over(run);
+        let mut runs = ArrayVec::<Run, RANGES>::new();
+        let bytes = self.find_blocks(attached, &mut own, room, |at, run, peer| {
+            let takes = !runs.is_full() && peer.hands_over(run);
             if takes {
-                runs[taken.count] = run;
-                taken.ranges[taken.count] = (at as usize, run.bytes as usize);
-                taken.count += 1;
+                runs.push(run);
+                taken.ranges.push((at as usize, run.bytes as usize));
+                taken.peers.push(peer);
             }
             takes
         });
         let Some(bytes) = bytes.filter(|bytes| *bytes >= least.max(1)) else {
-            runs[..taken.count].iter().for_each(|&run| peer.keeps(run));
+            runs.iter().zip(&taken.peers).for_each(|(&run, peer)| peer.keeps(run));
             return None;
         };
         self.takes(attached, &mut own, bytes as u32, |_| ());
@@ -169,11 +223,11 @@ impl Flow {
             consumed.flags.fetch_or(TAKES_BLOCKS, Release);
         }
         // (A child that was forked before it came does not have it. Later ones do.)
-        if consumed.arenas.load(Relaxed) & 1 << NUMBER == 0
-            && mapped.exchange.peer(NUMBER).is_some()
+        let there = mapped.exchange.there();
+        if there & !consumed.arenas.load(Relaxed) != 0
             && mapped.ends.processes(attached.slot).load(Acquire) == 1
         {
-            consumed.arenas.fetch_or(1 << NUMBER, Release);
+            consumed.arenas.fetch_or(there, Release);
         }
     }
 
@@ -184,7 +238,7 @@ impl Flow {
         attached: &Attached,
         own: &mut Held<Receiving>,
         room: usize,
-        mut takes: impl FnMut(*const u8, Run) -> bool,
+        mut takes: impl FnMut(*const u8, Run, Arc<Peer>) -> bool,
     ) -> Option<usize> {
         let (mapped, inward) = (&attached.mapped, attached.inward());
         let at = inward.switch.phase.at().ok()?;
@@ -200,15 +254,18 @@ impl Flow {
             let may_wait = !own.ended && !attached.error().is_some();
             return may_wait.then_some(0);
         }
-        let peer = mapped.exchange.peer(NUMBER).filter(|_| !own.runs.is_empty())?;
+        if own.runs.is_empty() {
+            return None;
+        }
         let queue = attached.slot().queue(1 - mapped.side);
         let most = own.reader.filled().min(room.min(u32::MAX as usize) as u32);
         let mut bytes = 0;
         while bytes < most {
             let next = own.runs.piece(queue, own.reader.head(), bytes, most - bytes);
             let Ok(Piece::Block(run)) = next else { break };
-            let Some(at) = peer.address(run).filter(|_| run.arena == NUMBER) else { break };
-            if !takes(at, run) {
+            let Some(peer) = mapped.exchange.peer(run.arena) else { break };
+            let Some(at) = peer.address(run) else { break };
+            if !takes(at, run, peer) {
                 break;
             }
             bytes += run.bytes;

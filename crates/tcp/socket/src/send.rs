@@ -10,7 +10,8 @@ use crate::ends::{Held, Sending};
 use crate::errors::is_told_once;
 use crate::flow::Flow;
 use crate::kernel;
-use crate::source::{Buffers, ELSEWHERE, FilePart, Source};
+use crate::reference::Forward;
+use crate::source::{Buffers, ELSEWHERE, FilePart, Source, Wanted};
 use crate::wait::For;
 use libc::{MSG_DONTWAIT, MSG_MORE, MSG_OOB, iovec};
 use rustix::io::Errno;
@@ -30,6 +31,19 @@ impl Flow {
     /// # Safety
     /// The buffers are the program's: whatever it named.
     pub unsafe fn send(&self, from: &[iovec], flags: i32) -> Result<usize, Errno> {
+        // SAFETY: the caller's promise.
+        unsafe { self.send_buffers(from, flags, None) }
+    }
+
+    /// # Safety
+    /// As for [`send`](Self::send).
+    #[inline]
+    pub(crate) unsafe fn send_buffers(
+        &self,
+        from: &[iovec],
+        flags: i32,
+        forward: Option<&Forward>,
+    ) -> Result<usize, Errno> {
         if self.is_linux() {
             // SAFETY: the caller's promise.
             let sent = unsafe { kernel::send_as_it_is(self.fd(), from, flags) };
@@ -37,7 +51,7 @@ impl Flow {
             return sent;
         }
         // SAFETY: the caller's promise.
-        let mut from = unsafe { Buffers::new(from) };
+        let mut from = unsafe { Buffers::new(from, forward) };
         self.send_all(&mut from, flags)
     }
 
@@ -189,9 +203,9 @@ impl Flow {
                 continue;
             }
             own.writer.look(&out.consumed).or_else(|_| self.poison(&mut own.poisoned))?;
-            let blocks_from = self.blocks_from(attached, from.left());
-            let sent = from.put(attached, own, blocks_from)?;
-            if blocks_from != usize::MAX {
+            let blocks = self.blocks(attached, from.left());
+            let sent = from.put(attached, own, blocks)?;
+            if blocks.is_some() {
                 self.counts_blocks(own);
             }
             attached.tell(out.consumed.data.take());
@@ -208,19 +222,19 @@ impl Flow {
         }
     }
 
-    /// From how many bytes on what is left of a call goes in blocks.
+    /// Whether what is left of a call goes in blocks.
     #[inline]
-    fn blocks_from(&self, attached: &Attached, left: usize) -> usize {
+    fn blocks(&self, attached: &Attached, left: usize) -> Option<Wanted<'_>> {
         let Blocks { from, always } = attached.mapped.blocks;
         if left < from {
-            return usize::MAX;
+            return None;
         }
         let wanted = always || attached.out().consumed.flags.load(Relaxed) & TAKES_BLOCKS != 0;
         if wanted && self.gives_blocks(attached) {
-            return from;
+            return Some(Wanted { from, context: &self.context });
         }
         add(&self.context.settings.counters.tcp_blocks_unwanted, 1);
-        usize::MAX
+        None
     }
 
     /// The process' totals know what went in blocks.
@@ -229,6 +243,7 @@ impl Flow {
         let counters = self.context.settings.counters;
         let (bytes, short) = (take(&mut own.in_blocks), take(&mut own.short_of_blocks));
         add(&counters.tcp_block_bytes, bytes);
+        self.context.given_on.fetch_add(take(&mut own.given_on), Relaxed);
         add(&counters.tcp_blocks_short, short.into());
     }
 
@@ -461,9 +476,8 @@ fn unread(
             attached.slot().addresses(mapped.side, spans)
         }
         Piece::Block(run) => {
-            let at = mapped.exchange.own().and_then(|own| own.memory.address(run.at, run.bytes));
-            let at = at.expect("what was given lies in our arena");
-            [(at.cast_const(), run.bytes as usize), (at.cast_const(), 0)]
+            let at = mapped.exchange.given(run).expect("what was given lies in an arena");
+            [(at, run.bytes as usize), (at, 0)]
         }
     }
 }

@@ -4,28 +4,39 @@
 
 use crate::attached::Attached;
 use crate::batch;
-use crate::blocks::{NUMBER, Place};
+use crate::blocks::{NUMBER, Peer, Place};
 use crate::buffers;
+use crate::context::Context;
 use crate::ends::{Held, Sending};
 use crate::kernel;
+use crate::reference::Forward;
 use libc::iovec;
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Acquire;
 use uncopy_tcp_shared::ring::Spans;
 use uncopy_tcp_shared::runs::Run;
 use uncopy_tcp_shared::stores::Stores;
+
+/// Blocks are wanted for what has so many bytes and more.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    pub from: usize,
+    pub context: &'a Context,
+}
 
 /// What is left to be sent.
 pub(crate) trait Source {
     /// How many bytes. (None may be sent, too.)
     fn left(&self) -> usize;
-    /// Puts into the ring what fits, and publishes it; EAGAIN: nothing fits. What there is goes in
-    /// blocks where it has `blocks_from` bytes and more.
+    /// Puts into the ring what fits, and publishes it; EAGAIN: nothing fits. It goes in `blocks`
+    /// where these are wanted.
     fn put(
         &mut self,
         attached: &Attached,
         own: &mut Held<Sending>,
-        blocks_from: usize,
+        blocks: Option<Wanted>,
     ) -> Result<usize, Errno>;
     /// Gives Linux what it takes now.
     fn by_linux(&mut self, fd: BorrowedFd, flags: i32) -> Result<usize, Errno>;
@@ -36,17 +47,80 @@ pub(crate) struct Buffers<'a> {
     from: &'a [iovec],
     /// The same, once some of it was sent.
     rest: Option<Vec<iovec>>,
+    /// So many parts of `from` are left out there.
+    sent_parts: usize,
+    /// What of it may be given on.
+    forward: Option<&'a Forward>,
+    /// Some of it was.
+    gave_on: bool,
+}
+
+/// What the next run is.
+enum Next {
+    /// So many bytes that are copied.
+    Copied(usize),
+    /// So many at this place of an arena that we were given.
+    Onward(Arc<Peer>, u16, u32, usize),
 }
 
 impl<'a> Buffers<'a> {
     /// # Safety
     /// The buffers are the program's: whatever it named.
-    pub unsafe fn new(from: &'a [iovec]) -> Self {
-        Self { from, rest: None }
+    pub unsafe fn new(from: &'a [iovec], forward: Option<&'a Forward>) -> Self {
+        Self { from, rest: None, sent_parts: 0, forward, gave_on: false }
     }
 
     fn parts(&self) -> &[iovec] {
         self.rest.as_deref().unwrap_or(self.from)
+    }
+
+    /// What the next run is to be. What lies before, between and behind what is given on is copied
+    /// into blocks, too, however little it is: the receiver views all of it, or nothing.
+    fn next(&self, context: &Context, attached: &Attached) -> Next {
+        let left = self.left();
+        let Some(forward) = self.forward else { return Next::Copied(left) };
+        let mapped = &attached.mapped;
+        let known = attached.out().consumed.arenas.load(Acquire);
+        let peers = forward.peers.get(self.sent_parts..).unwrap_or(&[]);
+        let mut before = 0;
+        for (part, peer) in self.parts().iter().zip(peers) {
+            if let Some(peer) = peer {
+                match mapped.exchange.number_of(peer) {
+                    None => context.offers_onward(mapped, peer),
+                    Some(number) if known >> number & 1 == 0 => {}
+                    Some(_) if before > 0 => return Next::Copied(before),
+                    Some(number) => {
+                        let at = peer.offset(part.iov_base as usize);
+                        return Next::Onward(peer.clone(), number, at, part.iov_len);
+                    }
+                }
+            }
+            before += part.iov_len;
+        }
+        Next::Copied(before)
+    }
+
+    /// Publishes bytes of an arena that we were given, where they are. `None`: they are to be
+    /// copied.
+    fn put_onward(
+        &mut self,
+        attached: &Attached,
+        own: &mut Held<Sending>,
+        (peer, number, at, bytes): (&Peer, u16, u32, usize),
+    ) -> Option<usize> {
+        let mapped = &attached.mapped;
+        let bytes = own.writer.free_for_run(self.left()).min(bytes as u32);
+        let returns = mapped.region.returns(mapped.side);
+        let keeps = &self.forward?.keeps;
+        let (slot, position) = (attached.slot, own.writer.tail());
+        let handle = mapped.exchange.give_on(returns, (slot, bytes), (number, peer), keeps)?;
+        let run = Run { position, bytes, at, arena: number, handle };
+        let produced = &attached.out().produced;
+        own.runs.push(attached.slot().queue(mapped.side), produced, run);
+        own.given_on += u64::from(bytes);
+        own.writer.commit(produced, bytes);
+        self.gave_on = true;
+        Some(self.sent(bytes as usize))
     }
 
     /// Puts the next bytes into a block, and publishes it. `None`: they are to go by the ring.
@@ -54,14 +128,27 @@ impl<'a> Buffers<'a> {
         &mut self,
         attached: &Attached,
         own: &mut Held<Sending>,
-        blocks_from: usize,
+        blocks: Wanted,
     ) -> Option<Result<usize, Errno>> {
         let (left, mapped) = (self.left(), &attached.mapped);
         let (free, head) = (own.writer.free_for_run(left), own.writer.head());
         own.runs.look(head);
+        if free == 0 || !own.runs.has_room() {
+            return None;
+        }
+        let (mut bytes, least) = match self.next(blocks.context, attached) {
+            Next::Onward(peer, number, at, bytes) => {
+                match self.put_onward(attached, own, (&peer, number, at, bytes)) {
+                    Some(sent) => return Some(Ok(sent)),
+                    None => (left, blocks.from),
+                }
+            }
+            Next::Copied(bytes) if bytes < left || self.gave_on => (bytes, 1),
+            Next::Copied(bytes) => (bytes, blocks.from),
+        };
         // (Nobody copies it meanwhile: so it is published whole.)
-        let mut bytes = free as usize;
-        if bytes < blocks_from || !own.runs.has_room() {
+        bytes = bytes.min(free as usize);
+        if bytes < least {
             return None;
         }
         let returns = mapped.region.returns(mapped.side);
@@ -112,11 +199,11 @@ impl<'a> Buffers<'a> {
         &mut self,
         attached: &Attached,
         own: &mut Held<Sending>,
-        blocks_from: usize,
+        blocks: Wanted,
     ) -> Result<usize, Errno> {
         let mut sent = 0;
         while self.left() > 0 {
-            match self.put_block(attached, own, blocks_from) {
+            match self.put_block(attached, own, blocks) {
                 Some(Ok(bytes)) => sent += bytes,
                 Some(Err(error)) if sent == 0 => return Err(error),
                 _ => break,
@@ -191,7 +278,8 @@ impl<'a> Buffers<'a> {
 
     fn sent(&mut self, bytes: usize) -> usize {
         if bytes < self.left() {
-            advance(self.rest.get_or_insert_with(|| self.from.to_vec()), bytes);
+            let rest = self.rest.get_or_insert_with(|| self.from.to_vec());
+            self.sent_parts += advance(rest, bytes);
         } else {
             self.from = &[];
             self.rest = None;
@@ -211,12 +299,10 @@ impl Source for Buffers<'_> {
         &mut self,
         attached: &Attached,
         own: &mut Held<Sending>,
-        blocks_from: usize,
+        blocks: Option<Wanted>,
     ) -> Result<usize, Errno> {
-        if blocks_from == usize::MAX {
-            return self.put_ring(attached, own);
-        }
-        let sent = self.put_blocks(attached, own, blocks_from)?;
+        let Some(blocks) = blocks else { return self.put_ring(attached, own) };
+        let sent = self.put_blocks(attached, own, blocks)?;
         if sent > 0 && self.left() == 0 {
             return Ok(sent);
         }
@@ -300,7 +386,7 @@ impl Source for FilePart<'_> {
         &mut self,
         attached: &Attached,
         own: &mut Held<Sending>,
-        _: usize,
+        _: Option<Wanted>,
     ) -> Result<usize, Errno> {
         let room = own.writer.reserve(self.left);
         if room.bytes() == 0 {
@@ -330,8 +416,8 @@ impl Source for FilePart<'_> {
     }
 }
 
-/// Leaves the first `bytes` out.
-pub(crate) fn advance(parts: &mut Vec<iovec>, mut bytes: usize) {
+/// Leaves the first `bytes` out. How many parts less there are.
+pub(crate) fn advance(parts: &mut Vec<iovec>, mut bytes: usize) -> usize {
     let mut whole = 0;
     for part in parts.iter_mut() {
         if bytes < part.iov_len {
@@ -343,4 +429,5 @@ pub(crate) fn advance(parts: &mut Vec<iovec>, mut bytes: usize) {
         whole += 1;
     }
     parts.drain(..whole);
+    whole
 }

@@ -8,11 +8,11 @@ mod common;
 use common::{End, at_rings, service, wait_until};
 use std::io::Read;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::Duration;
 use uncopy_counters::Counters;
-use uncopy_tcp_socket::{Blocks, Context, Peer, Settings, Taken, Views, Waiting};
+use uncopy_tcp_socket::{Blocks, Context, Peer, Settings, Taken, Views, Waiting, iovec};
 
 /// A program whose messages go in blocks, of any size.
 fn program(service: &str) -> (Arc<Context>, &'static Counters) {
@@ -48,8 +48,9 @@ fn read(taken: &Taken) -> Vec<u8> {
 }
 
 fn give_back(end: &End, taken: &Taken) {
-    let peer = end.flow.peer().unwrap();
-    taken.ranges().iter().for_each(|&(at, bytes)| peer.released(at, bytes));
+    let _ = end;
+    let ranges = taken.ranges().iter().zip(taken.peers());
+    ranges.for_each(|(&(at, bytes), peer)| peer.released(at, bytes));
 }
 
 #[test]
@@ -155,7 +156,7 @@ impl Views for Viewed {
     fn recall(&self) {
         // (The first time a call is reading them.)
         if self.calls.fetch_add(1, Relaxed) > 0 {
-            // SAFETY: it lives until what was handed over is back.
+            // SAFETY: it killed until what was handed over is back.
             let peer = unsafe { &*(self.peer as *const Peer) };
             peer.released(self.range.0, self.range.1);
         }
@@ -179,12 +180,13 @@ fn what_is_viewed_of_a_program_that_has_gone_is_called_back_and_nothing_is_left_
     let peer = b.flow.peer().unwrap();
     let range = taken.ranges()[0];
     let made = Viewed {
-        peer: std::ptr::from_ref(peer) as usize,
+        peer: Arc::as_ptr(&peer) as usize,
         range,
         calls: calls.clone(),
         ended: ended.clone(),
     };
     assert!(peer.known(|| Some(made)).is_some());
+    drop((peer, taken));
     a.close();
     b.close();
     y.0.pump();
@@ -195,4 +197,270 @@ fn what_is_viewed_of_a_program_that_has_gone_is_called_back_and_nothing_is_left_
         ended.load(Relaxed) == 1
     });
     assert_eq!(calls.load(Relaxed), 2);
+}
+
+/// What is given back when nobody keeps it any more, as extents are.
+struct Kept(Option<Taken>, Arc<AtomicBool>);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let Some(taken) = self.0.take() else { return };
+        // (Whoever is killed gives nothing back.)
+        if self.1.load(Relaxed) {
+            return;
+        }
+        let ranges = taken.ranges().iter().zip(taken.peers());
+        ranges.for_each(|(&(at, bytes), peer)| peer.released(at, bytes));
+    }
+}
+
+/// Sends on what was taken, with bytes before and behind it, as parts of pages are.
+fn send_on(end: &End, (before, taken, behind): (&[u8], Taken, &[u8]), killed: &Arc<AtomicBool>) {
+    let part = |at: usize, bytes| iovec { iov_base: at as *mut _, iov_len: bytes };
+    let own = |bytes: &[u8]| part(bytes.as_ptr() as usize, bytes.len());
+    let mut parts = vec![own(before)];
+    parts.extend(taken.ranges().iter().map(|&(at, bytes)| part(at, bytes)));
+    parts.push(own(behind));
+    let stay = (1 << taken.ranges().len()) - 1 << 1;
+    let all: usize = parts.iter().map(|part| part.iov_len).sum();
+    let kept = Arc::new(Kept(Some(taken), killed.clone()));
+    let forward = end.flow.forward(&parts, stay, kept);
+    // SAFETY: ours, and a block's that stays.
+    let sent = unsafe {
+        match &forward {
+            Some(forward) => end.flow.send_on(&parts, libc::MSG_NOSIGNAL, forward),
+            None => end.flow.send(&parts, libc::MSG_NOSIGNAL),
+        }
+    };
+    assert_eq!(sent, Ok(all));
+}
+
+/// Receives so many bytes: in blocks, as far as they lie there.
+fn receive_all(end: &End, bytes: usize) -> (Vec<u8>, Vec<Taken>) {
+    let (mut all, mut kept) = (vec![], vec![]);
+    while all.len() < bytes {
+        end.flow.context().pump();
+        end.flow.await_blocks((1, bytes), 0).unwrap();
+        match end.flow.take_blocks((1, bytes - all.len())) {
+            Some(taken) => {
+                all.extend(read(&taken));
+                kept.push(taken);
+            }
+            None => {
+                let mut got = vec![0; bytes - all.len()];
+                let count = end.receive(&mut got).unwrap();
+                all.extend_from_slice(&got[..count]);
+            }
+        }
+    }
+    (all, kept)
+}
+
+/// A message by `a`, `b` and `c`, `d`, of which the second program gives it on.
+fn by_two([a, b, c, d]: [&End; 4], seed: usize, killed: &Arc<AtomicBool>) -> (Vec<u8>, Vec<Taken>) {
+    let right = message(200_000, seed);
+    a.send(&right).unwrap();
+    let taken = b.flow.take_blocks((1, 200_000)).expect("it lies in a block");
+    send_on(c, (b"before", taken, b"behind"), killed);
+    let right = [b"before", &right[..], b"behind"].concat();
+    let (all, kept) = receive_all(d, right.len());
+    assert!(all == right, "another byte");
+    (right, kept)
+}
+
+/// The same until something is given on.
+fn given_on(relay: &Context, ends: [&End; 4], killed: &Arc<AtomicBool>) -> (Vec<u8>, Vec<Taken>) {
+    let [a, b, c, d] = ends;
+    let before = relay.bytes_given_on();
+    let mut found = None;
+    wait_until("a block is given on", || {
+        let (right, kept) = by_two([a, b, c, d], 1, killed);
+        let is_on = relay.bytes_given_on() > before;
+        match is_on {
+            true => found = Some((right, kept)),
+            false => kept.iter().for_each(|taken| give_back(d, taken)),
+        }
+        is_on
+    });
+    found.unwrap()
+}
+
+#[test]
+fn a_block_is_given_on_without_a_copy_and_comes_back_by_who_gave_it_on() {
+    let service = service();
+    let [x, y, z] = [(); 3].map(|()| program(&service.name));
+    let killed: Arc<AtomicBool> = Arc::default();
+    let (a, b) = by_blocks(&x, &y.0);
+    let (c, d) = by_blocks(&y, &z.0);
+    let (right, kept) = given_on(&y.0, [&a, &b, &c, &d], &killed);
+    let all: usize = kept.iter().map(Taken::bytes).sum();
+    assert_eq!(all, right.len(), "all of it lies in blocks");
+    let mut others = vec![(kept, right)];
+    for i in 2..8 {
+        let (right, kept) = by_two([&a, &b, &c, &d], i, &killed);
+        others.push((kept, right));
+    }
+    for (kept, right) in others.iter().rev() {
+        let all: Vec<u8> = kept.iter().flat_map(read).collect();
+        assert!(all == *right, "it has changed");
+        kept.iter().for_each(|taken| give_back(&d, taken));
+    }
+    drop(others);
+    // (4 MB of each connection may be out.)
+    let short = x.1.tcp_blocks_short.load(Relaxed);
+    for i in 0..100 {
+        let (_, kept) = by_two([&a, &b, &c, &d], i, &killed);
+        kept.iter().for_each(|taken| give_back(&d, taken));
+        // (As a call that waits does.)
+        let _ = b.flow.await_blocks((1, 1), libc::MSG_DONTWAIT);
+    }
+    assert_eq!(x.1.tcp_blocks_short.load(Relaxed), short);
+}
+
+#[test]
+fn what_was_given_on_stays_when_who_gave_it_on_has_gone() {
+    let service = service();
+    let [x, y, z] = [(); 3].map(|()| program(&service.name));
+    let killed: Arc<AtomicBool> = Arc::default();
+    let (a, b) = by_blocks(&x, &y.0);
+    let (c, d) = by_blocks(&y, &z.0);
+    let (right, kept) = given_on(&y.0, [&a, &b, &c, &d], &killed);
+    // One is unread.
+    let unread = message(300_000, 9);
+    a.send(&unread).unwrap();
+    let taken = b.flow.take_blocks((1, 300_000)).unwrap();
+    send_on(&c, (b"", taken, b""), &killed);
+    killed.store(true, Relaxed);
+    [b, c].into_iter().for_each(End::close);
+    drop(y);
+    a.close();
+    // Others' messages do not overwrite it.
+    let other = program(&service.name);
+    let (e, f) = by_blocks(&x, &other.0);
+    for i in 0..200 {
+        e.send(&message(900_000, i)).unwrap();
+        let (_, taken) = receive_all(&f, 900_000);
+        taken.iter().for_each(|taken| give_back(&f, taken));
+        x.0.pump();
+    }
+    let all: Vec<u8> = kept.iter().flat_map(read).collect();
+    assert!(all == right, "it has changed");
+    let (all, taken) = receive_all(&d, 300_000);
+    assert!(all == unread, "what was unread has changed");
+    kept.iter().chain(&taken).for_each(|taken| give_back(&d, taken));
+}
+
+#[test]
+fn numbers_of_arenas_are_used_again_when_their_programs_have_gone() {
+    let service = service();
+    let [y, z] = [(); 2].map(|()| program(&service.name));
+    let killed: Arc<AtomicBool> = Arc::default();
+    let (c, d) = by_blocks(&y, &z.0);
+    for i in 0..30 {
+        let x = program(&service.name);
+        let (a, b) = by_blocks(&x, &y.0);
+        let (right, kept) = given_on(&y.0, [&a, &b, &c, &d], &killed);
+        [a, b].into_iter().for_each(End::close);
+        drop(x);
+        if i % 3 == 0 {
+            y.0.pump();
+            z.0.pump();
+        }
+        let all: Vec<u8> = kept.iter().flat_map(read).collect();
+        assert!(all == right, "it has changed");
+        kept.iter().for_each(|taken| give_back(&d, taken));
+    }
+}
+
+/// Whoever sends to the relay, and ends now and then.
+struct Source {
+    program: (Arc<Context>, &'static Counters),
+    ends: (End, End),
+    /// Sent, and not received.
+    unread: usize,
+}
+
+/// Sources, a relay and a sink beside plain lists of bytes: messages of any size are sent, received
+/// in blocks or not, kept, sent on with bytes around them, kept again and given back in any order,
+/// while sources end and others come. Whatever is kept stays as it is.
+#[test]
+fn random_messages_by_a_relay_are_what_a_stream_of_bytes_would_bring() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok());
+    let seeds: Vec<u64> = match number("UNCOPY_RELAY_SEED") {
+        Some(seed) => vec![seed],
+        None => (0..number("UNCOPY_RELAY_SEEDS").unwrap_or(6)).map(|_| fastrand::u64(..)).collect(),
+    };
+    let mut given_on = 0;
+    for seed in seeds {
+        println!("UNCOPY_RELAY_SEED={seed}");
+        given_on += relayed(&mut fastrand::Rng::with_seed(seed));
+    }
+    assert!(given_on > 1 << 20, "only {given_on} bytes were given on");
+}
+
+fn relayed(rng: &mut fastrand::Rng) -> u64 {
+    let service = service();
+    let [y, z] = [(); 2].map(|()| program(&service.name));
+    let (c, d) = by_blocks(&y, &z.0);
+    let source = || {
+        let program = program(&service.name);
+        let ends = by_blocks(&program, &y.0);
+        Source { program, ends, unread: 0 }
+    };
+    let lives: Arc<AtomicBool> = Arc::default();
+    let mut sources = vec![source(), source()];
+    // What the relay has taken and the sink keeps, with what must be there.
+    let (mut taken, mut kept) = (vec![], vec![]);
+    let (mut sent, mut seed) = (std::collections::VecDeque::<u8>::new(), 0);
+    for step in 0..250 {
+        let from = rng.usize(..sources.len());
+        match rng.u32(..100) {
+            0..30 if sources[from].unread == 0 => {
+                seed += 1;
+                let right = message(rng.usize(1..300_000), seed);
+                sources[from].ends.0.send(&right).unwrap();
+                sources[from].unread = right.len();
+                let (all, parts) = receive_all(&sources[from].ends.1, right.len());
+                assert!(all == right, "another byte from a source, step {step}");
+                sources[from].unread = 0;
+                taken.extend(parts);
+            }
+            30..60 if !taken.is_empty() && sent.len() < 400_000 => {
+                let one: Taken = taken.swap_remove(rng.usize(..taken.len()));
+                let around = message(rng.usize(..5000), step);
+                sent.extend(&around);
+                sent.extend(read(&one));
+                sent.extend(&around[..around.len() / 2]);
+                let behind = around[..around.len() / 2].to_vec();
+                send_on(&c, (&around, one, &behind), &lives);
+            }
+            60..80 if !sent.is_empty() => {
+                let (all, parts) = receive_all(&d, rng.usize(1..=sent.len()));
+                let right: Vec<u8> = sent.drain(..all.len()).collect();
+                assert!(all == right, "another byte from the relay, step {step}");
+                kept.extend(parts.into_iter().map(|part| (read(&part), part)));
+            }
+            80..95 if !kept.is_empty() => {
+                let (right, part): (Vec<u8>, Taken) = kept.swap_remove(rng.usize(..kept.len()));
+                assert!(read(&part) == right, "it has changed, step {step}");
+                give_back(&d, &part);
+            }
+            95 | 96 => {
+                let Source { program, ends: (a, b), .. } = sources.swap_remove(from);
+                [a, b].into_iter().for_each(End::close);
+                drop(program);
+                sources.push(source());
+            }
+            _ => {
+                [&y.0, &z.0].into_iter().for_each(|program| program.pump());
+                for (right, part) in &kept {
+                    assert!(read(part) == *right, "it has changed, step {step}");
+                }
+            }
+        }
+    }
+    let (all, parts) = receive_all(&d, sent.len());
+    assert!(all.iter().copied().eq(sent), "another byte at the end");
+    parts.iter().chain(kept.iter().map(|(_, part)| part)).for_each(|part| give_back(&d, part));
+    y.0.bytes_given_on()
 }
