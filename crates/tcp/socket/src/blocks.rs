@@ -424,7 +424,8 @@ impl Exchange {
     /// left who could look at that: then it is ours again. `id` names the region.
     pub fn is_over(&self, returns: &Returns, id: u64) -> bool {
         self.process.load(Ordering::Relaxed) == 0
-            || self.is_own() && self.viewed() == 0 && self.is_back(returns, id)
+            // (In this order: what was given back to whom it came from keeps what is viewed.)
+            || self.is_own() && self.is_back(returns, id) && self.viewed() == 0
     }
 
     fn is_back(&self, returns: &Returns, id: u64) -> bool {
