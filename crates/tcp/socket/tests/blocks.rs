@@ -221,7 +221,7 @@ fn send_on(end: &End, (before, taken, behind): (&[u8], Taken, &[u8]), killed: &A
     let mut parts = vec![own(before)];
     parts.extend(taken.ranges().iter().map(|&(at, bytes)| part(at, bytes)));
     parts.push(own(behind));
-    let stay = (1 << taken.ranges().len()) - 1 << 1;
+    let stay = ((1 << taken.ranges().len()) - 1) << 1;
     let all: usize = parts.iter().map(|part| part.iov_len).sum();
     let kept = Arc::new(Kept(Some(taken), killed.clone()));
     let forward = end.flow.forward(&parts, stay, kept);
