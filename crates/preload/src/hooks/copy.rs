@@ -5,12 +5,12 @@
 //! compiler may turn a body of `memcpy` into a call of `memcpy`.
 
 use super::entries::LOOK;
-pub use super::entries::own::{memcpy, memmove, mempcpy};
+pub use super::entries::own::{memcpy, memmove, mempcpy, memset};
 use crate::process::PROCESS;
 use crate::real;
 use crate::start::GLIBC_STACK_END;
 use core::arch::{asm, naked_asm};
-use core::ffi::c_void;
+use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use uncopy_core::tracker::ADOPT_MIN;
 use uncopy_counters::add;
@@ -77,6 +77,39 @@ checked!(
 );
 checked!(__memmove_chk, memmove, memmove_overflows, "`memmove` with a known destination size.");
 checked!(__mempcpy_chk, mempcpy, mempcpy_overflows, "`mempcpy` with a known destination size.");
+
+/// `memset` with a known destination size (`_FORTIFY_SOURCE`).
+///
+/// # Safety
+/// As for `memset`.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __memset_chk(
+    to: *mut c_void,
+    byte: c_int,
+    n: usize,
+    room: usize,
+) -> *mut c_void {
+    naked_asm!(
+        "cmp rcx, rdx",
+        "jb 2f",
+        "jmp {unchecked}",
+        "2:",
+        "jmp {failed}",
+        unchecked = sym memset,
+        failed = sym memset_overflows,
+    )
+}
+
+unsafe extern "C" fn memset_overflows(
+    to: *mut c_void,
+    byte: c_int,
+    n: usize,
+    room: usize,
+) -> *mut c_void {
+    // SAFETY: libc's own check, which reports the overflow and aborts.
+    unsafe { real::__memset_chk(to, byte, n, room) }
+}
 
 /// `bcopy(3)`.
 ///

@@ -1,44 +1,14 @@
 //! memset: zeros that fill whole pages of views take their place, and nothing is touched. A buffer
 //! that is cleared before each input (`std::string(n, '\0')`, `bytearray(n)`) stays unmapped.
 //!
-//! unsafe: see the crate; and assembly for the function that checks a size before.
+//! unsafe: see the crate.
 
-pub use super::entries::own::memset;
 use super::ours::perhaps_tracked;
 use crate::process::PROCESS;
 use crate::real;
-use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
 use uncopy_kernel::critical;
 use uncopy_ranges::span::Span;
-
-/// `memset` with a known destination size (`_FORTIFY_SOURCE`).
-///
-/// # Safety
-/// As for `memset`.
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn __memset_chk(
-    to: *mut c_void,
-    byte: c_int,
-    n: usize,
-    room: usize,
-) -> *mut c_void {
-    naked_asm!(
-        "cmp rcx, rdx",
-        "jb 2f",
-        "jmp {unchecked}",
-        "2:",
-        "jmp {failed}",
-        unchecked = sym memset,
-        failed = sym overflows,
-    )
-}
-
-unsafe extern "C" fn overflows(to: *mut c_void, byte: c_int, n: usize, room: usize) -> *mut c_void {
-    // SAFETY: libc's own check, which reports the overflow and aborts.
-    unsafe { real::__memset_chk(to, byte, n, room) }
-}
 
 /// Many zeros, while pages are looked after.
 pub(super) unsafe extern "C" fn clear_views(to: *mut c_void, byte: c_int, n: usize) -> *mut c_void {
