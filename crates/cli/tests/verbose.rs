@@ -163,11 +163,12 @@ fn without_a_directory_for_the_sum_a_program_says_one_line_at_the_start_and_sums
     if !publishes_here() {
         return;
     }
-    // (Whoever takes the name of the directory first takes the sum away.)
+    // (Whoever takes the name of the directory first takes the sum away. A `/dev/shm` of its own: a
+    // remount would make that of all programs of this machine read-only.)
     let input = pump().with_file_name("input");
     let script = format!("exec env nice {} {}", pump().display(), input.display());
     let script = format!(
-        "mount -o remount,ro /dev/shm && exec {UNCOPY} run --verbose -- sh -c \"ls / >/dev/null; {script}\""
+        "mount -t tmpfs -o ro none /dev/shm && exec {UNCOPY} run --verbose -- sh -c \"ls / >/dev/null; {script}\""
     );
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", &script]).env("UNCOPY_LIBRARY", support::library());
