@@ -173,7 +173,7 @@ fn run(
         last = seed + 1;
     }
     println!("seeds {}..{last}, {:.0} s", seeds.start, start.elapsed().as_secs_f64());
-    Ok(driver.finish())
+    Ok(driver.finish(true))
 }
 
 fn replay(files: &[PathBuf], repeat: usize, mut driver: Driver) -> Result<bool, String> {
@@ -186,5 +186,5 @@ fn replay(files: &[PathBuf], repeat: usize, mut driver: Driver) -> Result<bool, 
         }
     }
     println!("{} scripts, each {repeat} times", files.len());
-    Ok(driver.finish())
+    Ok(driver.finish(false))
 }
