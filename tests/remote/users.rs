@@ -26,16 +26,18 @@ const DAEMON: &str = "1";
 
 /// Asks redis a hundred times and stays until its input ends.
 const ASKS: &str = r#"
-import socket, sys
+import select, socket, sys
 s = socket.create_connection((sys.argv[1], 6379), timeout=20)
 f = s.makefile("rb")
-for i in range(100):
+def ask(i):
     value = b"%06d" % i * 100
     s.sendall(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$%d\r\n%s\r\n*2\r\n$3\r\nGET\r\n$1\r\nk\r\n" % (len(value), value))
     assert f.readline() == b"+OK\r\n" and f.readline() == b"$%d\r\n" % len(value)
     assert f.read(len(value) + 2) == value + b"\r\n"
+for i in range(100): ask(i)
 print(s.getsockname()[1], flush=True)
-sys.stdin.readline()
+# (A busy service may answer after these.)
+while not select.select([sys.stdin], [], [], 0.02)[0]: ask(0)
 "#;
 
 /// Two children that answer one client each. (By Python's inner module: the outer one makes a set when it is imported, and then the program has had something.)
@@ -174,10 +176,13 @@ fn found() -> Outcome {
     expect(&said, "@uncopy-tcp: shared memory between programs of all users, each", true)?;
     let redis = users.redis(NOBODY, "127.0.0.1")?;
     let (_client, port) = users.asks(NOBODY)?;
-    let its = users.flows(NOBODY)?;
-    for has in
-        ["@uncopy-tcp [", "2 programs, 1 connections", &format!("127.0.0.1:{port} "), "ring, "]
-    {
+    // (The other end may be about to look for bytes for the first time.)
+    let mut its = String::new();
+    network.until(Duration::from_secs(10), "a ring", || {
+        its = users.flows(NOBODY).unwrap_or_default();
+        its.contains("ring, ")
+    })?;
+    for has in ["@uncopy-tcp [", "2 programs, 1 connections", &format!("127.0.0.1:{port} ")] {
         expect(&its, has, true)?;
     }
     expect(&users.flows(DAEMON)?, "0 programs, 0 connections", true)?;
