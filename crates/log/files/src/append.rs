@@ -118,7 +118,7 @@ impl Session {
             return Tried::Plain;
         }
         let slot = file.slot();
-        let entry = self.memory.entry(slot);
+        let Some(entry) = self.entry(file) else { return Tried::Plain };
         let turn = entry.turn();
         let End::Open(end) = entry.words.end() else { return Tried::Ended };
         let position = entry.position.load(SeqCst);

@@ -56,7 +56,7 @@ impl Log {
             if file.state() != State::Held || file.index() != index {
                 return Ok(());
             }
-            if entry.state() == EntryState::Plain {
+            if entry.state() == EntryState::Plain || !session.is_of(entry, index) {
                 break;
             }
             let error = entry.error.load(SeqCst);
@@ -95,7 +95,7 @@ impl Log {
         if !session.claims.claim(What::Entry(slot)) {
             return entry.wait(entry.turn(), NAP);
         }
-        if entry.state() == EntryState::Held {
+        if entry.state() == EntryState::Held && session.is_of(entry, index) {
             let directory = self.settings().map(|settings| settings.directory.as_path());
             take_over(&session.memory, slot, borrowed(fd), directory, |size| {
                 // What this program has in its log is home, and so must not come there again.

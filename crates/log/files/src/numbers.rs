@@ -149,7 +149,7 @@ impl Log {
             if file.state() != State::Held {
                 return None;
             }
-            match session.memory.entry(file.slot()).words.end() {
+            match session.entry(&file)?.words.end() {
                 uncopy_log_share::End::Open(end) => Some(end),
                 uncopy_log_share::End::Closed(_) => None,
             }
@@ -174,7 +174,7 @@ impl Log {
             if file.state() != State::Held {
                 return None;
             }
-            let entry = session.memory.entry(file.slot());
+            let entry = session.entry(&file)?;
             // (Whoever makes it plain sets the kernel's: not while this does.)
             let position = entry.position.load(SeqCst);
             let uncopy_log_share::End::Open(end) = entry.words.end() else { return None };

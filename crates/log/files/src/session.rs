@@ -4,6 +4,7 @@
 
 use crate::file::File;
 use crate::guarded::Guarded;
+use core::sync::atomic::Ordering::SeqCst;
 use rustix::fd::{FromRawFd, OwnedFd};
 use rustix::io::Errno;
 use std::path::Path;
@@ -13,6 +14,7 @@ use uncopy_log_service::{Client, Reason};
 use uncopy_log_share::claims::{Claims, What};
 use uncopy_log_share::memory::Memory;
 use uncopy_log_share::writer::Writer;
+use uncopy_log_share::{Entry, State};
 
 /// See the module. It lives as long as the process.
 #[derive(Debug)]
@@ -20,6 +22,8 @@ pub(crate) struct Session {
     /// One question at a time.
     client: Guarded<Client>,
     pub(crate) device: u64,
+    /// The service's number of this process.
+    number: u64,
     pub(crate) memory: Memory<OwnedFd>,
     pub(crate) claims: Claims,
     pub(crate) writer: Guarded<Option<Writer>>,
@@ -43,12 +47,26 @@ impl Session {
         }
         Ok(Self {
             device: client.device,
+            number: client.number,
             client: Guarded::new(client),
             memory,
             claims,
             writer: Guarded::new(None),
             queue: Guarded::new(Vec::new()),
         })
+    }
+
+    /// The entry by which `file` is held, as long as it is. (A slot's next holding is another file's.)
+    pub(crate) fn entry(&self, file: &File) -> Option<&Entry> {
+        let entry = self.memory.entry(file.slot());
+        self.is_of(entry, file.index()).then_some(entry)
+    }
+
+    /// Whether `entry` is still the one by whose index this process holds a file.
+    pub(crate) fn is_of(&self, entry: &Entry, index: u32) -> bool {
+        entry.client.load(SeqCst) == self.number
+            && entry.index.load(SeqCst) == index
+            && entry.state() != State::Free
     }
 
     /// One question, or something that is said.

@@ -180,7 +180,7 @@ fn failed(errno: i32) -> i32 {
 
 impl Session {
     fn needs(&self, file: &File, fd: RawFd, data: bool) -> Need {
-        let entry = self.memory.entry(file.slot());
+        let Some(entry) = self.entry(file) else { return Need::Plain };
         let End::Open(end) = entry.words.end() else { return Need::Plain };
         let from = self.from(file);
         // (Before the first sync by the kernel nobody knows what of the file is durable.)
@@ -268,7 +268,7 @@ impl Session {
             return None;
         }
         let slot = file.slot();
-        let entry = self.memory.entry(slot);
+        let entry = self.entry(file)?;
         // (Said before it is looked whether it still may be logged: who ends that looks the other
         // way round.)
         entry.logged.store(entry.words.end().at().max(1), SeqCst);

@@ -127,6 +127,11 @@ pub fn take_over<F: AsFd>(
     struck: impl FnOnce(u64) -> bool,
 ) {
     let entry = memory.entry(slot);
+    // (A number that came back past us is another file's.)
+    if !fstat(file).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == entry.identity()) {
+        entry.error.store(Errno::BADF.raw_os_error() as u32, Ordering::Release);
+        return entry.turned();
+    }
     let end = entry.words.close();
     core::sync::atomic::fence(Ordering::SeqCst);
     let logged = entry.logged.load(Ordering::SeqCst) != 0;

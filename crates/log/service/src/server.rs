@@ -152,7 +152,8 @@ impl Service {
             waiting: Vec::new(),
             departed: Vec::new(),
             refused: BTreeMap::new(),
-            next_client: 1,
+            // (A number never comes again: programs of earlier services may live still.)
+            next_client: crate::place::now(),
             next_index: 1,
             idle_since: now,
             ticked: now,
@@ -434,6 +435,7 @@ impl Service {
     /// A second has passed.
     fn tick(&mut self) {
         self.take_logs_back();
+        self.free_those_of_the_dead();
         self.logs.prepare(&self.place);
         self.look_at_leases();
         for slot in 0..SLOTS {
@@ -479,7 +481,6 @@ impl Service {
             hold.let_go(&self.memory, slot);
             self.note(path, reason);
             if !self.programs.contains_key(&client) {
-                self.memory.entry(slot).free();
                 self.ended(client);
             }
         }
@@ -502,25 +503,30 @@ impl Service {
             return;
         }
         self.waiting.retain(|(of, _)| *of != client);
-        for (slot, hold) in self.holds.iter_mut().enumerate() {
-            match hold {
-                Some(hold) if hold.client == client => {
-                    hold.leaves.get_or_insert(Reason::Ends);
-                }
-                Some(_) => {}
-                None => {
-                    let entry = self.memory.entry(slot);
-                    if entry.client.load(Ordering::Acquire) == client {
-                        entry.free();
-                    }
-                }
-            }
+        for hold in self.holds.iter_mut().flatten().filter(|hold| hold.client == client) {
+            hold.leaves.get_or_insert(Reason::Ends);
         }
         self.ended(client);
     }
 
+    /// Entries of plain files, of programs that will not say that they know. (One that lives, and
+    /// does not speak to us any more, has yet to see what its entry says.)
+    fn free_those_of_the_dead(&self) {
+        for (slot, entry) in self.memory.entries() {
+            let client = entry.client.load(Ordering::Acquire);
+            let is_nobodys = self.holds[slot].is_none() && entry.state() == State::Plain;
+            if is_nobodys
+                && !self.programs.contains_key(&client)
+                && !self.claims.is_others(What::Client(client))
+            {
+                entry.free();
+            }
+        }
+    }
+
     /// If nothing is left of what a program held, its log is another's.
     fn ended(&mut self, client: u64) {
+        self.free_those_of_the_dead();
         self.departed.push(client);
         self.take_logs_back();
     }

@@ -176,6 +176,35 @@ fn who_opens_a_held_file_waits_until_all_of_it_is_home() {
     here.ended();
 }
 
+/// A program that has not yet looked keeps its entry, whatever services come after.
+#[test]
+fn an_entry_is_not_given_away_while_its_program_lives() {
+    let mut here = Here::new();
+    let path = here.file("file");
+    let Program { client, memory, _lives: lives } = Program::of(&here);
+    let (number, file) = (client.number, appended(&path));
+    let (slot, index) = client.hold(file.as_fd()).unwrap();
+    // Its socket ends, it does not. (And the memory stays, as a service leaves it that is told to end.)
+    let shared = Place::open(&here.log()).unwrap().memory();
+    let kept = shared.with_extension("kept");
+    std::fs::hard_link(&shared, &kept).unwrap();
+    drop(client);
+    here.ended();
+    let entry = memory.entry(slot);
+    assert_eq!(entry.state(), State::Plain);
+    std::fs::rename(&kept, &shared).unwrap();
+    here.serve();
+    let other = Program::of(&here);
+    assert_ne!(other.client.number, number);
+    let others = appended(&here.file("other"));
+    assert_ne!(other.client.hold(others.as_fd()).unwrap().0, slot);
+    drop((other, others));
+    here.ended();
+    assert_eq!(entry.state(), State::Plain);
+    assert_eq!(entry.index.load(std::sync::atomic::Ordering::SeqCst), index);
+    drop((lives, file));
+}
+
 #[test]
 fn what_a_program_held_comes_home_when_it_dies() {
     let mut here = Here::new();

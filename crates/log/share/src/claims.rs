@@ -12,7 +12,7 @@ use uncopy_kernel::descriptors::OwnFd;
 
 /// Bytes behind all that is mapped: of entries, then of programs.
 const ENTRIES: i64 = 1 << 40;
-const CLIENTS: i64 = 1 << 41;
+const CLIENTS: i64 = 1 << 62;
 
 /// What can be claimed.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +52,7 @@ impl Claims {
     fn lock(&self, command: i32, kind: i32, what: What) -> Result<libc::flock, Errno> {
         let start = match what {
             What::Entry(slot) => ENTRIES + slot as i64,
-            What::Client(client) => CLIENTS + (client % (1 << 40)) as i64,
+            What::Client(client) => CLIENTS + (client % (1 << 61)) as i64,
         };
         let mut lock = libc::flock {
             l_type: kind as i16,
