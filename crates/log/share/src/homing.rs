@@ -6,13 +6,16 @@
 use crate::memory::Memory;
 use core::fmt;
 use core::sync::atomic::Ordering;
-use rustix::fd::{AsFd, BorrowedFd};
-use rustix::fs::fstat;
-use rustix::io::Errno;
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
+use rustix::fs::{Mode, OFlags, fstat, open};
+use rustix::io::{Errno, pread};
 use uncopy_inject::Call;
 use uncopy_kernel::inject;
 use uncopy_log_store::home;
 use uncopy_log_store::home::BLOCK;
+
+/// Bytes that are compared at a time.
+const PIECE: usize = 64 << 10;
 
 /// How much is brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,9 +74,9 @@ pub fn bring<F: AsFd>(
         }
         let stat = inject::check(Call::Fstat).and_then(|()| fstat(file));
         let size = stat.map_err(NotHome::Refused)?.st_size as u64;
-        // (More than is said to be home: whoever wrote that died before it said so. It is what
-        // would be written now.)
-        let at = if size > at && size <= end { size } else { at };
+        // (More than is said to be home: whoever wrote that died before it said so.)
+        let written = size > at && size <= end && is_ours(memory, slot, file, at, size);
+        let at = if written { size } else { at };
         if size != at {
             return Err(NotHome::Changed { is: size, should: at });
         }
@@ -94,6 +97,54 @@ pub fn bring<F: AsFd>(
         entry.error.store(0, Ordering::Release);
         entry.turned();
     }
+}
+
+/// Whether the bytes `from..to` of `file` are those that its ring has: if not, somebody else wrote
+/// them. (As many as are held tell nothing.)
+fn is_ours<F: AsFd>(
+    memory: &Memory<F>,
+    slot: usize,
+    file: BorrowedFd<'_>,
+    from: u64,
+    to: u64,
+) -> bool {
+    match same(memory, slot, file, from, to) {
+        Err(Errno::BADF) => {}
+        compared => return compared == Ok(true),
+    }
+    // The program may have opened it for writing only.
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    match open(path, flags, Mode::empty()) {
+        Ok(file) => same(memory, slot, file.as_fd(), from, to) == Ok(true),
+        // The lease is still there, so nobody else has had it open.
+        Err(Errno::AGAIN) => true,
+        Err(_) => false,
+    }
+}
+
+fn same<F: AsFd>(
+    memory: &Memory<F>,
+    slot: usize,
+    file: BorrowedFd<'_>,
+    from: u64,
+    to: u64,
+) -> Result<bool, Errno> {
+    let (mut is, mut wanted) = (vec![0; PIECE], vec![0; PIECE]);
+    let mut at = from;
+    while at < to {
+        let most = PIECE.min((to - at) as usize);
+        let n = match pread(file, &mut is[..most], at) {
+            Err(Errno::INTR) => continue,
+            n => n?,
+        };
+        memory.copy_out(slot, at, &mut wanted[..n]);
+        if n == 0 || is[..n] != wanted[..n] {
+            return Ok(false);
+        }
+        at += n as u64;
+    }
+    Ok(true)
 }
 
 /// Makes durable what is home of `slot`.

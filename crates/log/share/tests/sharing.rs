@@ -123,6 +123,10 @@ fn a_file_that_somebody_else_has_changed_gets_nothing() {
     std::fs::write(&path, b"01234").unwrap();
     let is = bring(&memory, 0, file.as_fd(), Which::All, true);
     assert_eq!(is, Err(NotHome::Changed { is: 5, should: 10 }));
+    // (As many as are held, and others.)
+    std::fs::write(&path, b"0123456789else").unwrap();
+    let is = bring(&memory, 0, file.as_fd(), Which::All, true);
+    assert_eq!(is, Err(NotHome::Changed { is: 14, should: 10 }));
     std::fs::write(&path, [1; 100]).unwrap();
     let is = bring(&memory, 0, file.as_fd(), Which::All, true);
     assert_eq!(is, Err(NotHome::Changed { is: 100, should: 10 }));
