@@ -14,6 +14,7 @@ use uncopy_inject::Call;
 use uncopy_kernel::inject;
 use uncopy_log_service::protocol::Message;
 use uncopy_log_service::{Client, Reason};
+use uncopy_log_share::layout::FILL;
 use uncopy_log_share::words::End;
 use uncopy_log_share::{Entry, RING};
 use uncopy_tcp_shared::copy::copy;
@@ -142,7 +143,7 @@ impl Session {
             self.bring(entry, file);
             return Tried::Full(turn);
         }
-        let part = left.min(room as usize);
+        let part = left.min(room.min(FILL) as usize);
         if let Err(reason) = reserve(entry, fd, end + part as u64) {
             return Tried::Leave(reason);
         }

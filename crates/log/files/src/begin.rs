@@ -88,6 +88,7 @@ impl Log {
                 file.slot.store(slot as u32, SeqCst);
                 file.index.store(index, SeqCst);
                 file.logged.store(0, SeqCst);
+                file.refused.store(0, SeqCst);
                 file.become_(State::Held);
                 Ok(())
             })

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use uncopy_kernel::critical;
 use uncopy_kernel::lock::Lock;
 use uncopy_log_book::timing::Timing;
+use uncopy_log_share::layout::ONCE;
 
 /// What becomes of its calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +59,12 @@ pub struct File {
     /// The last flush of its bytes failed; its bytes were not in it.
     pub(crate) log_failed: AtomicBool,
     pub(crate) left_out: AtomicBool,
+    /// One of this process's syncs of it by the kernel at a time, while it is held.
+    pub(crate) kernels: Guarded<()>,
+    /// Since when its bytes could not come home: ns of the monotonic clock; 0: they could.
+    pub(crate) refused: AtomicU64,
+    /// What its next sync says: `Entry::lost`.
+    pub(crate) lost: AtomicU32,
     /// Mode, owner and links when it was last synced by the kernel.
     pub(crate) signature: AtomicU64,
     /// Its length at the last sync; how often it had grown since the one before.
@@ -90,6 +97,9 @@ impl File {
             logged: AtomicU64::new(0),
             log_failed: AtomicBool::new(false),
             left_out: AtomicBool::new(false),
+            kernels: Guarded::new(()),
+            refused: AtomicU64::new(0),
+            lost: AtomicU32::new(0),
             signature: AtomicU64::new(0),
             length: AtomicU64::new(0),
             grown: AtomicU32::new(0),
@@ -105,6 +115,11 @@ impl File {
 
     pub(crate) fn become_(&self, state: State) {
         self.state.store(state as u32, SeqCst);
+    }
+
+    /// A sync of it says that bytes were lost: once, or for good.
+    pub(crate) fn says_loss(&self) -> bool {
+        self.lost.compare_exchange(ONCE, 0, SeqCst, SeqCst) != Err(0)
     }
 
     pub(crate) fn slot(&self) -> usize {

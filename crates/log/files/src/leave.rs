@@ -16,6 +16,8 @@ use uncopy_log_share::claims::What;
 
 /// So long, in ms, is slept before it is looked whether the service lives.
 const NAP: u32 = 20;
+/// So long, in ns, bytes that cannot come home are tried again; then they are put aside.
+const PATIENCE: u64 = 30_000_000_000;
 
 impl Log {
     /// Makes it plain.
@@ -59,19 +61,25 @@ impl Log {
             if entry.state() == EntryState::Plain || !session.is_of(entry, index) {
                 break;
             }
+            let lives = session.ask(Client::lives);
+            if !lives {
+                self.hold_no_more();
+                self.bring_home_here(session, file, index, fd);
+                if entry.state() == EntryState::Plain {
+                    continue;
+                }
+            }
             let error = entry.error.load(SeqCst);
             if error != 0 && matches!(entry.words.end(), uncopy_log_share::End::Closed(_)) {
                 return Err(Errno::from_raw_os_error(error as i32));
-            }
-            if !session.ask(Client::lives) {
-                self.hold_no_more();
-                self.bring_home_here(session, slot, index, fd);
-                continue;
             }
             entry.wait(turn, NAP);
         }
         file.alone(|| {
             if file.state() == State::Held && file.index() == index {
+                if session.is_of(entry, index) {
+                    file.lost.fetch_max(entry.lost.load(SeqCst), SeqCst);
+                }
                 put_off(file, now());
                 file.become_(State::Plain);
                 let knows = Message::Knows { slot: slot as u64, index: index.into() };
@@ -86,10 +94,11 @@ impl Log {
     pub(crate) fn bring_home_here(
         &'static self,
         session: &'static Session,
-        slot: usize,
+        file: &Arc<File>,
         index: u32,
         fd: RawFd,
     ) {
+        let slot = file.slot();
         let entry = session.memory.entry(slot);
         // (Another process with the same description may be at it.)
         if !session.claims.claim(What::Entry(slot)) {
@@ -97,12 +106,17 @@ impl Log {
         }
         if entry.state() == EntryState::Held && session.is_of(entry, index) {
             let directory = self.settings().map(|settings| settings.directory.as_path());
-            take_over(&session.memory, slot, borrowed(fd), directory, |size| {
-                // What this program has in its log is home, and so must not come there again.
+            let _ = file.refused.compare_exchange(0, now(), SeqCst, SeqCst);
+            let hopeless = now() - file.refused.load(SeqCst) > PATIENCE;
+            // What this program has in its log is home, and so must not come there again.
+            let struck = |size| {
                 session.writer.with(|writer| match writer {
                     Some(writer) => writer.home(&session.memory, index, size).is_ok(),
                     None => true,
                 })
+            };
+            file.kernels.with(|()| {
+                take_over(&session.memory, slot, borrowed(fd), directory, hopeless, struck);
             });
         }
         session.claims.give_up(What::Entry(slot));

@@ -4,6 +4,7 @@ use crate::file::{File, Plain, State};
 use crate::session::Session;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32};
+use rustix::time::Timespec;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,6 +12,9 @@ use uncopy_kernel::critical;
 use uncopy_kernel::fd_table::FdTable;
 use uncopy_kernel::lock::Lock;
 use uncopy_log_service::Reason;
+
+/// So long is waited before bytes that could not come home are tried again.
+const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
 /// What is wanted.
 #[derive(Debug)]
@@ -166,7 +170,10 @@ impl Log {
             }
             match file.state() {
                 State::Held => {
-                    let _ = self.leave(file, fd, reason);
+                    if self.leave(file, fd, reason).is_err() {
+                        // (It is told where it can be: by writes and syncs. Others wait.)
+                        let _ = rustix::thread::nanosleep(&NAP);
+                    }
                 }
                 State::Inherited => self.share(file, fd),
                 // (Who begins has the lock.)
@@ -198,15 +205,18 @@ impl Log {
     /// The program does what goes past us: no file is held any more.
     pub fn stop(&'static self, reason: Reason) {
         self.hold_no_more();
-        self.leave_all(reason);
-    }
-
-    /// All that is held is home.
-    pub fn leave_all(&'static self, reason: Reason) {
         for (fd, file) in self.table.all(0, u32::MAX) {
             if file.state() == State::Held {
                 drop(self.made_plain(&file, fd, reason));
             }
+        }
+    }
+
+    /// All that is held is home; what cannot come there is tried once.
+    pub fn leave_all(&'static self, reason: Reason) {
+        for (fd, file) in self.table.all(0, u32::MAX) {
+            // (Else the service goes on trying, or recovery.)
+            let _ = self.leave(&file, fd, reason);
         }
     }
 

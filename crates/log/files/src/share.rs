@@ -108,7 +108,14 @@ impl Log {
             }
             let directory = self.settings().map(|settings| settings.directory.as_path());
             // (What of it is in the parent's log the parent strikes out, or recovery.)
-            uncopy_log_service::take_over(&session.memory, slot, borrowed(fd), directory, |_| true);
+            uncopy_log_service::take_over(
+                &session.memory,
+                slot,
+                borrowed(fd),
+                directory,
+                false,
+                |_| true,
+            );
             claims.give_up(what);
             if entry.state() == EntryState::Held {
                 return;

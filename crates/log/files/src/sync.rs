@@ -15,6 +15,8 @@ use uncopy_log_service::{Client, Reason};
 use uncopy_log_share::words::End;
 use uncopy_log_share::writer::{Job, MOST, NotLogged};
 
+use uncopy_log_store::home::sync;
+
 const BLOCK: u64 = 4096;
 /// A sync that is not done after so many rounds has the file plain.
 const ROUNDS: u32 = 8;
@@ -26,6 +28,8 @@ enum Need {
     Log(u64),
     /// Blocks up to here go home, and the file is synced.
     Home(u64),
+    /// A sync failed: what is kept is written once more, which makes it plain.
+    Again,
     Plain,
 }
 
@@ -57,6 +61,9 @@ impl Log {
                 let result = real();
                 let took = precisely() - begun;
                 drop(plain);
+                if file.says_loss() {
+                    return failed(libc::EIO);
+                }
                 if let Some(before) = before.filter(|_| result == 0) {
                     let appended = (before.st_size as u64).wrapping_sub(file.length.load(Relaxed));
                     if (1..=MOST).contains(&appended) {
@@ -70,6 +77,11 @@ impl Log {
             let index = file.index();
             match session.needs(&file, fd, data) {
                 Need::Nothing => return 0,
+                Need::Again => {
+                    if let Err(why) = self.leave(&file, fd, Reason::Failed) {
+                        return failed(why.raw_os_error());
+                    }
+                }
                 Need::Plain => {
                     if let Err(why) = self.await_plain(session, &file, fd, index) {
                         return failed(why.raw_os_error());
@@ -88,13 +100,13 @@ impl Log {
                         }
                         return 0;
                     }
-                    let done = self.sync_at_home(session, &file, fd, (index, to), &real);
+                    let done = self.sync_at_home(session, &file, fd, (index, to), data);
                     if let Some(result) = done {
                         return result;
                     }
                 }
                 Need::Home(to) => {
-                    let done = self.sync_at_home(session, &file, fd, (index, to), &real);
+                    let done = self.sync_at_home(session, &file, fd, (index, to), data);
                     if let Some(result) = done.filter(|result| *result != 0) {
                         return result;
                     }
@@ -123,7 +135,7 @@ impl Log {
         file: &Arc<File>,
         fd: RawFd,
         (index, to): (u32, u64),
-        real: &impl Fn() -> i32,
+        data: bool,
     ) -> Option<i32> {
         let entry = session.memory.entry(file.slot());
         let blocks = to / BLOCK * BLOCK;
@@ -139,14 +151,18 @@ impl Log {
             if home >= blocks {
                 let before = stat(fd);
                 // (Nothing else is done to the file meanwhile but that more comes home.)
-                let result = real();
-                if result != 0 {
-                    return Some(result);
+                // (No thread is cancelled in it, which would leave the lock locked.)
+                let call = || sync(borrowed(fd), data);
+                let synced = file.kernels.with(|()| entry.synced(call));
+                match synced {
+                    Ok(true) => {}
+                    // (It is made once more.)
+                    Ok(false) => return None,
+                    Err(why) => return Some(failed(why.raw_os_error())),
                 }
                 if let Some(before) = before {
                     file.signature.store(signature(&before), Relaxed);
                 }
-                entry.words.synced(home);
                 if home < to && session.log_failed(file) {
                     // What is left is in no log: the file is plain from here on.
                     return match self.leave(file, fd, Reason::Failed) {
@@ -182,6 +198,9 @@ impl Session {
     fn needs(&self, file: &File, fd: RawFd, data: bool) -> Need {
         let Some(entry) = self.entry(file) else { return Need::Plain };
         let End::Open(end) = entry.words.end() else { return Need::Plain };
+        if entry.failed.load(SeqCst) != 0 {
+            return Need::Again;
+        }
         let from = self.from(file);
         // (Before the first sync by the kernel nobody knows what of the file is durable.)
         if from < entry.base.load(SeqCst)

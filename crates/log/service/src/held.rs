@@ -8,14 +8,16 @@ use core::sync::atomic::Ordering;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{OFlags, SeekFrom, fcntl_getfl, fcntl_setfl, fstat, ftruncate, seek};
 use rustix::io::Errno;
+use std::time::{Duration, Instant};
 use uncopy_inject::Call;
 use uncopy_kernel::inject;
-use uncopy_log_share::homing::{NotHome, Which, bring, sync};
-use uncopy_log_share::layout::{Entry, RING};
+use uncopy_log_share::homing::{Ending, NotHome, Which, bring, finish, sync};
+use uncopy_log_share::layout::{Entry, FOR_GOOD, ONCE, RING};
 use uncopy_log_share::memory::Memory;
 
-/// So often a file that cannot be brought home is tried again, a second apart.
-const TRIES: u32 = 30;
+/// So long a file that cannot be brought home is tried again, at first soon, then this far apart.
+const PATIENCE: Duration = Duration::from_secs(30);
+const APART: Duration = Duration::from_secs(1);
 /// From so many bytes on whole blocks go past the page cache.
 const DIRECT: u64 = 128 << 10;
 
@@ -29,7 +31,9 @@ pub(crate) struct Hold {
     pub(crate) leaves: Option<Reason>,
     /// Ticks since something of it was neither home nor durable.
     pub(crate) waits: u32,
-    tries: u32,
+    /// Since when it cannot be brought home; when it is tried again.
+    refused: Option<Instant>,
+    next: Option<(Instant, Duration)>,
 }
 
 /// What came of making a file plain.
@@ -48,7 +52,7 @@ pub(crate) enum Left {
 
 impl Hold {
     pub(crate) fn new(file: OwnedFd, index: u32, client: u64) -> Self {
-        Self { file, index, client, leaves: None, waits: 0, tries: 0 }
+        Self { file, index, client, leaves: None, waits: 0, refused: None, next: None }
     }
 
     /// Brings bytes home.
@@ -63,48 +67,62 @@ impl Hold {
         bring(memory, slot, self.file.as_fd(), which, direct)
     }
 
-    /// All that was appended is home, and durable.
-    pub(crate) fn settle<F: AsFd>(&self, memory: &Memory<F>, slot: usize) -> Result<(), NotHome> {
+    /// All that was appended is home, and durable. `Ok(false)`: as [`sync`].
+    pub(crate) fn settle<F: AsFd>(&self, memory: &Memory<F>, slot: usize) -> Result<bool, NotHome> {
         self.bring(memory, slot, Which::All)?;
         sync(memory, slot, self.file.as_fd()).map_err(NotHome::Refused)
     }
 
     /// Nothing is appended any more; all that was is home, and durable if some log has any of it.
-    /// The lease is still held: what the log has is to be struck out first.
+    /// The lease is still held: what the log has is to be struck out first. `alone`: its program is
+    /// no more.
     pub(crate) fn leave<F: AsFd>(
         &mut self,
         memory: &Memory<F>,
         slot: usize,
         place: &Place,
+        alone: bool,
     ) -> Left {
         let entry = memory.entry(slot);
         let end = entry.words.close();
         core::sync::atomic::fence(Ordering::SeqCst);
         // (Read after that: a program says that it logs before it looks whether it still may.)
         let logged = entry.logged.load(Ordering::SeqCst) != 0;
-        let settled = self
-            .bring(memory, slot, Which::All)
-            .and_then(|_| if logged { self.settle(memory, slot) } else { Ok(()) });
-        let why = match settled {
-            Ok(()) => {
-                give_back(self.file.as_fd(), entry, end);
-                return Left::Plain { logged };
-            }
-            Err(why) => why,
-        };
-        self.tries += 1;
-        if matches!(why, NotHome::Refused(_)) && self.tries < TRIES {
-            entry.error.store(error(why), Ordering::Release);
-            entry.turned();
+        if entry.aside.load(Ordering::SeqCst) != 0 {
+            return Left::Plain { logged: true };
+        }
+        let now = Instant::now();
+        if self.next.is_some_and(|(at, _)| now < at) {
             return Left::Later;
         }
-        match put_aside(memory, slot, place) {
-            Ok(said) => {
-                hand_position_over(self.file.as_fd(), entry);
-                Left::Lost(format!("{why}; {said}"))
+        let ending = Ending { logged, alone, open: false };
+        let settled = self
+            .bring(memory, slot, Which::All)
+            .and_then(|_| finish(memory, slot, self.file.as_fd(), ending));
+        let why = match settled {
+            Ok(sure) => {
+                give_back(self.file.as_fd(), entry, end);
+                return if sure { Left::Plain { logged } } else { Left::Lost(unsure(entry)) };
             }
-            Err(_) => Left::Later,
+            Err(NotHome::Refused(Errno::AGAIN)) => return Left::Later,
+            Err(why) => why,
+        };
+        let begun = *self.refused.get_or_insert(now);
+        if matches!(why, NotHome::Changed { .. }) || begun.elapsed() >= PATIENCE {
+            if let Ok(said) = put_aside(memory, slot, place) {
+                hand_position_over(self.file.as_fd(), entry);
+                return Left::Lost(format!("{why}; {said}"));
+            }
         }
+        self.is_refused(entry, error(why));
+        Left::Later
+    }
+
+    /// It cannot be plain for now, for this reason.
+    pub(crate) fn is_refused(&mut self, entry: &Entry, why: u32) {
+        let pause = self.next.map_or(Duration::from_millis(20), |(_, last)| (last * 2).min(APART));
+        self.next = Some((Instant::now() + pause, pause));
+        entry.refuses(why);
     }
 
     /// It is plain: whoever waits for it goes on.
@@ -118,19 +136,20 @@ impl Hold {
 /// A program brings its bytes home in the place of a service that is no more: `file` is its own
 /// description. `struck` says in its log that what is there is home, which it is then. The lease is
 /// the description's, and so is this program's to give up. Where bytes cannot come home they are put
-/// aside in `directory`, or kept until the next try.
+/// aside in `directory`, or kept until the next try; `hopeless`: there were enough of these. No other
+/// thread of the program syncs the file meanwhile.
 pub fn take_over<F: AsFd>(
     memory: &Memory<F>,
     slot: usize,
     file: BorrowedFd<'_>,
     directory: Option<&std::path::Path>,
+    hopeless: bool,
     struck: impl FnOnce(u64) -> bool,
 ) {
     let entry = memory.entry(slot);
     // (A number that came back past us is another file's.)
     if !fstat(file).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == entry.identity()) {
-        entry.error.store(Errno::BADF.raw_os_error() as u32, Ordering::Release);
-        return entry.turned();
+        return entry.refuses(Errno::BADF.raw_os_error() as u32);
     }
     let end = entry.words.close();
     core::sync::atomic::fence(Ordering::SeqCst);
@@ -142,32 +161,51 @@ pub fn take_over<F: AsFd>(
     {
         let _ = fcntl_setfl(file, flags - OFlags::DIRECT);
     }
-    let settled = bring(memory, slot, file, Which::All, false).and_then(|_| {
-        if logged { sync(memory, slot, file).map_err(NotHome::Refused) } else { Ok(()) }
-    });
-    match settled {
-        Ok(()) => give_back(file, entry, end),
-        Err(why) => {
-            // (Else it is tried again.)
-            let changed = matches!(why, NotHome::Changed { .. });
-            let place = directory.filter(|_| changed).and_then(|path| Place::open(path).ok());
-            let aside = place.and_then(|place| {
-                let said = put_aside(memory, slot, &place).ok()?;
-                let _ = Report::append(&place, &[format!("{why}; {said}")]);
-                Some(())
-            });
-            if aside.is_none() {
-                entry.error.store(error(why), Ordering::Release);
-                return entry.turned();
+    let place = || directory.and_then(|path| Place::open(path).ok());
+    if entry.aside.load(Ordering::SeqCst) == 0 {
+        let ending = Ending { logged, alone: true, open: false };
+        let settled = bring(memory, slot, file, Which::All, false)
+            .and_then(|_| finish(memory, slot, file, ending));
+        match settled {
+            Ok(sure) => {
+                if !sure && let Some(place) = place() {
+                    let _ = Report::append(&place, &[unsure(entry)]);
+                }
+                give_back(file, entry, end);
             }
-            hand_position_over(file, entry);
+            Err(why) => {
+                // (Else it is tried again.)
+                let lost = hopeless || matches!(why, NotHome::Changed { .. });
+                let aside = place().filter(|_| lost).and_then(|place| {
+                    let said = put_aside(memory, slot, &place).ok()?;
+                    let _ = Report::append(&place, &[format!("{why}; {said}")]);
+                    Some(())
+                });
+                if aside.is_none() {
+                    return entry.refuses(error(why));
+                }
+                hand_position_over(file, entry);
+            }
         }
     }
     // (Else the lease stays, and it is tried again.)
     if !logged || struck(end) {
         lease::give_up(file);
         entry.plain();
+    } else {
+        entry.refuses(Errno::IO.raw_os_error() as u32);
     }
+}
+
+/// A sync failed, and nobody has any more what it was about. What is said of that.
+fn unsure(entry: &Entry) -> String {
+    entry.loses(FOR_GOOD);
+    let path = entry.named().path;
+    format!(
+        "{}: a sync of it failed, and its bytes before {} may not be on its disk; each sync says so",
+        path.escape_ascii(),
+        entry.words.end().at().saturating_sub(RING)
+    )
 }
 
 /// As a program is told.
@@ -215,6 +253,8 @@ pub(crate) fn put_aside<F: AsFd>(
     let path = String::from_utf8_lossy(&path).into_owned();
     let name = path.rsplit('/').next().unwrap_or("file");
     let kept = place.lose(&format!("{name}.{home}-{end}"), &bytes)?;
+    entry.aside.store(1, Ordering::SeqCst);
+    entry.loses(ONCE);
     Ok(format!("{path}: its bytes {home} to {end} are in {}", kept.display()))
 }
 

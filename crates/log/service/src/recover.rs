@@ -15,7 +15,7 @@ use std::time::Duration;
 use uncopy_log_record::superblock::GRACE;
 use uncopy_log_record::{Body, Found, Origin, Scan, Superblock, Unusable};
 use uncopy_log_share::claims::{Claims, What};
-use uncopy_log_share::homing::{Which, bring, sync};
+use uncopy_log_share::homing::{Ending, Which, bring, finish};
 use uncopy_log_share::layout::{Named, State};
 use uncopy_log_share::memory::Memory;
 use uncopy_log_share::writer::{NoLog, superblock, write_superblock};
@@ -171,15 +171,22 @@ fn from_entry(
 
 fn home(memory: &Memory<Held>, slot: usize, file: &OwnedFd) -> Result<(), String> {
     // (Somebody may have it open: what he appends meanwhile is not written over.)
+    let entry = memory.entry(slot);
+    if entry.aside.load(core::sync::atomic::Ordering::SeqCst) != 0 {
+        return Ok(());
+    }
     let appends = fcntl_getfl(file).and_then(|flags| fcntl_setfl(file, flags | OFlags::APPEND));
     appends.map_err(|why| why.to_string())?;
     let alone = lease::take(file.as_fd()).is_ok();
     let came = bring(memory, slot, file.as_fd(), Which::All, false);
     let came = came.map_err(|why| why.to_string());
     let came = came.and_then(|end| {
-        sync(memory, slot, file.as_fd()).map_err(|why| why.to_string())?;
+        let ending = Ending { logged: true, alone: true, open: !alone };
+        if !finish(memory, slot, file.as_fd(), ending).map_err(|why| why.to_string())? {
+            return Err("a sync of it failed before".to_owned());
+        }
         if alone {
-            give_back(file.as_fd(), memory.entry(slot), end);
+            give_back(file.as_fd(), entry, end);
         }
         Ok(())
     });

@@ -413,20 +413,25 @@ impl Service {
     fn bring(&mut self, slot: usize, which: Which) {
         let Some(hold) = &self.holds[slot] else { return };
         if let Err(why) = hold.bring(&self.memory, slot, which) {
-            let entry = self.memory.entry(slot);
-            entry.error.store(error(why), Ordering::Release);
-            entry.turned();
+            self.memory.entry(slot).refuses(error(why));
         }
     }
 
     fn settle(&mut self, slot: usize) -> bool {
-        let Some(hold) = &self.holds[slot] else { return true };
-        match hold.settle(&self.memory, slot) {
-            Ok(()) => true,
+        let Some(hold) = &mut self.holds[slot] else { return true };
+        let entry = self.memory.entry(slot);
+        let settled = hold.settle(&self.memory, slot);
+        // (What is to be written once more must not be appended to meanwhile.)
+        if entry.failed.load(Ordering::SeqCst) != 0 {
+            hold.leaves.get_or_insert(Reason::Failed);
+        }
+        match settled {
+            Ok(sure) => {
+                entry.error.store(0, Ordering::Release);
+                sure
+            }
             Err(why) => {
-                let entry = self.memory.entry(slot);
-                entry.error.store(error(why), Ordering::Release);
-                entry.turned();
+                entry.refuses(error(why));
                 false
             }
         }
@@ -442,6 +447,9 @@ impl Service {
             let Some(hold) = &mut self.holds[slot] else { continue };
             let entry = self.memory.entry(slot);
             let words = &entry.words;
+            if entry.failed.load(Ordering::SeqCst) != 0 {
+                hold.leaves.get_or_insert(Reason::Failed);
+            }
             let logged = entry.logged.load(Ordering::Acquire) > words.durable();
             if !logged && words.end().at() <= words.home() {
                 hold.waits = 0;
@@ -465,7 +473,9 @@ impl Service {
             let Some(hold) = &mut self.holds[slot] else { continue };
             let Some(reason) = hold.leaves else { continue };
             let (index, client) = (hold.index, hold.client);
-            let logged = match hold.leave(&self.memory, slot, &self.place) {
+            let alone = !self.programs.contains_key(&client)
+                && !self.claims.is_others(What::Client(client));
+            let logged = match hold.leave(&self.memory, slot, &self.place, alone) {
                 Left::Later => continue,
                 Left::Plain { logged } => logged,
                 Left::Lost(said) => {
@@ -473,7 +483,10 @@ impl Service {
                     true
                 }
             };
-            if logged && self.homes.add(index, client).is_err() {
+            if logged && let Err(why) = self.homes.add(index, client) {
+                if let Some(hold) = &mut self.holds[slot] {
+                    hold.is_refused(self.memory.entry(slot), why.raw_os_error() as u32);
+                }
                 continue;
             }
             let Some(hold) = self.holds[slot].take() else { continue };

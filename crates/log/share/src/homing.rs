@@ -3,11 +3,12 @@
 //!
 //! unsafe: bytes of a ring, which nobody changes before they are home.
 
+use crate::layout::{FILL, ONCE, RING};
 use crate::memory::Memory;
 use core::fmt;
 use core::sync::atomic::Ordering;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
-use rustix::fs::{Mode, OFlags, fstat, open};
+use rustix::fs::{Mode, OFlags, fcntl_getfl, fcntl_setfl, fstat, open};
 use rustix::io::{Errno, pread};
 use uncopy_inject::Call;
 use uncopy_kernel::inject;
@@ -147,15 +148,106 @@ fn same<F: AsFd>(
     Ok(true)
 }
 
-/// Makes durable what is home of `slot`.
+/// Makes durable what is home of `slot`. `Ok(false)`: it may be so, see [`Entry::synced`](crate::Entry::synced).
 ///
 /// # Errors
-/// The kernel's. It may have dropped what it could not write, and says so once: what the log has is
-/// not given up.
-pub fn sync<F: AsFd>(memory: &Memory<F>, slot: usize, file: BorrowedFd<'_>) -> Result<(), Errno> {
-    let words = &memory.entry(slot).words;
-    let home = words.home();
-    uncopy_log_store::home::sync(file)?;
-    words.synced(home);
-    Ok(())
+/// The kernel's. It may have dropped what it could not write, and says so once; so the program's next
+/// sync says it too.
+pub fn sync<F: AsFd>(memory: &Memory<F>, slot: usize, file: BorrowedFd<'_>) -> Result<bool, Errno> {
+    let entry = memory.entry(slot);
+    let known = entry.failed.load(Ordering::SeqCst) != 0;
+    let synced = entry.synced(|| uncopy_log_store::home::sync(file, true));
+    if synced.is_err() && !known {
+        entry.loses(ONCE);
+    }
+    synced
+}
+
+/// How a file is left.
+#[derive(Clone, Copy, Debug)]
+pub struct Ending {
+    /// Some log has bytes of it: they must be durable in the file.
+    pub logged: bool,
+    /// Nobody else syncs it any more: whose sync is said to be under way has died over it.
+    pub alone: bool,
+    /// Somebody else may have written to it.
+    pub open: bool,
+}
+
+/// All of `slot` is home, and nothing is appended any more: it is made durable as far as it must be.
+/// `Ok(false)`: a sync failed, and what is not in the ring any more may not be on the disk.
+///
+/// # Errors
+/// See [`NotHome`]; EAGAIN: the program syncs it just now.
+pub fn finish<F: AsFd>(
+    memory: &Memory<F>,
+    slot: usize,
+    file: BorrowedFd<'_>,
+    ending: Ending,
+) -> Result<bool, NotHome> {
+    let entry = memory.entry(slot);
+    let died = ending.alone && entry.is_synced_now();
+    if entry.failed.load(Ordering::SeqCst) == 0 && !died {
+        if !ending.logged {
+            return Ok(true);
+        }
+        match sync(memory, slot, file) {
+            Ok(true) => return Ok(true),
+            Ok(false) => return Err(NotHome::Refused(Errno::AGAIN)),
+            Err(_) => {}
+        }
+    }
+    if !ending.alone && entry.is_synced_now() {
+        return Err(NotHome::Refused(Errno::AGAIN));
+    }
+    again(memory, slot, file, ending.open)
+}
+
+/// Writes once more what the ring has of what is not durable for sure, and syncs it: a sync failed, and
+/// the kernel may have dropped it. See [`finish`].
+fn again<F: AsFd>(
+    memory: &Memory<F>,
+    slot: usize,
+    file: BorrowedFd<'_>,
+    open: bool,
+) -> Result<bool, NotHome> {
+    let entry = memory.entry(slot);
+    let words = &entry.words;
+    let (end, home) = (words.end().at(), words.home());
+    let sure = words.durable().max(entry.base.load(Ordering::SeqCst)).min(home);
+    // (Somebody may have been about to append: what lies a whole ring before is his.)
+    let from = sure.max(end.saturating_sub(RING - FILL)).min(home);
+    let all = from == sure || entry.logged.load(Ordering::SeqCst) <= sure;
+    let size = fstat(file).map_err(NotHome::Refused)?.st_size as u64;
+    if size < home || open && !is_ours(memory, slot, file, from, home) {
+        return Err(NotHome::Changed { is: size, should: home });
+    }
+    // (With O_APPEND it would be written behind the end.)
+    let flags = fcntl_getfl(file).map_err(NotHome::Refused)?;
+    let appends = flags.contains(OFlags::APPEND);
+    if appends {
+        fcntl_setfl(file, flags - OFlags::APPEND).map_err(NotHome::Refused)?;
+    }
+    let (mut at, mut error) = (from, None);
+    for (bytes, n) in memory.runs(slot, from, (home - from) as usize) {
+        if error.is_none() {
+            // SAFETY: published, and nobody writes there: see above.
+            let bytes = unsafe { core::slice::from_raw_parts(bytes, n) };
+            let homed = uncopy_log_store::home(file, at, bytes, false);
+            at += homed.bytes as u64;
+            error = homed.error;
+        }
+    }
+    if appends {
+        while fcntl_setfl(file, flags) == Err(Errno::INTR) {}
+    }
+    match error {
+        Some(why) => return Err(NotHome::Refused(why)),
+        None => uncopy_log_store::home::sync(file, true).map_err(NotHome::Refused)?,
+    }
+    if all {
+        words.synced(home);
+    }
+    entry.made_good();
+    Ok(all)
 }

@@ -2,6 +2,7 @@
 
 use crate::words::Words;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use rustix::io::Errno;
 
 /// Programs and service must have the same.
 pub const VERSION: u64 = 1;
@@ -10,6 +11,9 @@ pub const SLOTS: usize = 64;
 /// Bytes of a file that are held, at most. A byte of the file lies at its own place modulo this: so
 /// memory and file are congruent modulo 4,096, as O_DIRECT wants it.
 pub const RING: u64 = 16 << 20;
+/// Bytes that are copied into a ring at a time, at most: so all but these are what was appended last,
+/// also while somebody appends.
+pub const FILL: u64 = RING / 4;
 /// A ring gets its memory in so many pieces, as it is used.
 pub const PIECES: u64 = 64;
 /// Bytes of such a piece.
@@ -113,7 +117,22 @@ pub struct Entry {
     path_length: AtomicU32,
     handle: [AtomicU64; HANDLE / 8],
     path: [AtomicU64; PATH / 8],
+    /// Why a sync of its file failed: an error number; 0: none has. It stays until what is kept was
+    /// written once more and synced: the kernel says an error once, and may have dropped what it was
+    /// about.
+    pub failed: AtomicU32,
+    /// Syncs of its file that are under way.
+    syncs: AtomicU32,
+    /// What the program's next sync says, whatever came of it: nothing, [`ONCE`], [`FOR_GOOD`].
+    pub lost: AtomicU32,
+    /// 1: its bytes were put aside.
+    pub aside: AtomicU32,
 }
+
+/// [`Entry::lost`]: an error that the program has not heard of yet.
+pub const ONCE: u32 = 1;
+/// [`Entry::lost`]: what was durable may be so no more, and nobody has its bytes.
+pub const FOR_GOOD: u32 = 2;
 
 /// Which file an entry is for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -164,6 +183,12 @@ impl Entry {
         );
     }
 
+    /// Its bytes cannot come home for now, for this reason: whoever waits is told.
+    pub fn refuses(&self, error: u32) {
+        self.error.store(error, Ordering::Release);
+        self.turned();
+    }
+
     /// Sleeps until something changes for which [`Entry::turned`] was called after `turn` was read,
     /// for `millis` at most.
     pub fn wait(&self, turn: u32, millis: u32) {
@@ -190,9 +215,55 @@ impl Entry {
         self.logged.store(0, Ordering::Relaxed);
         self.base.store(size, Ordering::Relaxed);
         self.asked.store(0, Ordering::Relaxed);
+        for word in [&self.failed, &self.syncs, &self.lost, &self.aside] {
+            word.store(0, Ordering::Relaxed);
+        }
         self.name(named);
         self.words.begin(size);
         self.state.store(State::Held as u32, Ordering::Release);
+    }
+
+    /// `sync`, by whichever process, makes durable what is home. `Ok(false)`: another sync was under
+    /// way, which may have had the kernel's error instead of this one.
+    ///
+    /// # Errors
+    /// What `sync` says, or one before that was not made good.
+    pub fn synced(&self, sync: impl FnOnce() -> Result<(), Errno>) -> Result<bool, Errno> {
+        let failed = || match self.failed.load(Ordering::SeqCst) {
+            0 => Ok(()),
+            why => Err(Errno::from_raw_os_error(why as i32)),
+        };
+        failed()?;
+        let home = self.words.home();
+        self.syncs.fetch_add(1, Ordering::SeqCst);
+        let result = sync();
+        if let Err(why) = result {
+            self.failed.store(why.raw_os_error() as u32, Ordering::SeqCst);
+        }
+        // (Looked at in this order: who fails says so before it is under way no more.)
+        let alone = self.syncs.load(Ordering::SeqCst) == 1;
+        let failed = failed();
+        if alone && failed.is_ok() {
+            self.words.synced(home);
+        }
+        self.syncs.fetch_sub(1, Ordering::SeqCst);
+        result.and(failed).map(|()| alone)
+    }
+
+    /// A sync is under way, or whoever made it has died over it.
+    pub fn is_synced_now(&self) -> bool {
+        self.syncs.load(Ordering::SeqCst) != 0
+    }
+
+    /// What the ring has was written once more, and synced: what failed before counts no more.
+    pub fn made_good(&self) {
+        self.syncs.store(0, Ordering::SeqCst);
+        self.failed.store(0, Ordering::SeqCst);
+    }
+
+    /// The program's next sync says so. (What was said before and is worse stays.)
+    pub fn loses(&self, what: u32) {
+        self.lost.fetch_max(what, Ordering::SeqCst);
     }
 
     /// Service: it is this file.

@@ -2,10 +2,11 @@
 
 use rustix::fd::AsFd;
 use rustix::fs::{Mode, OFlags, open};
+use rustix::io::Errno;
 use std::path::Path;
 use uncopy_log_record::{Body, Found, HEAD, Scan, Superblock};
 use uncopy_log_share::claims::{Claims, What};
-use uncopy_log_share::homing::{NotHome, Which, bring, sync};
+use uncopy_log_share::homing::{Ending, NotHome, Which, bring, finish, sync};
 use uncopy_log_share::layout::Named;
 use uncopy_log_share::memory::Memory;
 use uncopy_log_share::writer::{Job, Writer, write_superblock};
@@ -131,6 +132,83 @@ fn a_file_that_somebody_else_has_changed_gets_nothing() {
     let is = bring(&memory, 0, file.as_fd(), Which::All, true);
     assert_eq!(is, Err(NotHome::Changed { is: 100, should: 10 }));
     assert_eq!(std::fs::read(&path).unwrap(), [1; 100]);
+}
+
+/// The kernel says once that it has dropped something.
+#[test]
+fn after_a_sync_that_failed_what_the_ring_has_is_written_once_more() {
+    for flags in [OFlags::WRONLY | OFlags::APPEND, OFlags::RDWR] {
+        let directory = directory();
+        let memory = memory(directory.path());
+        let path = directory.path().join("file");
+        std::fs::write(&path, b"base").unwrap();
+        let file = open(&path, flags, Mode::empty()).unwrap();
+        let file = file.as_fd();
+        let entry = memory.entry(0);
+        entry.hold(1, 1, 4, &Named::default());
+        assert!(append(&memory, 0, b" durable"));
+        bring(&memory, 0, file, Which::All, false).unwrap();
+        assert_eq!(sync(&memory, 0, file), Ok(true));
+        assert!(append(&memory, 0, b" dropped"));
+        bring(&memory, 0, file, Which::All, false).unwrap();
+        entry.logged.store(20, std::sync::atomic::Ordering::SeqCst);
+        assert_eq!(entry.synced(|| Err(Errno::IO)), Err(Errno::IO));
+        assert_eq!(entry.synced(|| Ok(())), Err(Errno::IO), "the next one tells nothing");
+        assert_eq!(entry.words.durable(), 12);
+        // (What the disk has then.)
+        std::fs::write(&path, b"base durable\0\0\0\0\0\0\0\0").unwrap();
+        entry.words.close();
+        let ending = Ending { logged: true, alone: false, open: false };
+        let open = Ending { open: true, ..ending };
+        let changed = NotHome::Changed { is: 20, should: 20 };
+        assert_eq!(finish(&memory, 0, file, open), Err(changed), "it may be somebody's");
+        assert_eq!(finish(&memory, 0, file, ending), Ok(true));
+        assert_eq!(std::fs::read(&path).unwrap(), b"base durable dropped");
+        assert_eq!(entry.words.durable(), 20);
+        assert_eq!(rustix::fs::fcntl_getfl(file).unwrap() & OFlags::APPEND, flags & OFlags::APPEND);
+        assert_eq!(entry.synced(|| Ok(())), Ok(true));
+    }
+}
+
+#[test]
+fn what_is_not_in_the_ring_any_more_is_not_called_durable() {
+    let directory = directory();
+    let memory = memory(directory.path());
+    let path = directory.path().join("file");
+    std::fs::write(&path, b"").unwrap();
+    let file = open(&path, OFlags::WRONLY | OFlags::APPEND, Mode::empty()).unwrap();
+    let entry = memory.entry(0);
+    entry.hold(1, 1, 0, &Named::default());
+    for _ in 0..5 {
+        assert!(append(&memory, 0, &vec![1; RING as usize / 4]));
+        bring(&memory, 0, file.as_fd(), Which::All, true).unwrap();
+    }
+    entry.logged.store(entry.words.close(), std::sync::atomic::Ordering::SeqCst);
+    assert!(entry.synced(|| Err(Errno::IO)).is_err());
+    let ending = Ending { logged: true, alone: false, open: false };
+    assert_eq!(finish(&memory, 0, file.as_fd(), ending), Ok(false));
+    assert_eq!(entry.words.durable(), 0);
+}
+
+/// Of two syncs only one is told of an error.
+#[test]
+fn a_sync_during_another_one_says_nothing() {
+    let directory = directory();
+    let memory = memory(directory.path());
+    let entry = memory.entry(0);
+    entry.hold(1, 1, 0, &Named::default());
+    assert!(append(&memory, 0, b"held"));
+    entry.words.homed(4);
+    let outer = entry.synced(|| {
+        assert_eq!(entry.synced(|| Ok(())), Ok(false));
+        Ok(())
+    });
+    assert_eq!((outer, entry.words.durable()), (Ok(true), 4));
+    let outer = entry.synced(|| {
+        assert_eq!(entry.synced(|| Err(Errno::IO)), Err(Errno::IO));
+        Ok(())
+    });
+    assert_eq!(outer, Err(Errno::IO));
 }
 
 #[test]

@@ -119,13 +119,15 @@ fn past_cache(file: BorrowedFd<'_>, at: u64, bytes: &[u8]) -> Homed {
     Homed { bytes: done, error }
 }
 
-/// Makes what is in `file` durable.
+/// Makes what is in `file` durable; `data`: nothing but what is needed to read it again.
 ///
 /// # Errors
 /// The kernel's. It says so once, and may have dropped what it could not write.
-pub fn sync(file: BorrowedFd<'_>) -> Result<(), Errno> {
+pub fn sync(file: BorrowedFd<'_>, data: bool) -> Result<(), Errno> {
     loop {
-        let synced = inject::check(Call::LogSync).and_then(|()| rustix::fs::fdatasync(file));
+        let synced = inject::check(Call::LogSync).and_then(|()| {
+            if data { rustix::fs::fdatasync(file) } else { rustix::fs::fsync(file) }
+        });
         if synced != Err(Errno::INTR) {
             return synced;
         }
