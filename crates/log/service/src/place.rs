@@ -33,7 +33,7 @@ pub struct Place {
 pub enum NoPlace {
     /// The kernel says why.
     Kernel(PathBuf, Errno),
-    /// Others than its user may write there.
+    /// Others than this user may write there.
     OfOthers(PathBuf),
     /// Somebody serves or recovers there.
     Busy(PathBuf),
@@ -49,7 +49,7 @@ impl fmt::Display for NoPlace {
                 let path = path.display();
                 write!(
                     f,
-                    "{path}: other users may write there; make it this user's alone (chmod 700)"
+                    "{path}: other users may write there; make it this user's alone (chown, chmod 700)"
                 )
             }
             Self::Busy(path) => {
@@ -75,7 +75,8 @@ impl Place {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = open(&path, flags, Mode::empty()).map_err(kernel)?;
         let stat = fstat(&fd).map_err(kernel)?;
-        if stat.st_mode & 0o022 != 0 {
+        let own = stat.st_uid == rustix::process::geteuid().as_raw();
+        if !own || stat.st_mode & 0o022 != 0 {
             return Err(NoPlace::OfOthers(path));
         }
         Ok(Self { path, fd, device: stat.st_dev, inode: stat.st_ino })
@@ -159,11 +160,12 @@ impl Place {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(why) => return Err(why),
         }
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;
+        let lost = openat(&self.fd, "lost", flags, Mode::empty())?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         for n in 0.. {
             let name = if n == 0 { name.to_owned() } else { format!("{name}.{n}") };
-            let path = self.path.join("lost").join(&name);
-            let file = match open(&path, flags, Mode::RUSR | Mode::WUSR) {
+            let file = match openat(&lost, &name, flags, Mode::RUSR | Mode::WUSR) {
                 Err(Errno::EXIST) => continue,
                 file => file?,
             };
@@ -173,10 +175,9 @@ impl Place {
                 rest = &rest[n..];
             }
             rustix::fs::fsync(&file)?;
-            let at = open(self.path.join("lost"), OFlags::RDONLY, Mode::empty())?;
-            rustix::fs::fsync(at)?;
+            rustix::fs::fsync(&lost)?;
             rustix::fs::fsync(&self.fd)?;
-            return Ok(path);
+            return Ok(self.path.join("lost").join(&name));
         }
         Err(Errno::EXIST)
     }

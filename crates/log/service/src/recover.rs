@@ -85,6 +85,10 @@ fn from_memory(place: &Place, settled: &mut HashSet<u32>, report: &mut Report) {
     let memory = match Memory::open(&path) {
         Ok(memory) => memory,
         Err(Errno::NOENT) => return,
+        // (The memory may be good, and this process has no room for it, or no descriptor.)
+        Err(why) if why != Errno::INVAL => {
+            return report.keep(format!("{}: {}", path.display(), std::io::Error::from(why)));
+        }
         Err(why) => {
             let aside = path.with_extension(format!("{}", now()));
             let (from, to) = (path.display(), aside.display());

@@ -30,8 +30,11 @@ impl Report {
         if said.is_empty() {
             return Ok(());
         }
-        let path = place.path().join("recovered");
-        let mut file = std::fs::File::options().create(true).append(true).open(path)?;
+        use rustix::fs::{Mode, OFlags, openat};
+        let flags = OFlags::CREATE | OFlags::APPEND | OFlags::WRONLY | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
+        let file = openat(place, "recovered", flags | OFlags::NOFOLLOW, mode)?;
+        let mut file = std::fs::File::from(file);
         let at = now() / 1_000_000_000;
         for line in said {
             writeln!(file, "{at} {line}")?;

@@ -371,4 +371,31 @@ fn two_do_not_serve_one_directory_and_one_that_others_may_write_to_is_refused() 
     std::fs::set_permissions(here.log(), std::fs::Permissions::from_mode(0o777)).unwrap();
     let why = Place::open(&here.log()).unwrap_err().to_string();
     assert!(why.contains("chmod 700"), "{why}");
+    std::fs::set_permissions(here.log(), std::fs::Permissions::from_mode(0o700)).unwrap();
+    // (Only root can give it away.)
+    if std::os::unix::fs::chown(here.log(), Some(65534), None).is_ok() {
+        let why = Place::open(&here.log()).unwrap_err().to_string();
+        assert!(why.contains("chown"), "{why}");
+    }
+}
+
+#[test]
+fn memory_that_cannot_be_opened_for_now_stays_where_it_is() {
+    let mut here = Here::new();
+    here.ended();
+    let place = Place::open(&here.log()).unwrap();
+    std::fs::create_dir(place.memory()).unwrap();
+    let report = recover(&place, Kind::Direct).unwrap();
+    assert!(report.kept.is_some() && place.memory().exists(), "{report:?}");
+    std::fs::remove_dir(place.memory()).unwrap();
+}
+
+#[test]
+fn nothing_is_written_where_a_link_leads() {
+    let mut here = Here::new();
+    here.ended();
+    std::os::unix::fs::symlink(here.directory.path(), here.log().join("lost")).unwrap();
+    let place = Place::open(&here.log()).unwrap();
+    assert!(place.lose("file", b"bytes").is_err());
+    assert!(!here.file("file").exists());
 }
