@@ -134,13 +134,19 @@ impl Log {
     /// Flags as the kernel says them, without O_DIRECT, which is set while bytes are brought home, and
     /// O_ASYNC, which a lease sets.
     pub fn flags_told(&'static self, fd: RawFd, flags: i32) -> i32 {
-        let held = self.file(fd).is_some_and(|file| file.state() == State::Held);
+        let held = |file: Arc<File>| matches!(file.state(), State::Held | State::Inherited);
+        let held = self.file(fd).is_some_and(held);
         if held && flags >= 0 { flags & !(libc::O_DIRECT | libc::O_ASYNC) } else { flags }
     }
 
     /// The length of `fd`, if the kernel does not have all of it.
     pub fn length(&'static self, fd: RawFd) -> Option<u64> {
         let file = self.file(fd)?;
+        if file.state() == State::Inherited {
+            // (The caller has asked the kernel before.)
+            drop(self.made_plain(&file, fd, Reason::Shared));
+            return fstat(borrowed(fd)).ok().map(|stat| stat.st_size as u64);
+        }
         let session = self.known_session()?;
         if file.state() != State::Held {
             return None;
@@ -165,6 +171,10 @@ impl Log {
     /// Moves the position of a held file. `None`: the kernel does that.
     pub fn seek(&'static self, fd: RawFd, offset: i64, whence: i32) -> Option<i64> {
         let file = self.file(fd)?;
+        if file.state() == State::Inherited {
+            drop(self.made_plain(&file, fd, Reason::Shared));
+            return None;
+        }
         let session = self.known_session()?;
         if !matches!(whence, libc::SEEK_SET | libc::SEEK_CUR | libc::SEEK_END) {
             drop(self.made_plain(&file, fd, Reason::NotAppended));

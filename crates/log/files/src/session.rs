@@ -4,12 +4,14 @@
 
 use crate::file::File;
 use crate::guarded::Guarded;
+use core::sync::atomic::AtomicI32;
 use core::sync::atomic::Ordering::SeqCst;
-use rustix::fd::{FromRawFd, OwnedFd};
+use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
 use rustix::io::Errno;
+use std::os::fd::RawFd;
 use std::path::Path;
 use std::sync::Arc;
-use uncopy_kernel::descriptors::Kept;
+use uncopy_kernel::descriptors::{Kept, is_kept};
 use uncopy_log_service::{Client, Reason};
 use uncopy_log_share::claims::{Claims, What};
 use uncopy_log_share::memory::Memory;
@@ -27,6 +29,9 @@ pub(crate) struct Session {
     pub(crate) memory: Memory<OwnedFd>,
     pub(crate) claims: Claims,
     pub(crate) writer: Guarded<Option<Writer>>,
+    /// The connection's descriptor, and the log's; -1: there is none.
+    socket: RawFd,
+    log: AtomicI32,
     /// Files that wait for the next flush.
     pub(crate) queue: Guarded<Vec<Arc<File>>>,
 }
@@ -48,6 +53,8 @@ impl Session {
         Ok(Self {
             device: client.device,
             number: client.number,
+            socket: client.socket().as_raw_fd(),
+            log: AtomicI32::new(-1),
             client: Guarded::new(client),
             memory,
             claims,
@@ -69,6 +76,20 @@ impl Session {
             && entry.state() != State::Free
     }
 
+    /// In a forked child: by what it has of this the service, and whoever looks for claims, would take
+    /// its parent for alive when that is dead.
+    ///
+    /// # Safety
+    /// Nobody uses any of it in this process but the memory.
+    pub(crate) unsafe fn closed_in_child(&self) {
+        for fd in [self.socket, self.claims.fd(), self.log.load(SeqCst)] {
+            if fd >= 0 && is_kept(fd) {
+                // SAFETY: the caller's promise: who owns it in this copy of the memory never drops it.
+                drop(unsafe { Kept::from_raw(fd) });
+            }
+        }
+    }
+
     /// One question, or something that is said.
     pub(crate) fn ask<R>(&self, f: impl FnOnce(&Client) -> R) -> R {
         self.client.with(|client| f(client))
@@ -82,7 +103,9 @@ impl Session {
             }
             let given = self.ask(Client::log).map_err(|_| Reason::NoService)?;
             let (file, kind) = given.ok_or(Reason::NoLog)?;
-            let store = keep(file).ok().and_then(|file| uncopy_log_store::open(file, kind).ok());
+            let file = keep(file).map_err(|_| Reason::NoLog)?;
+            self.log.store(file.as_raw_fd(), SeqCst);
+            let store = uncopy_log_store::open(file, kind).ok();
             let made = store.and_then(|store| Writer::new(store).ok());
             *writer = Some(made.ok_or(Reason::NoLog)?);
             Ok(())

@@ -36,11 +36,11 @@ impl Log {
         self.table.let_go();
         // (Its memory stays mapped.)
         self.unlock_making();
-        self.parents.store(
-            self.known_session()
-                .map_or(core::ptr::null_mut(), |s| core::ptr::from_ref(s).cast_mut()),
-            SeqCst,
-        );
+        if let Some(session) = self.known_session() {
+            // SAFETY: this process has no other thread, and uses nothing of it but the memory.
+            unsafe { session.closed_in_child() };
+            self.parents.store(core::ptr::from_ref(session).cast_mut(), SeqCst);
+        }
         self.no_session();
         let mut made: Vec<(*const File, Arc<File>)> = Vec::new();
         for (fd, file) in self.table.all(0, u32::MAX) {
@@ -61,6 +61,15 @@ impl Log {
                 }
             };
             self.table.put(fd, child);
+        }
+    }
+
+    /// Before a child is made without fork's handlers: it has our descriptors, and goes on without us.
+    pub fn before_bare_fork(&'static self) {
+        if self.in_use() && self.is_own() {
+            for (fd, _) in self.table.all(0, u32::MAX) {
+                self.handed_over(fd);
+            }
         }
     }
 

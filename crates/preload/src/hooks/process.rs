@@ -117,6 +117,7 @@ pub(super) fn with_everything_ordinary<R>(
     call: impl FnOnce() -> R,
     is_child: impl FnOnce(&R) -> bool,
 ) -> R {
+    PROCESS.log.before_bare_fork();
     PROCESS.freeze_with_everything_ordinary();
     let result = call();
     if is_child(&result) {
