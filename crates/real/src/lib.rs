@@ -253,6 +253,13 @@ real! {
     posix_fallocate64(fd: c_int, at: off_t, n: off_t) -> c_int;
     sync_file_range(fd: c_int, at: off_t, n: off_t, flags: c_uint) -> c_int;
     copy_file_range(from: c_int, at: *mut off_t, to: c_int, there: *mut off_t, n: size_t, flags: c_uint) -> ssize_t;
+    fchmod(fd: c_int, mode: c_uint) -> c_int;
+    fchown(fd: c_int, user: uid_t, group: gid_t) -> c_int;
+    futimens(fd: c_int, times: *const timespec) -> c_int;
+    futimes(fd: c_int, times: *const timeval) -> c_int;
+    fsetxattr(fd: c_int, name: *const c_char, value: *const c_void, n: size_t, flags: c_int) -> c_int;
+    fremovexattr(fd: c_int, name: *const c_char) -> c_int;
+    utimensat(dir: c_int, path: *const c_char, times: *const timespec, flags: c_int) -> c_int;
     sync() -> ();
     syncfs(fd: c_int) -> c_int;
     rename(old: *const c_char, new: *const c_char) -> c_int;
@@ -287,6 +294,7 @@ real! {
     __vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
     aio_read(request: *mut c_void) -> c_int;
     aio_write(request: *mut c_void) -> c_int;
+    aio_fsync(operation: c_int, request: *mut c_void) -> c_int;
     lio_listio(mode: c_int, list: *const *mut c_void, count: c_int, event: *mut c_void) -> c_int;
     poll(fds: *mut pollfd, count: c_ulong, timeout: c_int) -> c_int;
     __poll_chk(fds: *mut pollfd, count: c_ulong, timeout: c_int, room: size_t) -> c_int;

@@ -39,9 +39,18 @@ pub(crate) fn borrowed(fd: RawFd) -> BorrowedFd<'static> {
 }
 
 impl Log {
-    /// The kernel has synced `fd`, which is plain; its length was `length` before that.
-    pub(crate) fn synced_plainly(&'static self, file: &Arc<File>, fd: RawFd, stat: &Stat) {
-        file.signature.store(signature(stat), Relaxed);
+    /// The kernel has synced `fd` (`data`: by `fdatasync`), which is plain; its length was `length` before that.
+    pub(crate) fn synced_plainly(
+        &'static self,
+        file: &Arc<File>,
+        fd: RawFd,
+        data: bool,
+        stat: &Stat,
+    ) {
+        // (`fdatasync` leaves mode and owner where they are.)
+        if !data {
+            file.signature.store(signature(stat), Relaxed);
+        }
         let length = stat.st_size as u64;
         let grew = file.length.swap(length, Relaxed) < length;
         let grown = if grew { file.grown.load(Relaxed) + 1 } else { 0 };

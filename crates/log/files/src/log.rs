@@ -162,6 +162,15 @@ impl Log {
         Some(self.made_plain(&file, fd, reason))
     }
 
+    /// As [`plainly`](Self::plainly), before a call that changes what only the kernel's own sync makes
+    /// durable.
+    pub fn changes(&'static self, fd: RawFd) -> Option<Plain> {
+        let file = self.file(fd)?;
+        let plain = self.made_plain(&file, fd, Reason::NotAppended);
+        file.signature.store(0, SeqCst);
+        Some(plain)
+    }
+
     #[cold]
     pub(crate) fn made_plain(&'static self, file: &Arc<File>, fd: RawFd, reason: Reason) -> Plain {
         loop {

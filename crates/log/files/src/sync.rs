@@ -69,7 +69,7 @@ impl Log {
                     if (1..=MOST).contains(&appended) {
                         file.timing.with(|timing| timing.took(Way::Plain, took, true));
                     }
-                    self.synced_plainly(&file, fd, &before);
+                    self.synced_plainly(&file, fd, data, &before);
                 }
                 return result;
             }
@@ -160,7 +160,7 @@ impl Log {
                     Ok(false) => return None,
                     Err(why) => return Some(failed(why.raw_os_error())),
                 }
-                if let Some(before) = before {
+                if let Some(before) = before.filter(|_| !data) {
                     file.signature.store(signature(&before), Relaxed);
                 }
                 if home < to && session.log_failed(file) {

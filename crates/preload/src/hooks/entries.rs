@@ -707,6 +707,13 @@ entries! {
     "`fstat64` before glibc 2.33.", __fxstat64(version: c_int, fd: c_int, to: *mut libc::stat) -> c_int;
     "`fstatat` before glibc 2.33.", __fxstatat(version: c_int, dir: c_int, path: *const c_char, to: *mut libc::stat, flags: c_int) -> c_int;
     "`fstatat64` before glibc 2.33.", __fxstatat64(version: c_int, dir: c_int, path: *const c_char, to: *mut libc::stat, flags: c_int) -> c_int;
+    "`fchmod(2)`: what is held comes home first.", fchmod(fd: c_int, mode: c_uint) -> c_int;
+    "`fchown(2)`: what is held comes home first.", fchown(fd: c_int, user: libc::uid_t, group: libc::gid_t) -> c_int;
+    "`futimens(3)`: what is held comes home first.", futimens(fd: c_int, times: *const libc::timespec) -> c_int;
+    "`futimes(3)`: what is held comes home first.", futimes(fd: c_int, times: *const libc::timeval) -> c_int;
+    "`fsetxattr(2)`: what is held comes home first.", fsetxattr(fd: c_int, name: *const c_char, value: *const c_void, n: size_t, flags: c_int) -> c_int;
+    "`fremovexattr(2)`: what is held comes home first.", fremovexattr(fd: c_int, name: *const c_char) -> c_int;
+    "`utimensat(2)`: what is held comes home first.", utimensat(dir: c_int, path: *const c_char, times: *const libc::timespec, flags: c_int) -> c_int;
     "`sync(2)`: all that is held comes home first.", sync() -> ();
     "`syncfs(2)`: as `sync`.", syncfs(fd: c_int) -> c_int;
 }

@@ -288,6 +288,61 @@ made_plainly! {
     [from, to];
 }
 
+/// A call that changes what the kernel knows of a file besides its bytes: what is held is home before,
+/// since it would be undone by bytes that come later; and the next `fsync` is the kernel's.
+fn changing<R>(fd: c_int, call: impl FnOnce() -> R) -> R {
+    if !PROCESS.log.in_use() {
+        return call();
+    }
+    let plain = PROCESS.log.changes(fd);
+    let result = call();
+    drop(plain);
+    result
+}
+
+/// Defines such calls.
+macro_rules! changes {
+    ($( $doc:literal, $name:ident($fd:ident: c_int, $($arg:ident: $type:ty),*); )*) => { $(
+        #[doc = $doc]
+        ///
+        /// # Safety
+        /// As its man page says.
+        pub unsafe extern "C" fn $name($fd: c_int, $($arg: $type),*) -> c_int {
+            // SAFETY: the program's own arguments.
+            changing($fd, || unsafe { real::$name($fd, $($arg),*) })
+        }
+    )* };
+}
+
+changes! {
+    "`fchmod(2)`.", fchmod(fd: c_int, mode: c_uint);
+    "`fchown(2)`.", fchown(fd: c_int, user: libc::uid_t, group: libc::gid_t);
+    "`futimens(3)`.", futimens(fd: c_int, times: *const libc::timespec);
+    "`futimes(3)`.", futimes(fd: c_int, times: *const libc::timeval);
+    "`fsetxattr(2)`.", fsetxattr(fd: c_int, name: *const c_char, value: *const c_void, n: size_t, flags: c_int);
+    "`fremovexattr(2)`.", fremovexattr(fd: c_int, name: *const c_char);
+}
+
+/// `utimensat(2)`: without a path it is about its descriptor.
+///
+/// # Safety
+/// As its man page says.
+pub unsafe extern "C" fn utimensat(
+    dir: c_int,
+    path: *const c_char,
+    times: *const libc::timespec,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the program's own arguments.
+    let call = || unsafe { real::utimensat(dir, path, times, flags) };
+    // SAFETY: as above.
+    if path.is_null() || unsafe { is_of_number(path, flags) } {
+        changing(dir, call)
+    } else {
+        call()
+    }
+}
+
 /// `sync(2)`: all that is held comes home first.
 ///
 /// # Safety

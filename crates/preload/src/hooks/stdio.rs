@@ -226,6 +226,29 @@ request! {
     aio_write, aio_write64, "`aio_write(3)`: as [`aio_read`].";
 }
 
+/// `aio_fsync(3)`: as [`aio_read`].
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aio_fsync(operation: c_int, request: *mut c_void) -> c_int {
+    if !is_used(request) {
+        return answer(Err(Errno::BUSY)) as c_int;
+    }
+    // SAFETY: the program's own arguments.
+    unsafe { real::aio_fsync(operation, request) }
+}
+
+/// On x86-64 the same.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aio_fsync64(operation: c_int, request: *mut c_void) -> c_int {
+    // SAFETY: the same function.
+    unsafe { aio_fsync(operation, request) }
+}
+
 /// `lio_listio(3)`: as [`aio_read`].
 ///
 /// # Safety

@@ -152,6 +152,19 @@ unsafe fn shim(n: isize, a: usize, b: usize, c: usize, d: usize, e: usize, f: us
             libc::SYS_copy_file_range if PROCESS.log.begun() => {
                 files::copy_file_range(a as _, b as _, c as _, d as _, e, f as _)
             }
+            libc::SYS_fchmod if PROCESS.log.begun() => files::fchmod(a as _, b as _) as isize,
+            libc::SYS_fchown if PROCESS.log.begun() => {
+                files::fchown(a as _, b as _, c as _) as isize
+            }
+            libc::SYS_fsetxattr if PROCESS.log.begun() => {
+                files::fsetxattr(a as _, b as _, c as _, d, e as _) as isize
+            }
+            libc::SYS_fremovexattr if PROCESS.log.begun() => {
+                files::fremovexattr(a as _, b as _) as isize
+            }
+            libc::SYS_utimensat if PROCESS.log.begun() => {
+                files::utimensat(a as _, b as _, c as _, d as _) as isize
+            }
             libc::SYS_sync if PROCESS.log.begun() => {
                 files::sync();
                 0
@@ -203,6 +216,10 @@ unsafe fn shim(n: isize, a: usize, b: usize, c: usize, d: usize, e: usize, f: us
                 waiting::pselect(a as _, b as _, c as _, d as _, e as _, mask as _) as isize
             }
             libc::SYS_select => waiting::select(a as _, b as _, c as _, d as _, e as _) as isize,
+            libc::SYS_io_setup if PROCESS.log.begun() => {
+                PROCESS.log.stop(uncopy_log_service::Reason::PastUs);
+                real::syscall(n, a, b, c, d, e, f)
+            }
             libc::SYS_io_uring_setup => uring::setup(a, b as _),
             libc::SYS_dup2 => descriptors::dup2(a as _, b as _) as isize,
             libc::SYS_dup3 => descriptors::dup3(a as _, b as _, c as _) as isize,

@@ -117,6 +117,13 @@ pub const TABLE: &[Row] = &[
     row(Output, "ftruncate", &["ftruncate64"], By("ftruncate"), Run, "as copy_file_range"),
     row(Output, "fallocate", &["fallocate64"], By("fallocate"), Run, "as copy_file_range"),
     row(Output, "posix_fallocate", &["posix_fallocate64"], Number::None, Run, "as copy_file_range"),
+    row(Output, "fchmod", &[], By("fchmod"), Run, "as copy_file_range; the next fsync is the kernel's"),
+    row(Output, "fchown", &[], By("fchown"), Run, "as fchmod"),
+    row(Output, "futimens", &[], Number::None, Run, "as fchmod"),
+    row(Output, "futimes", &[], Number::None, Run, "as fchmod"),
+    row(Output, "fsetxattr", &[], By("fsetxattr"), Run, "as fchmod"),
+    row(Output, "fremovexattr", &[], By("fremovexattr"), Run, "as fchmod"),
+    row(Output, "utimensat", &[], By("utimensat"), Run, "as fchmod, without a path"),
     row(Output, "lseek", &["lseek64", "__lseek"], By("lseek"), Run, "a held file's position and end are not the kernel's"),
 
     row(Memory, "mmap", &["mmap64"], By("mmap"), Both, "addresses that come back before their unmapping was reported"),
@@ -212,6 +219,7 @@ pub const TABLE: &[Row] = &[
     row(Connections, "vdprintf", &["__vdprintf_chk"], Number::None, Run, "as dprintf"),
     row(Connections, "aio_read", &["aio_read64"], Number::None, Run, "libc's own threads read and write inside it: the connection is Linux's"),
     row(Connections, "aio_write", &["aio_write64"], Number::None, Run, "as aio_read"),
+    row(Connections, "aio_fsync", &["aio_fsync64"], Number::None, Run, "as aio_read"),
     row(Connections, "lio_listio", &["lio_listio64"], Number::None, Run, "as aio_read"),
     row(Connections, "poll", &["__poll", "__poll_chk"], By("poll"), Run, "rings that have news"),
     row(Connections, "ppoll", &["__ppoll_chk"], By("ppoll"), Run, "as poll"),
@@ -266,6 +274,7 @@ pub const NUMBERS: &[(&str, &str)] = &[
         "what it does with descriptors nobody sees: no connection is upgraded; \
          libuv's for epoll_ctl is refused",
     ),
+    ("io_setup", "asynchronous requests go past us: no file is held from then on (`--log`)"),
     ("landlock_restrict_self", "our threads follow"),
 ];
 
