@@ -17,6 +17,7 @@ WEIGHTS = {
     "fork": 0.4, "fork-write": 0.3, "exec-write": 0.3, "spawn": 0.3, "rename": 0.6, "link": 0.4, "unlink": 0.3, "open": 0.4,
     "open-truncate": 0.2, "fallocate": 0.3, "sendfile": 0.3, "copy-range-out": 0.3, "copy-range-in": 0.3, "map": 0.3,
     "map-write": 0.2, "flags": 0.3, "sync": 0.05, "sync-length": 1, "cp": 0.2, "copytruncate": 0.2, "dsync": 0.4, "wait": 0.1,
+    "fork-length": 0.3, "utime": 0.3, "chmod": 0.3, "open-now": 0.3,
 }  # fmt: skip
 
 
@@ -107,6 +108,34 @@ class Script:
                         os.fdatasync(fd)
                     os._exit(3)
                 return os.waitpid(pid, 0)[1]
+            case "fork-length":
+                os.write(fd, self.data())
+                there, here = os.pipe()
+                pid = os.fork()
+                if pid == 0:
+                    lengths = [os.fstat(fd).st_size, os.lseek(fd, 0, os.SEEK_CUR)]
+                    os.write(here, repr(lengths if chance.random() < 0.5 else lengths[::-1]).encode())
+                    os._exit(0)
+                os.close(here)
+                told = os.read(there, 100)
+                os.close(there)
+                return os.waitpid(pid, 0)[1], told
+            case "utime":
+                os.write(fd, self.data())
+                os.utime(fd, (5, 5))
+                os.fsync(fd)
+                return os.fstat(fd).st_mtime
+            case "chmod":
+                os.write(fd, self.data())
+                os.fchmod(fd, chance.choice([0o600, 0o640]))
+                os.fsync(fd)
+                return os.fstat(fd).st_mode
+            case "open-now":
+                os.write(fd, self.data())
+                other = os.open(self.name, os.O_RDONLY | os.O_NONBLOCK)
+                length = os.fstat(other).st_size
+                os.close(other)
+                return length
             case "exec-write":
                 words = ["/bin/sh", "-c", f"echo from outside >&{fd}"]
                 return subprocess.run(words, pass_fds=[fd], check=False).returncode

@@ -27,6 +27,20 @@ fn plainly<R, const N: usize>(fds: [c_int; N], call: impl FnOnce() -> R) -> R {
     result
 }
 
+/// `open`, once more if it does not wait, and what this process holds may be why.
+fn opening(flags: c_int, open: impl Fn() -> c_int) -> c_int {
+    let fd = open();
+    if fd >= 0 || flags & libc::O_NONBLOCK == 0 || !PROCESS.log.in_use() {
+        return fd;
+    }
+    // SAFETY: errno's address is always valid.
+    if unsafe { *libc::__errno_location() } != libc::EWOULDBLOCK {
+        return fd;
+    }
+    PROCESS.log.leave_all(Reason::OpenedLater);
+    open()
+}
+
 fn opened(fd: c_int, flags: c_int) -> c_int {
     if fd >= 0 && PROCESS.log.begun() {
         // SAFETY: errno's address is always valid.
@@ -49,7 +63,7 @@ macro_rules! opens {
         /// registers.)
                 pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
             // SAFETY: the program's own arguments.
-            opened(unsafe { real::$name($($arg),*) }, $flags)
+            opened(opening($flags, || unsafe { real::$name($($arg),*) }), $flags)
         }
     )* };
 }
