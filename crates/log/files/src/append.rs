@@ -152,10 +152,11 @@ impl Session {
         }
         // SAFETY: the caller's promise; this thread alone appends, and there is room.
         if !unsafe { self.fill(slot, end, part, buffers, *done) } {
+            // (How much of it the kernel takes it says.)
             return if *done > 0 {
                 Tried::Made(*done as isize)
             } else {
-                Tried::Made(failed(libc::EFAULT))
+                Tried::Leave(Reason::NotAppended)
             };
         }
         let to = end + part as u64;

@@ -4,12 +4,15 @@
 
 use crate::file::{File, State};
 use crate::log::Log;
+use crate::session::Session;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use rustix::fd::BorrowedFd;
 use rustix::fs::{SeekFrom, Stat, seek};
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use uncopy_log_service::{Client, Reason};
+use uncopy_log_service::{Client, Reason, take_over};
+use uncopy_log_share::State as EntryState;
+use uncopy_log_share::claims::What;
 
 /// It has grown before so many syncs in a row.
 const GROWN: u32 = 2;
@@ -85,6 +88,9 @@ impl Log {
                 let (slot, index) = match held {
                     Ok(held) => held,
                     Err(reason) => {
+                        if reason == Reason::NoService {
+                            session.gives_back(file, fd);
+                        }
                         file.become_(State::Plain);
                         return Err(reason);
                     }
@@ -119,6 +125,26 @@ impl Log {
                 }
             }),
             Err(_) => put_off(file, now),
+        }
+    }
+}
+
+impl Session {
+    /// A service that died before it could say so may have begun to hold `file`: its lease is given
+    /// up.
+    #[cold]
+    fn gives_back(&self, file: &File, fd: RawFd) {
+        if self.ask(Client::lives) {
+            return;
+        }
+        for (slot, entry) in self.memory.entries() {
+            let is_it = entry.state() == EntryState::Held
+                && entry.identity() == (file.device, file.inode)
+                && self.is_of(entry, entry.index.load(SeqCst));
+            if is_it && self.claims.claim(What::Entry(slot)) {
+                take_over(&self.memory, slot, borrowed(fd), None, false, |_| true);
+                self.claims.give_up(What::Entry(slot));
+            }
         }
     }
 }

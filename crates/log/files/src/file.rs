@@ -38,6 +38,9 @@ impl State {
     }
 }
 
+/// [`File::slot`]: it was never held.
+pub(crate) const NEVER: u32 = u32::MAX;
+
 /// See the module.
 #[derive(Debug)]
 pub struct File {
@@ -92,7 +95,7 @@ impl File {
             device,
             inode,
             appends: AtomicBool::new(appends),
-            slot: AtomicU32::new(0),
+            slot: AtomicU32::new(NEVER),
             index: AtomicU32::new(0),
             logged: AtomicU64::new(0),
             log_failed: AtomicBool::new(false),

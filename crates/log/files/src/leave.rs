@@ -75,6 +75,16 @@ impl Log {
             }
             entry.wait(turn, NAP);
         }
+        // (Another process may have brought it home, which cannot strike out what is in our log.)
+        if entry.logged.load(SeqCst) != 0
+            && !session.ask(Client::lives)
+            && session.is_of(entry, index)
+        {
+            let size = entry.words.end().at();
+            session.writer.with(|writer| {
+                writer.as_mut().map(|writer| writer.home(&session.memory, index, size))
+            });
+        }
         file.alone(|| {
             if file.state() == State::Held && file.index() == index {
                 if session.is_of(entry, index) {

@@ -2,7 +2,7 @@
 //! of which it does not have all.
 
 use crate::begin::borrowed;
-use crate::file::{File, State};
+use crate::file::{File, NEVER, State};
 use crate::log::Log;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use rustix::fs::fstat;
@@ -148,8 +148,10 @@ impl Log {
             return fstat(borrowed(fd)).ok().map(|stat| stat.st_size as u64);
         }
         let session = self.known_session()?;
+        let kernels = || fstat(borrowed(fd)).ok().map(|stat| stat.st_size as u64);
         if file.state() != State::Held {
-            return None;
+            // (It may have become plain since the kernel was asked.)
+            return if file.slot.load(SeqCst) == NEVER { None } else { kernels() };
         }
         let length = file.alone(|| {
             if file.state() != State::Held {
@@ -163,7 +165,7 @@ impl Log {
         if length.is_none() {
             // Its bytes are on their way, and somebody else may append behind them.
             drop(self.made_plain(&file, fd, Reason::OpenedLater));
-            return fstat(borrowed(fd)).ok().map(|stat| stat.st_size as u64);
+            return kernels();
         }
         length
     }

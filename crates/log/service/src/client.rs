@@ -149,9 +149,16 @@ impl Client {
     /// # Errors
     /// The service is not to be asked any more.
     pub fn share(&self, device: u64, inode: u64) -> Result<(), Errno> {
-        match self.ask(Message::Share { device, inode }, None)? {
-            (Message::Shared, _) => Ok(()),
-            _ => Err(Errno::PROTO),
+        self.say(Message::Share { device, inode }, None)?;
+        loop {
+            match receive(self.socket.as_fd(), RecvFlags::empty()) {
+                Ok((Message::Shared, _)) => return Ok(()),
+                // (The answer to a question that was given up.)
+                Ok(_) => {}
+                // (A service that is stopped is no dead one: it goes on with what it was at.)
+                Err(Errno::AGAIN) if self.lives() => {}
+                Err(why) => return Err(why),
+            }
         }
     }
 

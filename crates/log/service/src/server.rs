@@ -15,7 +15,7 @@ use core::fmt;
 use core::sync::atomic::Ordering;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{OFlags, fcntl_getfl, fstat};
+use rustix::fs::{Mode, OFlags, fcntl_getfl, fstat};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with,
@@ -103,6 +103,7 @@ pub struct Service {
     /// Programs that have gone, whose logs could not yet be taken back.
     departed: Vec<u64>,
     refused: BTreeMap<(Vec<u8>, Reason), u64>,
+    memory_is_gone: bool,
     next_client: u64,
     next_index: u32,
     idle_since: Instant,
@@ -152,6 +153,7 @@ impl Service {
             waiting: Vec::new(),
             departed: Vec::new(),
             refused: BTreeMap::new(),
+            memory_is_gone: false,
             // (A number never comes again: programs of earlier services may live still.)
             next_client: crate::place::now(),
             next_index: 1,
@@ -222,7 +224,12 @@ impl Service {
     /// Programs that have come.
     fn greet(&mut self) {
         while let Ok(socket) = accept_with(&self.listener, SocketFlags::CLOEXEC) {
-            // (The directory is this user's; so is who reaches the socket, or is root.)
+            // (The directory is this user's, but perhaps not closed to others.)
+            let user = rustix::process::geteuid();
+            let of = rustix::net::sockopt::socket_peercred(&socket).map(|peer| peer.uid);
+            if !of.is_ok_and(|of| of == user || of.is_root()) {
+                continue;
+            }
             let client = self.next_client;
             self.next_client += 1;
             self.programs.insert(client, Program { socket, has_log: false, greeted: false });
@@ -281,7 +288,10 @@ impl Service {
                 }
             }
             Message::Hold => {
-                let file = with?;
+                // (This process had no descriptor free for it.)
+                let Some(file) = with else {
+                    return self.tell(client, Message::Refused(Reason::NoRoom), None);
+                };
                 let path = identity::path_of(file.as_fd());
                 match self.hold(client, file) {
                     Ok((slot, index)) => {
@@ -364,6 +374,9 @@ impl Service {
         if self.ends {
             return Err(Reason::Ends);
         }
+        if self.memory_is_gone {
+            return Err(Reason::NoMemory);
+        }
         let stat = fstat(&file).map_err(|_| Reason::NotRegular)?;
         if stat.st_mode & libc::S_IFMT != libc::S_IFREG {
             return Err(Reason::NotRegular);
@@ -443,8 +456,13 @@ impl Service {
         self.free_those_of_the_dead();
         self.logs.prepare(&self.place);
         self.look_at_leases();
+        // (Somebody has removed it: nobody would find it after this process.)
+        self.memory_is_gone |= fstat(self.memory.file()).is_ok_and(|stat| stat.st_nlink == 0);
         for slot in 0..SLOTS {
             let Some(hold) = &mut self.holds[slot] else { continue };
+            if self.memory_is_gone {
+                hold.leaves.get_or_insert(Reason::NoMemory);
+            }
             let entry = self.memory.entry(slot);
             let words = &entry.words;
             if entry.failed.load(Ordering::SeqCst) != 0 {
@@ -630,6 +648,7 @@ fn answer(place: &Place) -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     bind(&socket, &address(place)?)?;
+    rustix::fs::chmod(&path, Mode::RUSR | Mode::WUSR)?;
     listen(&socket, 128)?;
     Ok(socket)
 }

@@ -125,6 +125,8 @@ pub struct Entry {
     syncs: AtomicU32,
     /// What the program's next sync says, whatever came of it: nothing, [`ONCE`], [`FOR_GOOD`].
     pub lost: AtomicU32,
+    /// How often it was named: a log names a file again that has another name.
+    pub names: AtomicU32,
     /// 1: its bytes were put aside.
     pub aside: AtomicU32,
 }
@@ -274,6 +276,7 @@ impl Entry {
         self.handle_kind.store(named.handle_kind as u32, Ordering::Relaxed);
         self.handle_length.store(put(&self.handle, &named.handle), Ordering::Relaxed);
         self.path_length.store(put(&self.path, &named.path), Ordering::Release);
+        self.names.fetch_add(1, Ordering::Release);
     }
 
     /// Which file it is.

@@ -38,8 +38,8 @@ pub struct Writer {
     beat: u64,
     log: Log,
     cursor: Cursor,
-    /// Files that this segment names.
-    named: Vec<u32>,
+    /// Files that this segment names, each by its latest name: see [`Entry::names`](crate::Entry).
+    named: Vec<(u32, u32)>,
     live: VecDeque<Live>,
     /// A flush failed: what it left on the disk nobody knows, so the next one goes elsewhere.
     abandoned: bool,
@@ -222,7 +222,7 @@ impl Writer {
     fn add<F: AsFd>(
         memory: &Memory<F>,
         flush: &mut Flush<'_>,
-        named: &mut Vec<u32>,
+        named: &mut Vec<(u32, u32)>,
         job: &Job,
         fill: &mut impl FnMut(&Job, &mut [u8]) -> bool,
     ) -> bool {
@@ -231,7 +231,8 @@ impl Writer {
         if flush.room_for_data(1) < bytes as usize + 8192 {
             return false;
         }
-        if !named.contains(&job.index) {
+        let is = (job.index, memory.entry(job.slot).names.load(Ordering::Acquire));
+        if !named.contains(&is) {
             let of = memory.entry(job.slot).named();
             let name = Name {
                 device: of.device,
@@ -244,7 +245,7 @@ impl Writer {
             if flush.name(job.index, job.to, &name).is_err() {
                 return false;
             }
-            named.push(job.index);
+            named.push(is);
         }
         let range = Range { offset: job.from, length: bytes };
         let put = |place: &mut [u8]| if fill(job, place) { Ok(()) } else { Err(()) };
