@@ -220,6 +220,7 @@ pub(crate) fn error(why: NotHome) -> u32 {
 /// Nobody else has the file open for writing: so its length is its length.
 pub(crate) fn give_back(file: BorrowedFd<'_>, entry: &Entry, end: u64) {
     if entry.reserved.load(Ordering::Acquire) > end
+        && entry.roomy.load(Ordering::Acquire) == 0
         && inject::check(Call::LogTrim).is_ok()
         && fstat(file).is_ok_and(|stat| stat.st_size as u64 == end)
     {

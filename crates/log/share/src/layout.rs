@@ -127,6 +127,8 @@ pub struct Entry {
     pub lost: AtomicU32,
     /// How often it was named: a log names a file again that has another name.
     pub names: AtomicU32,
+    /// 1: room behind its end is the program's own.
+    pub roomy: AtomicU32,
     /// 1: its bytes were put aside.
     pub aside: AtomicU32,
 }
@@ -217,7 +219,7 @@ impl Entry {
         self.logged.store(0, Ordering::Relaxed);
         self.base.store(size, Ordering::Relaxed);
         self.asked.store(0, Ordering::Relaxed);
-        for word in [&self.failed, &self.syncs, &self.lost, &self.aside] {
+        for word in [&self.failed, &self.syncs, &self.lost, &self.roomy, &self.aside] {
             word.store(0, Ordering::Relaxed);
         }
         self.name(named);
