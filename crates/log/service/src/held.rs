@@ -108,11 +108,11 @@ impl Hold {
             Err(why) => why,
         };
         let begun = *self.refused.get_or_insert(now);
-        if matches!(why, NotHome::Changed { .. }) || begun.elapsed() >= PATIENCE {
-            if let Ok(said) = put_aside(memory, slot, place) {
-                hand_position_over(self.file.as_fd(), entry);
-                return Left::Lost(format!("{why}; {said}"));
-            }
+        if (matches!(why, NotHome::Changed { .. }) || begun.elapsed() >= PATIENCE)
+            && let Ok(said) = put_aside(memory, slot, place)
+        {
+            hand_position_over(self.file.as_fd(), entry);
+            return Left::Lost(format!("{why}; {said}"));
         }
         self.is_refused(entry, error(why));
         Left::Later

@@ -140,8 +140,9 @@ impl Memory<Held> {
     /// The kernel's; EEXIST: there is one.
     pub fn create(path: &std::path::Path) -> Result<Self, Errno> {
         let held = Held::create(path, BYTES).map_err(|failed| failed.why)?;
-        let memory = Self::map(held, BYTES)?;
-        memory.furnish()?;
+        let made = Self::map(held, BYTES).and_then(|memory| memory.furnish().map(|()| memory));
+        // (Half of it would be taken for one that is damaged.)
+        let memory = made.inspect_err(|_| drop(std::fs::remove_file(path)))?;
         memory.header().begin();
         Ok(memory)
     }
