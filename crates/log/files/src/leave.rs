@@ -93,7 +93,11 @@ impl Log {
                 put_off(file, now());
                 file.become_(State::Plain);
                 let knows = Message::Knows { slot: slot as u64, index: index.into() };
-                session.ask(|client| client.tell(knows));
+                let told = session.ask(|client| client.tell(knows));
+                // (The next service leaves it to this process, as long as that lives.)
+                if !told && session.is_of(entry, index) && entry.state() == EntryState::Plain {
+                    entry.free();
+                }
             }
         });
         Ok(())
