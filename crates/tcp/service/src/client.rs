@@ -170,16 +170,17 @@ impl Client {
         protocol::send(self.socket.as_fd(), message, &[door])
     }
 
-    /// Lets the other side of a region map an arena of blocks, which runs name by this number. It
-    /// came `by` these regions.
+    /// Lets the other side of a region map an arena of blocks, which runs name by this number, and
+    /// which is this one of all that ever had it. It came `by` these regions.
     pub fn arena(
         &self,
         (region, side): (u64, usize),
-        number: u16,
+        (number, generation): (u16, u32),
         memory: BorrowedFd,
         by: [u64; GIVERS],
     ) -> Result<(), Errno> {
-        let message = Message::Arena { region, side: side as u64, number: number.into(), by };
+        let (side, number) = (side as u64, number.into());
+        let message = Message::Arena { region, side, number, generation, by };
         protocol::send(self.socket.as_fd(), message, &[memory])
     }
 
@@ -188,11 +189,11 @@ impl Client {
     pub fn arena_ends(
         &self,
         (region, side): (u64, usize),
-        number: u16,
+        (number, generation): (u16, u32),
         done: bool,
     ) -> Result<(), Errno> {
         let (side, number, done) = (side as u64, number.into(), done.into());
-        let message = Message::ArenaEnds { region, side, number, done };
+        let message = Message::ArenaEnds { region, side, number, generation, done };
         protocol::send(self.socket.as_fd(), message, &[])
     }
 

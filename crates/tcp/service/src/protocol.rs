@@ -15,7 +15,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use uncopy_tcp_shared::wanted::ASK;
 
 /// Both must speak the same: the layout of what is shared is part of it.
-pub const VERSION: u64 = 16;
+pub const VERSION: u64 = 17;
 /// The service takes connections from other hosts for listeners that it is shown.
 pub const TAKES: u64 = 1;
 /// It carries connections that programs open to other hosts.
@@ -84,8 +84,10 @@ pub enum Message {
         region: u64,
         /// As in `Matched`.
         side: u64,
-        /// By which runs name it.
+        /// By which runs name it,
         number: u64,
+        /// and which it is of all that ever had the number; not 0.
+        generation: u32,
         /// By which regions the program was given it, those before its own, the first first; 0:
         /// none. The receiver says for these too that it has it.
         by: [u64; GIVERS],
@@ -99,6 +101,8 @@ pub enum Message {
         side: u64,
         /// By which runs name it.
         number: u64,
+        /// As in `Arena`.
+        generation: u32,
         /// 0: no run that is sent from now on names it, and what is viewed of it is to come back.
         /// Else none that is unread, and nothing is out: the number is free.
         done: u64,
@@ -235,10 +239,13 @@ impl Message {
             Self::Forget { token } => of(18, &[token]),
             Self::Withdraw { address, port } => of(19, &[address, port]),
             Self::Info => of(20, &[]),
-            Self::Arena { region, side, number, by: [a, b, c] } => {
+            Self::Arena { region, side, number, generation, by: [a, b, c] } => {
+                let number = u64::from(generation) << 32 | u64::from(number as u32);
                 of(21, &[region, side, number, a, b, c])
             }
-            Self::ArenaEnds { region, side, number, done } => of(22, &[region, side, number, done]),
+            Self::ArenaEnds { region, side, number, generation, done } => {
+                of(22, &[region, side, number, generation.into(), done])
+            }
         }
     }
 
@@ -269,8 +276,20 @@ impl Message {
             18 => Self::Forget { token: a },
             19 => Self::Withdraw { address: a, port: b },
             20 => Self::Info,
-            21 => Self::Arena { region: a, side: b, number: c, by: [d, e, f] },
-            22 => Self::ArenaEnds { region: a, side: b, number: c, done: d },
+            21 => Self::Arena {
+                region: a,
+                side: b,
+                number: c & u64::from(u32::MAX),
+                generation: (c >> 32) as u32,
+                by: [d, e, f],
+            },
+            22 => Self::ArenaEnds {
+                region: a,
+                side: b,
+                number: c,
+                generation: u32::try_from(d).ok()?,
+                done: e,
+            },
             _ => return None,
         })
     }
@@ -363,8 +382,8 @@ mod tests {
             Message::Missing { region: 1, slot: 2, side: 1, generation: 4 },
             Message::Door { region: 1, slot: 2, side: 0, generation: 4 },
             Message::Forget { token: 3 },
-            Message::Arena { region: 1, side: 1, number: 2, by: [3, 4, 5] },
-            Message::ArenaEnds { region: 1, side: 1, number: 2, done: 1 },
+            Message::Arena { region: 1, side: 1, number: 2, generation: u32::MAX, by: [3, 4, 5] },
+            Message::ArenaEnds { region: 1, side: 1, number: 2, generation: 3, done: 1 },
         ] {
             assert_eq!(Message::of(message.words()), Some(message));
         }

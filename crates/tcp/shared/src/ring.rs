@@ -17,6 +17,9 @@ use crate::wanted::Wanted;
 /// an empty ring begins anew at its home.
 pub const RING: u32 = 1 << 20;
 
+/// One side gives the other so many arenas of blocks at most: its own, and those that it was given.
+pub const ARENAS: usize = 8;
+
 /// What the producer of a direction writes. One cache line: the consumer of a message fetches it
 /// once.
 #[repr(C, align(64))]
@@ -69,8 +72,9 @@ pub struct Consumed {
     pub data: Wanted,
     /// Bytes of copies that it has timed, and what they took in ns.
     pub timed: [AtomicU64; 2],
-    /// The producer's arenas that all who hold this end have mapped: a bit for each, by its number.
-    pub arenas: AtomicU32,
+    /// The producer's arenas that all who hold this end have mapped, by their numbers: which of those
+    /// that ever had the number (0: none).
+    pub arenas: [AtomicU32; ARENAS],
 }
 
 #[cfg(all(test, loom))]
@@ -79,7 +83,8 @@ impl Consumed {
     pub fn new() -> Self {
         let word = || AtomicU32::new(0);
         let timed = core::array::from_fn(|_| AtomicU64::new(0));
-        Self { head: word(), flags: word(), data: Wanted::new(), timed, arenas: word() }
+        let arenas = core::array::from_fn(|_| word());
+        Self { head: word(), flags: word(), data: Wanted::new(), timed, arenas }
     }
 }
 

@@ -29,6 +29,7 @@ use uncopy_tcp_shared::arena::{ARENA, Arena};
 use uncopy_tcp_shared::layout::PAGE;
 use uncopy_tcp_shared::region::Region;
 use uncopy_tcp_shared::returns::Returns;
+use uncopy_tcp_shared::ring::ARENAS;
 use uncopy_tcp_shared::runs::Run;
 
 /// Which messages go in blocks.
@@ -63,8 +64,8 @@ pub(crate) struct Own {
 
 /// By which runs name a sender's own arena.
 pub(crate) const NUMBER: u16 = 0;
-/// One side gives the other so many arenas at most: its own, and those that it was given.
-pub(crate) const ARENAS: usize = 8;
+/// Which that is of all that ever had the number: a region's side has one.
+pub(crate) const OWN: u32 = 1;
 
 /// What is to stay as it is until a receiver is done with it.
 pub type Keeps = Arc<dyn Any + Send + Sync>;
@@ -91,22 +92,29 @@ pub(crate) struct Exchange {
     /// Back, and to be dropped without a lock.
     freed: Guarded<Vec<Keeps>>,
     /// The other side's arenas, as they have come.
-    peers: Guarded<[Option<Arc<Peer>>; ARENAS]>,
-    /// Which of them can be read here: a bit for each, by its number.
-    there: AtomicU32,
+    peers: Guarded<[Option<Of>; ARENAS]>,
+    /// Which of them can be read here: of each number the one that has it; 0: none.
+    there: [AtomicU32; ARENAS],
     /// Those whose numbers are free again, until nothing of them is viewed.
     leaving: Guarded<Vec<Arc<Peer>>>,
     /// Arenas that we were given, and have offered.
     onward: Guarded<[Option<Onward>; ARENAS]>,
+    /// The last of them, counted over all numbers.
+    generation: AtomicU32,
     /// Our own was offered, or cannot be.
     offered: AtomicBool,
 }
+
+/// Which of those that had a number.
+type Of = (u32, Arc<Peer>);
 
 /// An arena that we were given, and have offered to another peer.
 #[derive(Debug)]
 struct Onward {
     /// Which.
     peer: u64,
+    /// By this the other side tells it from others that had its number.
+    generation: u32,
     /// Where it is mapped, as long as something of it is out.
     base: usize,
     /// Who holds it is seen by this. None: nothing is out, and the other side was told so.
@@ -132,9 +140,10 @@ impl Exchange {
             kept: AtomicUsize::new(0),
             freed: Guarded::default(),
             peers: Guarded::default(),
-            there: AtomicU32::new(0),
+            there: [const { AtomicU32::new(0) }; ARENAS],
             leaving: Guarded::default(),
             onward: Guarded::default(),
+            generation: AtomicU32::new(OWN),
             offered: AtomicBool::new(false),
         }
     }
@@ -167,17 +176,21 @@ impl Exchange {
     /// One of the other side's, if it has come.
     #[inline]
     pub fn peer(&self, number: u16) -> Option<Arc<Peer>> {
-        if self.there.load(Ordering::Acquire) & mask(number) == 0 {
+        if self.there.get(usize::from(number))?.load(Ordering::Acquire) == 0 {
             return None;
         }
-        lock(&self.peers).get(usize::from(number))?.clone()
+        Some(lock(&self.peers)[usize::from(number)].as_ref()?.1.clone())
     }
 
     /// Which of them can be read here, as the other side is to be told with the lock of the
     /// receiving end held. (A child's numbers of what its parent was given may be others' by now.)
-    pub fn there(&self) -> u32 {
+    pub fn there(&self) -> [u32; ARENAS] {
         let inherited = self.process.load(Ordering::Relaxed) == 0;
-        self.there.load(Ordering::Acquire) & if inherited { mask(NUMBER) } else { u32::MAX }
+        let of = |number: usize| match inherited && number != usize::from(NUMBER) {
+            true => 0,
+            false => self.there[number].load(Ordering::Acquire),
+        };
+        std::array::from_fn(of)
     }
 
     /// The one in whose memory these bytes lie.
@@ -186,10 +199,10 @@ impl Exchange {
             let (base, len) = peer.memory();
             at >= base && at.saturating_add(bytes) <= base + len
         };
-        if self.there.load(Ordering::Acquire) == 0 {
+        if self.there.iter().all(|there| there.load(Ordering::Acquire) == 0) {
             return None;
         }
-        lock(&self.peers).iter().flatten().find(inside).cloned()
+        lock(&self.peers).iter().flatten().map(|(_, peer)| peer).find(inside).cloned()
     }
 
     /// Room for so many bytes to the connection of this slot. `None`: they are to be copied.
@@ -218,17 +231,19 @@ impl Exchange {
         }
     }
 
-    /// By which number the other side knows this arena, which we were given. `None`: by none yet.
-    pub fn number_of(&self, peer: &Peer) -> Option<u16> {
+    /// By which number the other side knows this arena, which we were given, and which it is of
+    /// those that had it: as soon as its ends say so. `None`: by none yet.
+    pub fn number_of(&self, peer: &Peer) -> Option<(u16, u32)> {
         let onward = lock(&self.onward);
         let same =
             |of: &Option<Onward>| of.as_ref().is_some_and(|of| of.peer == peer.id && !of.ends);
-        onward.iter().position(same).map(|number| number as u16)
+        let number = onward.iter().position(same)?;
+        Some((number as u16, onward[number].as_ref()?.generation))
     }
 
-    /// A number for this arena, which is to be offered. `known`: those that some end there still
-    /// takes for what they were.
-    pub fn new_number(&self, peer: &Peer, known: u32) -> Option<u16> {
+    /// A number for this arena, which is to be offered: one that none has, or that was another's,
+    /// which some end there may still take it for. So no two are of one generation.
+    pub fn new_number(&self, peer: &Peer) -> Option<(u16, u32)> {
         let mut onward = lock(&self.onward);
         let same = |of: &Option<Onward>| of.as_ref().is_some_and(|of| of.peer == peer.id);
         if onward.iter().any(same) || peer.ends.load(Ordering::Acquire) {
@@ -236,17 +251,20 @@ impl Exchange {
         }
         let free = |(number, of): (usize, &Option<Onward>)| {
             let free = of.as_ref().is_none_or(|of| of.held.is_none());
-            number > 0 && free && known & mask(number as u16) == 0
+            number > 0 && free
         };
         let number = onward.iter().enumerate().position(free)?;
+        let generation = self.generation.load(Ordering::Relaxed).checked_add(1)?;
+        self.generation.store(generation, Ordering::Relaxed);
         let (base, held) = (peer.memory.base(), Some(peer.held.clone()));
-        onward[number] = Some(Onward { peer: peer.id, base, held, ends: false });
-        Some(number as u16)
+        onward[number] = Some(Onward { peer: peer.id, generation, base, held, ends: false });
+        Some((number as u16, generation))
     }
 
     /// It could not be offered.
-    pub fn no_number(&self, number: u16) {
-        lock(&self.onward)[usize::from(number)] = None;
+    pub fn no_number(&self, (number, generation): (u16, u32)) {
+        let of = &mut lock(&self.onward)[usize::from(number)];
+        let _ = of.take_if(|of| of.generation == generation);
     }
 
     /// Gives so many bytes of this arena to the connection of this slot. `keeps` is dropped once
@@ -311,7 +329,7 @@ impl Exchange {
         &self,
         gone: &[u64],
         returns: &Returns,
-        words: &mut Vec<(u16, bool)>,
+        words: &mut Vec<((u16, u32), bool)>,
     ) -> bool {
         if !self.is_own() {
             return false;
@@ -322,10 +340,10 @@ impl Exchange {
         let mut again = false;
         for (number, of) in onward.iter_mut().enumerate() {
             let Some(of) = of else { continue };
-            let number = number as u16;
+            let (number, generation) = (number as u16, of.generation);
             if !of.ends && gone.contains(&of.peer) {
                 of.ends = true;
-                words.push((number, false));
+                words.push(((number, generation), false));
             }
             if of.ends && of.held.is_some() {
                 let is_out = |given: &Given| matches!(given, Given::Onward(n, _) if *n == number);
@@ -333,7 +351,7 @@ impl Exchange {
                     again = true;
                 } else {
                     of.held = None;
-                    words.push((number, true));
+                    words.push(((number, generation), true));
                 }
             }
         }
@@ -345,47 +363,50 @@ impl Exchange {
         if !self.is_own() {
             return vec![];
         }
-        let is_one = |peer: &&Arc<Peer>| all || peer.ends.load(Ordering::Acquire);
-        let mut ids: Vec<u64> =
-            lock(&self.peers).iter().flatten().filter(is_one).map(|peer| peer.id).collect();
+        let is_one = |peer: &Arc<Peer>| all || peer.ends.load(Ordering::Acquire);
+        let mut ids: Vec<u64> = self.peers().filter(is_one).map(|peer| peer.id).collect();
         ids.extend(lock(&self.leaving).iter().map(|peer| peer.id));
         ids
     }
 
     /// The other side says that this arena is an ended program's. `done`: nothing unread names it.
     /// True: there is something to be let go of.
-    pub fn ends(&self, number: u64, done: bool) -> bool {
-        let Some(number) = u16::try_from(number).ok().filter(|number| *number != NUMBER) else {
+    pub fn ends(&self, (number, generation): (u64, u32), done: bool) -> bool {
+        let peers = lock(&self.peers);
+        let of = usize::try_from(number).ok().and_then(|number| peers.get(number)?.as_ref());
+        let Some((_, peer)) = of.filter(|of| of.0 == generation && generation != OWN) else {
             return false;
         };
-        let Some(peer) = self.peer(number) else { return false };
         peer.ends.store(true, Ordering::Release);
         peer.done.fetch_or(done, Ordering::Release);
         true
     }
 
-    /// The numbers that are free now: from here on nothing is found by them.
-    pub fn frees_numbers(&self) -> u32 {
+    /// By numbers that are free now nothing is found from here on. (What ends have said of them
+    /// stays: it is of what had them.)
+    pub fn frees_numbers(&self) {
         if !self.is_own() {
-            return 0;
+            return;
         }
         let mut peers = lock(&self.peers);
-        let mut free = 0;
-        for (number, of) in peers.iter_mut().enumerate() {
-            if let Some(peer) = of.take_if(|peer| peer.done.load(Ordering::Acquire)) {
-                free |= mask(number as u16);
+        for (of, there) in peers.iter_mut().zip(&self.there) {
+            if let Some((_, peer)) = of.take_if(|of| of.1.done.load(Ordering::Acquire)) {
+                there.store(0, Ordering::Release);
                 lock(&self.leaving).push(peer);
             }
         }
-        self.there.fetch_and(!free, Ordering::Release);
-        free
+    }
+
+    /// Those that have numbers.
+    fn peers(&self) -> impl Iterator<Item = Arc<Peer>> + use<> {
+        let peers = lock(&self.peers).clone();
+        peers.into_iter().flatten().map(|(_, peer)| peer)
     }
 
     /// Something of an ended program's is viewed here still.
     pub fn has_leaving(&self) -> bool {
-        let ends = |peer: &Arc<Peer>| peer.ends.load(Ordering::Acquire);
-        self.is_own()
-            && (!lock(&self.leaving).is_empty() || lock(&self.peers).iter().flatten().any(ends))
+        let ends = |peer: Arc<Peer>| peer.ends.load(Ordering::Acquire);
+        self.is_own() && (!lock(&self.leaving).is_empty() || self.peers().any(ends))
     }
 
     /// What is viewed of ended programs' arenas (`all`: of any) is called back. Arenas of which
@@ -394,16 +415,17 @@ impl Exchange {
         if !self.is_own() {
             return;
         }
-        let mut peers: Vec<Arc<Peer>> = lock(&self.peers).iter().flatten().cloned().collect();
+        let mut peers: Vec<Arc<Peer>> = self.peers().collect();
         peers.retain(|peer| all || peer.ends.load(Ordering::Acquire));
         peers.extend(lock(&self.leaving).iter().cloned());
         peers.iter().for_each(|peer| peer.recalls());
         drop(peers);
         if all && self.viewed() == 0 {
             // (It may be our own that we hold so, and would wait for.)
-            self.there.store(0, Ordering::Release);
+            self.there.iter().for_each(|there| there.store(0, Ordering::Release));
             let mut peers = lock(&self.peers);
-            lock(&self.leaving).extend(peers.iter_mut().filter_map(Option::take));
+            let all = peers.iter_mut().filter_map(Option::take);
+            lock(&self.leaving).extend(all.map(|(_, peer)| peer));
         }
         // (Nobody finds these any more: so nothing more of them is handed over.)
         let is_over = |peer: &mut Arc<Peer>| {
@@ -416,7 +438,7 @@ impl Exchange {
     /// Ranges of the other side's that were handed over, and are not released.
     fn viewed(&self) -> usize {
         let viewed = |peer: &Arc<Peer>| peer.viewed.load(Ordering::Acquire);
-        let known: usize = lock(&self.peers).iter().flatten().map(viewed).sum();
+        let known: usize = lock(&self.peers).iter().flatten().map(|of| viewed(&of.1)).sum();
         known + lock(&self.leaving).iter().map(viewed).sum::<usize>()
     }
 
@@ -467,10 +489,6 @@ impl Exchange {
             }
         }
     }
-}
-
-fn mask(number: u16) -> u32 {
-    1u32.checked_shl(number.into()).unwrap_or(0)
 }
 
 impl Drop for Exchange {
@@ -651,19 +669,21 @@ impl Exchange {
         let _ = self.own.set(own);
     }
 
-    /// An arena of the other side's has come, `by` these regions before its own.
+    /// An arena of the other side's has come, `by` these regions before its own. Whoever gives a
+    /// number anew has nothing out any more by the one that had it.
     pub(crate) fn takes(
         &self,
         fd: OwnFd,
-        number: u64,
+        (number, generation): (u64, u32),
         region: &Arc<Region>,
         (id, side): (u64, usize),
         by: [u64; GIVERS],
     ) -> Result<(), Errno> {
-        let number = u16::try_from(number).map_err(|_| Errno::INVAL)?;
-        let is_free =
-            |number: u16| lock(&self.peers).get(usize::from(number)).is_some_and(|of| of.is_none());
-        if !is_free(number) || !is_dumpable() {
+        let number = usize::try_from(number).map_err(|_| Errno::INVAL)?;
+        let is_own = number == usize::from(NUMBER);
+        let has = lock(&self.peers).get(number).ok_or(Errno::INVAL)?.as_ref().map(|of| of.0);
+        let fits = is_own == (generation == OWN) && generation != 0;
+        if !fits || has.is_some_and(|has| has >= generation) || !is_dumpable() {
             return Err(Errno::INVAL);
         }
         let memory = Arena::of_peer(apart::SHARED.next(ARENA), &fd)?;
@@ -688,11 +708,12 @@ impl Exchange {
             known: OnceLock::new(),
         };
         let mut peers = lock(&self.peers);
-        let of = peers.get_mut(usize::from(number)).ok_or(Errno::INVAL)?;
-        if of.is_none() {
-            *of = Some(Arc::new(peer));
-            self.there.fetch_or(mask(number), Ordering::Release);
+        if let Some((_, last)) = peers[number].replace((generation, Arc::new(peer))) {
+            last.ends.store(true, Ordering::Release);
+            last.done.store(true, Ordering::Release);
+            lock(&self.leaving).push(last);
         }
+        self.there[number].store(generation, Ordering::Release);
         Ok(())
     }
 }

@@ -150,26 +150,6 @@ impl Mapped {
             && lock(&self.flows).iter().flatten().all(|flow| flow.upgrade().is_none_or(ended))
     }
 
-    /// Numbers of arenas that are free again, the other side is told of: it may give them to others.
-    fn frees_numbers(&self, process: u32) {
-        let free = self.exchange.frees_numbers();
-        for slot in (0..SLOTS).filter(|_| free != 0) {
-            // (Whoever says with this lock which there are sees that these are not.)
-            let _own = self.ends.receiving(slot, process);
-            let direction = &self.region.slot(slot).header.directions[1 - self.side];
-            direction.consumed.arenas.fetch_and(!free, Ordering::Release);
-        }
-    }
-
-    /// Arenas that some end of the other side's has, by their numbers.
-    pub fn known_arenas(&self) -> u32 {
-        let of = |slot| {
-            let direction = &self.region.slot(slot).header.directions[self.side];
-            direction.consumed.arenas.load(Ordering::Acquire)
-        };
-        (0..SLOTS).map(of).fold(0, |all, one| all | one)
-    }
-
     /// Nobody will look at it again.
     fn is_over(&self) -> bool {
         self.is_left() && self.exchange.is_over(self.region.returns(self.side), self.id)
@@ -666,7 +646,7 @@ impl Context {
                         flow.take_door(generation as u32, door);
                     }
                 }
-                Message::Arena { region, side, number, by } => {
+                Message::Arena { region, side, number, generation, by } => {
                     if let (Some(mapped), Some(memory)) =
                         (self.known(region, side), fds.into_iter().next())
                         && mapped.blocks != Blocks::NONE
@@ -674,12 +654,15 @@ impl Context {
                         let which = (mapped.id, mapped.side);
                         // (Whom it does not fit gets bytes by the ring.)
                         self.has_arenas.store(true, Ordering::Relaxed);
+                        let number = (number, generation);
                         let _ = mapped.exchange.takes(memory, number, &mapped.region, which, by);
+                        // (It may have come in place of another.)
+                        self.may_let_go();
                     }
                 }
-                Message::ArenaEnds { region, side, number, done } => {
+                Message::ArenaEnds { region, side, number, generation, done } => {
                     if let Some(mapped) = self.known(region, side)
-                        && mapped.exchange.ends(number, done != 0)
+                        && mapped.exchange.ends((number, generation), done != 0)
                     {
                         self.may_let_go();
                     }
@@ -775,7 +758,7 @@ impl Context {
         for mapped in &all {
             let (exchange, left) = (&mapped.exchange, mapped.is_left());
             gone.extend(exchange.ids(left));
-            mapped.frees_numbers(self.process());
+            exchange.frees_numbers();
             if left || exchange.has_leaving() {
                 exchange.recalls(left);
                 exchange.collects(mapped.region.returns(mapped.side));

@@ -1,7 +1,7 @@
 //! A process has one arena of blocks; a peer is given it when a receiver there would take them. So
 //! are those that the process was given itself, when it sends on what lies there.
 
-use crate::blocks::{Exchange, NUMBER, Own, Peer, is_dumpable};
+use crate::blocks::{Exchange, NUMBER, OWN, Own, Peer, is_dumpable};
 use crate::context::{Context, Mapped};
 use crate::lock::lock;
 use rustix::io::Errno;
@@ -14,7 +14,7 @@ impl Context {
     pub(crate) fn offers_arena(&self, exchange: &Exchange, which: (u64, usize)) {
         if exchange.is_to_be_offered()
             && let (Some(client), Ok(own)) = (self.known_client(), self.own_arena())
-            && client.arena(which, NUMBER, own.memory(), [0; GIVERS]).is_ok()
+            && client.arena(which, (NUMBER, OWN), own.memory(), [0; GIVERS]).is_ok()
         {
             exchange.was_offered(own);
         }
@@ -27,11 +27,12 @@ impl Context {
         }
         if let Some(client) = self.known_client()
             && let Some((memory, by)) = peer.introduces()
-            && let Some(number) = mapped.exchange.new_number(peer, mapped.known_arenas())
+            && let Some((number, generation)) = mapped.exchange.new_number(peer)
         {
             self.gives_on.store(true, Ordering::Relaxed);
-            if client.arena((mapped.id, mapped.side), number, memory, by).is_err() {
-                mapped.exchange.no_number(number);
+            let which = (mapped.id, mapped.side);
+            if client.arena(which, (number, generation), memory, by).is_err() {
+                mapped.exchange.no_number((number, generation));
             }
         }
     }

@@ -223,11 +223,13 @@ impl Flow {
             consumed.flags.fetch_or(TAKES_BLOCKS, Release);
         }
         // (A child that was forked before it came does not have it. Later ones do.)
-        let there = mapped.exchange.there();
-        if there & !consumed.arenas.load(Relaxed) != 0
-            && mapped.ends.processes(attached.slot).load(Acquire) == 1
-        {
-            consumed.arenas.fetch_or(there, Release);
+        for (there, said) in mapped.exchange.there().into_iter().zip(&consumed.arenas) {
+            if there != 0
+                && there != said.load(Relaxed)
+                && mapped.ends.processes(attached.slot).load(Acquire) == 1
+            {
+                said.store(there, Release);
+            }
         }
     }
 

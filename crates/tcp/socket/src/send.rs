@@ -4,7 +4,7 @@
 //! unsafe: the program's buffers.
 
 use crate::attached::Attached;
-use crate::blocks::{Blocks, NUMBER};
+use crate::blocks::{Blocks, NUMBER, OWN};
 use crate::context::Shown;
 use crate::ends::{Held, Sending};
 use crate::errors::is_told_once;
@@ -251,7 +251,7 @@ impl Flow {
     fn gives_blocks(&self, attached: &Attached) -> bool {
         let mapped = &attached.mapped;
         let own = mapped.process == self.context.process();
-        let has = attached.out().consumed.arenas.load(Relaxed) & 1 << NUMBER != 0;
+        let has = attached.out().consumed.arenas[usize::from(NUMBER)].load(Relaxed) == OWN;
         if own && !has {
             self.context.offers_arena(&mapped.exchange, (mapped.id, mapped.side));
         }

@@ -80,16 +80,19 @@ impl<'a> Buffers<'a> {
         let left = self.left();
         let Some(forward) = self.forward else { return Next::Copied(left) };
         let mapped = &attached.mapped;
-        let known = attached.out().consumed.arenas.load(Acquire);
+        let arenas = &attached.out().consumed.arenas;
+        let known = |(number, generation): (u16, u32)| {
+            arenas[usize::from(number)].load(Acquire) == generation
+        };
         let peers = forward.peers.get(self.sent_parts..).unwrap_or(&[]);
         let mut before = 0;
         for (part, peer) in self.parts().iter().zip(peers) {
             if let Some(peer) = peer {
                 match mapped.exchange.number_of(peer) {
                     None => context.offers_onward(mapped, peer),
-                    Some(number) if known >> number & 1 == 0 => {}
+                    Some(number) if !known(number) => {}
                     Some(_) if before > 0 => return Next::Copied(before),
-                    Some(number) => {
+                    Some((number, _)) => {
                         let at = peer.offset(part.iov_base as usize);
                         return Next::Onward(peer.clone(), number, at, part.iov_len);
                     }

@@ -237,9 +237,14 @@ fn send_on(end: &End, (before, taken, behind): (&[u8], Taken, &[u8]), killed: &A
 
 /// Receives so many bytes: in blocks, as far as they lie there.
 fn receive_all(end: &End, bytes: usize) -> (Vec<u8>, Vec<Taken>) {
+    end.flow.context().pump();
+    receive_unpumped(end, bytes)
+}
+
+/// As above, and looks at what the service says only where it waits, as calls that wait do.
+fn receive_unpumped(end: &End, bytes: usize) -> (Vec<u8>, Vec<Taken>) {
     let (mut all, mut kept) = (vec![], vec![]);
     while all.len() < bytes {
-        end.flow.context().pump();
         end.flow.await_blocks((1, bytes), 0).unwrap();
         match end.flow.take_blocks((1, bytes - all.len())) {
             Some(taken) => {
@@ -372,6 +377,53 @@ fn numbers_of_arenas_are_used_again_when_their_programs_have_gone() {
     }
 }
 
+/// How all of some bytes are received.
+type Receives = fn(&End, usize) -> (Vec<u8>, Vec<Taken>);
+
+/// Looks at the service's answers for so long that all that was said is heard.
+fn hears(program: &Context) {
+    for _ in 0..50 {
+        program.pump();
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The first source's arena has the number while the last receiver sleeps, which has not said that
+/// it can read it; then the second source's has.
+#[test]
+fn what_is_said_of_the_arena_that_had_a_number_is_not_said_of_the_next_one() {
+    let service = service();
+    let [x, y, z, w] = [(); 4].map(|()| program(&service.name));
+    let killed: Arc<AtomicBool> = Arc::default();
+    let (a, b) = by_blocks(&x, &y.0);
+    let (e, f) = by_blocks(&w, &y.0);
+    let (c, d) = by_blocks(&y, &z.0);
+    let relay = |from: &End, to: &End, seed: usize| {
+        let right = message(200_000, seed);
+        from.send(&right).unwrap();
+        let taken = to.flow.take_blocks((1, 200_000)).expect("it lies in a block");
+        send_on(&c, (b"before", taken, b"behind"), &killed);
+        let right = [b"before", &right[..], b"behind"].concat();
+        let (all, kept) = receive_unpumped(&d, right.len());
+        assert!(all == right, "another byte of message {seed}");
+        kept.iter().for_each(|taken| give_back(&d, taken));
+    };
+    relay(&a, &b, 1);
+    hears(&z.0);
+    [a, b].into_iter().for_each(End::close);
+    drop(x);
+    hears(&y.0);
+    for seed in 2..6 {
+        relay(&e, &f, seed);
+    }
+    let before = y.0.bytes_given_on();
+    hears(&z.0);
+    for seed in 6..10 {
+        relay(&e, &f, seed);
+    }
+    assert!(y.0.bytes_given_on() > before, "the second one's is never known");
+}
+
 /// Whoever sends to the relay, and ends now and then.
 struct Source {
     program: (Arc<Context>, &'static Counters),
@@ -393,12 +445,14 @@ fn random_messages_by_a_relay_are_what_a_stream_of_bytes_would_bring() {
     let mut given_on = 0;
     for seed in seeds {
         println!("UNCOPY_RELAY_SEED={seed}");
-        given_on += relayed(&mut fastrand::Rng::with_seed(seed));
+        for receives in [receive_all as Receives, receive_unpumped] {
+            given_on += relayed(&mut fastrand::Rng::with_seed(seed), receives);
+        }
     }
     assert!(given_on > 1 << 20, "only {given_on} bytes were given on");
 }
 
-fn relayed(rng: &mut fastrand::Rng) -> u64 {
+fn relayed(rng: &mut fastrand::Rng, receives: Receives) -> u64 {
     let service = service();
     let [y, z] = [(); 2].map(|()| program(&service.name));
     let (c, d) = by_blocks(&y, &z.0);
@@ -420,7 +474,7 @@ fn relayed(rng: &mut fastrand::Rng) -> u64 {
                 let right = message(rng.usize(1..300_000), seed);
                 sources[from].ends.0.send(&right).unwrap();
                 sources[from].unread = right.len();
-                let (all, parts) = receive_all(&sources[from].ends.1, right.len());
+                let (all, parts) = receives(&sources[from].ends.1, right.len());
                 assert!(all == right, "another byte from a source, step {step}");
                 sources[from].unread = 0;
                 taken.extend(parts);
@@ -435,7 +489,7 @@ fn relayed(rng: &mut fastrand::Rng) -> u64 {
                 send_on(&c, (&around, one, &behind), &lives);
             }
             60..80 if !sent.is_empty() => {
-                let (all, parts) = receive_all(&d, rng.usize(1..=sent.len()));
+                let (all, parts) = receives(&d, rng.usize(1..=sent.len()));
                 let right: Vec<u8> = sent.drain(..all.len()).collect();
                 assert!(all == right, "another byte from the relay, step {step}");
                 kept.extend(parts.into_iter().map(|part| (read(&part), part)));
@@ -459,7 +513,7 @@ fn relayed(rng: &mut fastrand::Rng) -> u64 {
             }
         }
     }
-    let (all, parts) = receive_all(&d, sent.len());
+    let (all, parts) = receives(&d, sent.len());
     assert!(all.iter().copied().eq(sent), "another byte at the end");
     parts.iter().chain(kept.iter().map(|(_, part)| part)).for_each(|part| give_back(&d, part));
     y.0.bytes_given_on()
