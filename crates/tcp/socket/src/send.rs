@@ -202,7 +202,7 @@ impl Flow {
                 self.leave(attached, own).map_err(|e| attached.error().take().unwrap_or(e))?;
                 continue;
             }
-            own.writer.look(&out.consumed).or_else(|_| self.poison(&mut own.poisoned))?;
+            self.sees_head(attached, own)?;
             let blocks = self.blocks(attached, from.left());
             let sent = from.put(attached, own, blocks)?;
             if blocks.is_some() {
@@ -367,8 +367,20 @@ impl Flow {
         attached: &Attached,
         own: &mut Held<Sending>,
     ) -> Result<(), Errno> {
-        own.writer.look(&attached.out().consumed).or_else(|_| self.poison(&mut own.poisoned))?;
+        self.sees_head(attached, own)?;
         own.withdrawn = Some(0);
+        Ok(())
+    }
+
+    /// Looks how far the receiver is. What was passed of the runs is forgotten with each look: 2 GB
+    /// later it would seem to lie ahead.
+    #[inline]
+    fn sees_head(&self, attached: &Attached, own: &mut Held<Sending>) -> Result<(), Errno> {
+        own.writer.look(&attached.out().consumed).or_else(|_| self.poison(&mut own.poisoned))?;
+        if !own.runs.is_empty() {
+            let head = own.writer.head();
+            own.runs.look(head);
+        }
         Ok(())
     }
 

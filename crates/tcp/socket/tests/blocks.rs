@@ -144,6 +144,51 @@ fn blocks_of_connections_that_are_closed_unread_are_used_again() {
     assert_eq!(x.1.tcp_blocks_short.load(Relaxed), 0);
 }
 
+/// By then the first block's position seems to lie ahead of the ring's.
+#[test]
+fn what_went_in_a_block_is_forgotten_when_2_gb_have_gone_by_the_ring() {
+    let service = service();
+    let (mut x, y) = (program(&service.name), program(&service.name));
+    let blocks = Blocks { from: 100_000, always: true };
+    let settings =
+        Settings { waiting: Waiting::Sleep, counters: x.1, ..Settings::new(&*service.name) };
+    x.0 = Context::new(Settings { blocks, ..settings }).unwrap();
+    let [(a, b), (c, d)] = [(); 2].map(|()| at_rings(&x.0, &y.0));
+    let mut got = vec![0; 120_000];
+    for (from, to) in [(&a, &b), (&c, &d)] {
+        let before = x.1.tcp_block_bytes.load(Relaxed);
+        wait_until("the arena is given", || {
+            from.send(&[1; 100_000]).unwrap();
+            assert_eq!(to.receive_with(&mut got[..100_000], libc::MSG_WAITALL), Ok(100_000));
+            x.1.tcp_block_bytes.load(Relaxed) > before
+        });
+    }
+    let part = vec![2; 99_000];
+    let mut sent = 0;
+    while sent < (1u64 << 31) + (1 << 20) {
+        a.send(&part).unwrap();
+        assert_eq!(b.receive(&mut got), Ok(part.len()));
+        sent += part.len() as u64;
+    }
+    // The block that has the same handle is viewed, while what is unread is taken back.
+    let right = message(100_000, 7);
+    c.send(&right).unwrap();
+    let taken = d.flow.take_blocks((1, right.len())).expect("it lies in a block");
+    let unread = message(50_000, 8);
+    a.send(&unread).unwrap();
+    assert_eq!(b.flow.by_linux_later(), Ok(true));
+    a.flow.serve().unwrap();
+    let mut rest = vec![0; unread.len()];
+    assert_eq!(b.receive_with(&mut rest, libc::MSG_WAITALL), Ok(unread.len()));
+    assert!(rest == unread, "another byte");
+    for i in 0..3 {
+        c.send(&message(100_000, i)).unwrap();
+        assert_eq!(d.receive_with(&mut got[..100_000], libc::MSG_WAITALL), Ok(100_000));
+    }
+    assert!(read(&taken) == right, "it has changed");
+    give_back(&d, &taken);
+}
+
 /// Views of one range, which come back when they are called.
 struct Viewed {
     peer: usize,
