@@ -56,6 +56,11 @@ impl Attached {
         ends[1 - self.mapped.side].attached.load(Ordering::Acquire) == self.generation
     }
 
+    /// No other process holds our end.
+    pub fn is_sole(&self) -> bool {
+        self.mapped.ends.processes(self.slot).load(Ordering::Acquire) == 1
+    }
+
     /// We will not look at the slot again.
     pub fn detach(&self) {
         self.mapped.set_flow(self.slot, None);

@@ -112,13 +112,12 @@ type Of = (u32, Arc<Peer>);
 #[derive(Debug)]
 struct Onward {
     /// Which.
-    peer: u64,
+    id: u64,
     /// By this the other side tells it from others that had its number.
     generation: u32,
-    /// Where it is mapped, as long as something of it is out.
-    base: usize,
-    /// Who holds it is seen by this. None: nothing is out, and the other side was told so.
-    held: Option<Arc<Kept>>,
+    /// It is mapped as long as something of it is out, also in children that may have to send that
+    /// by Linux. None: nothing is, and the other side was told so.
+    peer: Option<Arc<Peer>>,
     /// Its program has ended: nothing more of it is given.
     ends: bool,
 }
@@ -153,13 +152,16 @@ impl Exchange {
         self.process.store(0, Ordering::Relaxed);
     }
 
-    /// Before fork: a child reads what its parent's peers have given.
+    /// Before fork: a child reads what its parent's peers have given, and sends by Linux what its
+    /// parent has.
     pub fn hold(&self) {
         self.peers.hold();
+        self.onward.hold();
     }
 
     /// After it.
     pub fn let_go(&self) {
+        self.onward.let_go();
         self.peers.let_go();
     }
 
@@ -235,29 +237,28 @@ impl Exchange {
     /// those that had it: as soon as its ends say so. `None`: by none yet.
     pub fn number_of(&self, peer: &Peer) -> Option<(u16, u32)> {
         let onward = lock(&self.onward);
-        let same =
-            |of: &Option<Onward>| of.as_ref().is_some_and(|of| of.peer == peer.id && !of.ends);
+        let same = |of: &Option<Onward>| of.as_ref().is_some_and(|of| of.id == peer.id && !of.ends);
         let number = onward.iter().position(same)?;
         Some((number as u16, onward[number].as_ref()?.generation))
     }
 
     /// A number for this arena, which is to be offered: one that none has, or that was another's,
     /// which some end there may still take it for. So no two are of one generation.
-    pub fn new_number(&self, peer: &Peer) -> Option<(u16, u32)> {
+    pub fn new_number(&self, peer: &Arc<Peer>) -> Option<(u16, u32)> {
         let mut onward = lock(&self.onward);
-        let same = |of: &Option<Onward>| of.as_ref().is_some_and(|of| of.peer == peer.id);
+        let same = |of: &Option<Onward>| of.as_ref().is_some_and(|of| of.id == peer.id);
         if onward.iter().any(same) || peer.ends.load(Ordering::Acquire) {
             return None;
         }
         let free = |(number, of): (usize, &Option<Onward>)| {
-            let free = of.as_ref().is_none_or(|of| of.held.is_none());
+            let free = of.as_ref().is_none_or(|of| of.peer.is_none());
             number > 0 && free
         };
         let number = onward.iter().enumerate().position(free)?;
         let generation = self.generation.load(Ordering::Relaxed).checked_add(1)?;
         self.generation.store(generation, Ordering::Relaxed);
-        let (base, held) = (peer.memory.base(), Some(peer.held.clone()));
-        onward[number] = Some(Onward { peer: peer.id, generation, base, held, ends: false });
+        let (id, peer) = (peer.id, Some(peer.clone()));
+        onward[number] = Some(Onward { id, generation, peer, ends: false });
         Some((number as u16, generation))
     }
 
@@ -267,20 +268,22 @@ impl Exchange {
         let _ = of.take_if(|of| of.generation == generation);
     }
 
-    /// Gives so many bytes of this arena to the connection of this slot. `keeps` is dropped once
-    /// they are back. `None`: they are to be copied.
+    /// Gives so many bytes of this arena to the connection of this slot, whose end is `sole`: this
+    /// process alone holds it. `keeps` is dropped once they are back. `None`: they are to be copied.
     pub fn give_on(
         &self,
         returns: &Returns,
         (slot, bytes): (usize, u32),
         (number, peer): (u16, &Peer),
         keeps: &Keeps,
+        sole: impl Fn() -> bool,
     ) -> Option<u16> {
         let mut out = lock(&self.out);
         self.take_back(&mut out, returns);
         let onward = lock(&self.onward);
         let of = onward.get(usize::from(number))?.as_ref();
-        if !of.is_some_and(|of| of.peer == peer.id && !of.ends) {
+        // (Who forks holds these books meanwhile: the child has what is given before.)
+        if !sole() || !of.is_some_and(|of| of.id == peer.id && !of.ends) {
             return None;
         }
         let slot = u8::try_from(slot).ok()?;
@@ -290,15 +293,15 @@ impl Exchange {
         Some(handle)
     }
 
-    /// Where a part of a run lies that we have given.
+    /// Where a part of a run lies that we have given. `None`: nowhere here; a forked child does not
+    /// know what its parent has given since.
     pub fn given(&self, run: Run) -> Option<*const u8> {
         if run.arena == NUMBER {
             let own = self.own()?;
             return own.memory.address(run.at, run.bytes).map(<*mut u8>::cast_const);
         }
         let onward = lock(&self.onward);
-        let base = onward.get(usize::from(run.arena))?.as_ref()?.base;
-        Some((base + run.at as usize) as *const u8)
+        onward.get(usize::from(run.arena))?.as_ref()?.peer.as_ref()?.address(run)
     }
 
     /// Something of arenas that we were given is out.
@@ -334,6 +337,8 @@ impl Exchange {
         if !self.is_own() {
             return false;
         }
+        // (They may go with that, which is not for with a lock.)
+        let mut over = vec![];
         let mut out = lock(&self.out);
         self.take_back(&mut out, returns);
         let mut onward = lock(&self.onward);
@@ -341,16 +346,16 @@ impl Exchange {
         for (number, of) in onward.iter_mut().enumerate() {
             let Some(of) = of else { continue };
             let (number, generation) = (number as u16, of.generation);
-            if !of.ends && gone.contains(&of.peer) {
+            if !of.ends && gone.contains(&of.id) {
                 of.ends = true;
                 words.push(((number, generation), false));
             }
-            if of.ends && of.held.is_some() {
+            if of.ends && of.peer.is_some() {
                 let is_out = |given: &Given| matches!(given, Given::Onward(n, _) if *n == number);
                 if out.all().any(is_out) {
                     again = true;
                 } else {
-                    of.held = None;
+                    over.extend(of.peer.take());
                     words.push(((number, generation), true));
                 }
             }
@@ -460,7 +465,8 @@ impl Exchange {
         let own = self.own().is_some_and(|own| held(own.fd.as_fd()));
         let others = || {
             let onward = lock(&self.onward);
-            onward.iter().flatten().any(|of| of.held.as_ref().is_some_and(|fd| held(fd.as_fd())))
+            let mut peers = onward.iter().flatten().filter_map(|of| of.peer.as_ref());
+            peers.any(|peer| held(peer.held.as_fd()))
         };
         if own || others() {
             return false;
@@ -514,7 +520,7 @@ pub struct Peer {
     id: u64,
     memory: Arena,
     /// What holds the locks that say so.
-    held: Arc<Kept>,
+    held: Kept,
     /// By which regions it has come, the last its own.
     by: Vec<u64>,
     /// Its program has ended: nothing more of it is viewed.
@@ -697,7 +703,7 @@ impl Exchange {
         let peer = Peer {
             id: LAST.fetch_add(1, Ordering::Relaxed),
             memory,
-            held: Arc::new(held),
+            held,
             by,
             ends: AtomicBool::new(false),
             done: AtomicBool::new(false),

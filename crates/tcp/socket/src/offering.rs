@@ -21,7 +21,7 @@ impl Context {
     }
 
     /// Gives it one that we were given, once.
-    pub(crate) fn offers_onward(&self, mapped: &Mapped, peer: &Peer) {
+    pub(crate) fn offers_onward(&self, mapped: &Mapped, peer: &Arc<Peer>) {
         if !is_dumpable() {
             return;
         }

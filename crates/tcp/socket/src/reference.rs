@@ -11,7 +11,7 @@ use arrayvec::ArrayVec;
 use libc::{MSG_DONTWAIT, iovec};
 use rustix::io::Errno;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Relaxed, Release};
 use uncopy_counters::add;
 use uncopy_tcp_shared::phase::At;
 use uncopy_tcp_shared::ring::TAKES_BLOCKS;
@@ -224,10 +224,7 @@ impl Flow {
         }
         // (A child that was forked before it came does not have it. Later ones do.)
         for (there, said) in mapped.exchange.there().into_iter().zip(&consumed.arenas) {
-            if there != 0
-                && there != said.load(Relaxed)
-                && mapped.ends.processes(attached.slot).load(Acquire) == 1
-            {
+            if there != 0 && there != said.load(Relaxed) && attached.is_sole() {
                 said.store(there, Release);
             }
         }

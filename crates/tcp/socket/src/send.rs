@@ -247,7 +247,8 @@ impl Flow {
         add(&counters.tcp_blocks_short, short.into());
     }
 
-    /// The other side has our arena: all processes there that hold its end. It is offered once.
+    /// The other side has our arena: all processes there that hold its end; and no other holds ours,
+    /// which would not know what is out. It is offered once.
     fn gives_blocks(&self, attached: &Attached) -> bool {
         let mapped = &attached.mapped;
         let own = mapped.process == self.context.process();
@@ -255,7 +256,7 @@ impl Flow {
         if own && !has {
             self.context.offers_arena(&mapped.exchange, (mapped.id, mapped.side));
         }
-        own && has
+        own && has && attached.is_sole()
     }
 
     /// What the peer does not say itself, the kernel does. Then only Linux knows what is right: an
@@ -394,8 +395,12 @@ impl Flow {
                 self.take_back(attached, own);
                 break;
             }
-            let parts = unread(attached, own, done, left)
-                .map(|(at, bytes)| iovec { iov_base: at.cast_mut().cast(), iov_len: bytes });
+            let Some(parts) = unread(attached, own, done, left) else {
+                // (Nobody has them, and nothing may come in their place.)
+                return self.poison(&mut own.poisoned);
+            };
+            let parts =
+                parts.map(|(at, bytes)| iovec { iov_base: at.cast_mut().cast(), iov_len: bytes });
             // SAFETY: memory of the ring or of a block, which only the kernel reads.
             let send = || unsafe { kernel::send(self.fd(), &parts, libc::MSG_NOSIGNAL) };
             let sent = match send() {
@@ -474,22 +479,22 @@ impl Flow {
 }
 
 /// Where the bytes lie that the other side has not taken, `skip` of them left out: one piece of
-/// them.
+/// them. `None`: not here.
 fn unread(
     attached: &Attached,
     own: &Held<Sending>,
     skip: u32,
     left: u32,
-) -> [(*const u8, usize); 2] {
+) -> Option<[(*const u8, usize); 2]> {
     let mapped = &attached.mapped;
     match own.runs.piece(own.writer.head(), skip, left) {
         Piece::Ring(bytes) => {
             let spans = own.writer.unread(skip).part(0, bytes);
-            attached.slot().addresses(mapped.side, spans)
+            Some(attached.slot().addresses(mapped.side, spans))
         }
         Piece::Block(run) => {
-            let at = mapped.exchange.given(run).expect("what was given lies in an arena");
-            [(at, run.bytes as usize), (at, 0)]
+            let at = mapped.exchange.given(run)?;
+            Some([(at, run.bytes as usize), (at, 0)])
         }
     }
 }

@@ -81,9 +81,8 @@ impl Shown for Flow {
     fn take_door(&self, generation: u32, door: OwnFd) {
         let Some(Some(attached)) = self.attached.get() else { return };
         // Another process that has this end too would not have the door.
-        let sole = attached.mapped.ends.processes(attached.slot).load(Ordering::Acquire) == 1;
         if generation == attached.generation
-            && sole
+            && attached.is_sole()
             && self.context.is_door(&door)
             && let Ok(door) = OwnDoor::new(door)
             && attached.other_door.set(door).is_ok()

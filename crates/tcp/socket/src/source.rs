@@ -116,7 +116,9 @@ impl<'a> Buffers<'a> {
         let returns = mapped.region.returns(mapped.side);
         let keeps = &self.forward?.keeps;
         let (slot, position) = (attached.slot, own.writer.tail());
-        let handle = mapped.exchange.give_on(returns, (slot, bytes), (number, peer), keeps)?;
+        let sole = || attached.is_sole();
+        let which = (number, peer);
+        let handle = mapped.exchange.give_on(returns, (slot, bytes), which, keeps, sole)?;
         let run = Run { position, bytes, at, arena: number, handle };
         let produced = &attached.out().produced;
         own.runs.push(attached.slot().queue(mapped.side), produced, run);

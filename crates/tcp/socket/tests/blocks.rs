@@ -5,8 +5,8 @@
 
 mod common;
 
-use common::{End, at_rings, service, wait_until};
-use std::io::Read;
+use common::{End, at_rings, forks, service, wait_until};
+use std::io::{Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32};
@@ -467,6 +467,45 @@ fn what_is_said_of_the_arena_that_had_a_number_is_not_said_of_the_next_one() {
         relay(&e, &f, seed);
     }
     assert!(y.0.bytes_given_on() > before, "the second one's is never known");
+}
+
+/// What is unread then goes by Linux, by the child, which does not know what its parent has given
+/// on since.
+#[test]
+fn a_forked_child_sends_by_linux_what_its_parent_has_sent_since() {
+    let service = service();
+    let [x, y, z] = [(); 3].map(|()| program(&service.name));
+    let killed: Arc<AtomicBool> = Arc::default();
+    let (a, b) = by_blocks(&x, &y.0);
+    let (c, mut d) = by_blocks(&y, &z.0);
+    let (mut goes_on, mut told) = std::io::pipe().unwrap();
+    let child = forks(&y.0, &c, || {
+        let _ = goes_on.read(&mut [0]);
+        let served = c.flow.serve().is_ok();
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(if served { 0 } else { 1 }) };
+    });
+    let before = (y.0.bytes_given_on(), y.1.tcp_block_bytes.load(Relaxed));
+    for seed in 0..5 {
+        let (_, kept) = by_two([&a, &b, &c, &d], seed, &killed);
+        kept.iter().for_each(|taken| give_back(&d, taken));
+    }
+    assert_eq!(before, (y.0.bytes_given_on(), y.1.tcp_block_bytes.load(Relaxed)));
+    let right = message(200_000, 9);
+    a.send(&right).unwrap();
+    let taken = b.flow.take_blocks((1, right.len())).expect("it lies in a block");
+    send_on(&c, (b"", taken, b""), &killed);
+    assert_eq!(d.flow.by_linux_later(), Ok(true));
+    let socket = d.socket.as_mut().unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    told.write_all(b"now").unwrap();
+    let mut got = vec![0; right.len()];
+    socket.read_exact(&mut got).unwrap();
+    assert!(got == right, "another byte");
+    let mut status = 0;
+    // SAFETY: our child.
+    unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!(status, 0);
 }
 
 /// Whoever sends to the relay, and ends now and then.

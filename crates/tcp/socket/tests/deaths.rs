@@ -5,7 +5,7 @@
 mod common;
 
 use common::{
-    End, connection, counted, end, program_that, service, service_of, shared, wait_until,
+    End, connection, counted, end, forks, program_that, service, service_of, shared, wait_until,
 };
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
@@ -309,24 +309,6 @@ fn what_a_program_has_shut_down_itself_has_ended_for_it() {
         assert_eq!(a.receive(&mut [0; 10]), Ok(6));
         assert_eq!(counters.snapshot().tcp_died_unread, 0);
     }
-}
-
-/// What a process does with a connection's ends before and after fork.
-fn forks(context: &Arc<Context>, end: &End, in_child: impl FnOnce()) -> i32 {
-    use uncopy_tcp_socket::fork;
-    let (contexts, flows) = ([context.clone()], [end.flow.clone()]);
-    end.flow.will_be_shared();
-    fork::hold(&contexts, &flows, &[]);
-    // SAFETY: the child only uses what is here, and ends by _exit.
-    let child = unsafe { libc::fork() };
-    fork::let_go(&contexts, &flows, &[], child == 0);
-    if child == 0 {
-        in_child();
-        // SAFETY: ends the child.
-        unsafe { libc::_exit(0) };
-    }
-    assert!(child > 0);
-    child
 }
 
 #[test]

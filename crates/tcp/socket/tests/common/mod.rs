@@ -136,6 +136,24 @@ pub fn interrupt(thread: &AtomicU64) {
     unsafe { libc::pthread_kill(thread.load(Ordering::Relaxed), libc::SIGUSR1) };
 }
 
+/// What a process does with a connection's ends before and after fork.
+pub fn forks(context: &Arc<Context>, end: &End, in_child: impl FnOnce()) -> i32 {
+    use uncopy_tcp_socket::fork;
+    let (contexts, flows) = ([context.clone()], [end.flow.clone()]);
+    end.flow.will_be_shared();
+    fork::hold(&contexts, &flows, &[]);
+    // SAFETY: the child only uses what is here, and ends by _exit.
+    let child = unsafe { libc::fork() };
+    fork::let_go(&contexts, &flows, &[], child == 0);
+    if child == 0 {
+        in_child();
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(0) };
+    }
+    assert!(child > 0);
+    child
+}
+
 /// Two ends, both attached.
 pub fn shared(a: &Arc<Context>, b: &Arc<Context>) -> (End, End) {
     let (x, y) = connection();
