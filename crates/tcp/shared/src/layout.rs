@@ -10,6 +10,7 @@
 //! An empty ring goes on at its *home*, which lies in the header's page. So a connection that only
 //! exchanges small messages uses one page of memory, and always the same cache lines.
 
+use crate::closed::Closed;
 use crate::notice::{Notice, SLOTS};
 use crate::phase::Phase;
 use crate::ring::{Consumed, Produced, RING};
@@ -79,6 +80,8 @@ pub struct Runs(pub [Queue; 2]);
 pub struct Switch {
     /// Where this direction's bytes are.
     pub phase: Phase,
+    /// Who has closed it, of those that give blocks back.
+    pub closed: Closed,
 }
 
 /// One direction of a connection.

@@ -11,6 +11,7 @@
 //! | [`ring`] | what one producer and one consumer publish, and the positions that each decides by |
 //! | [`runs`] | which of a stream's bytes lie in blocks instead |
 //! | [`returns`] | how blocks come back, in any order |
+//! | [`closed`] | who gives back what nobody receives |
 //! | [`arena`] | the memfd of blocks, which one program writes |
 //! | [`phase`] | whether a direction's bytes go through Linux or through the ring, and in which order |
 //! | [`wanted`] | who wants to be told, and the falling asleep that loses no wake-up |
@@ -23,6 +24,7 @@
 
 #[cfg(not(all(loom, test)))]
 pub mod arena;
+pub mod closed;
 #[cfg(not(all(loom, test)))]
 pub mod copy;
 pub mod layout;

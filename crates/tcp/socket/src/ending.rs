@@ -2,7 +2,7 @@
 
 use crate::attached::Attached;
 use crate::context::Shown;
-use crate::ends::{Held, Sending};
+use crate::ends::{Held, Receiving, Sending};
 use crate::flow::Flow;
 use crate::kernel;
 use rustix::io::Errno;
@@ -122,16 +122,37 @@ impl Flow {
         self.gives_unread_blocks_back(attached);
     }
 
-    /// Nobody here reads any more. (What was only offered is the sender's to take back.)
+    /// Nobody here sends or reads any more. Both sides know of each other whether they have done
+    /// this: so each block that is unread comes back once.
     fn gives_unread_blocks_back(&self, attached: &Attached) {
         let (mapped, inward) = (&attached.mapped, attached.inward());
+        let mut own = mapped.ends.sending(attached.slot, self.context.process());
+        // (So nothing is taken back any more: what is given back to us from here on is refused.)
+        own.finished = true;
+        if own.withdrawn.take().is_some() {
+            // (Linux takes it no more.)
+            self.take_back(attached, &mut own);
+        }
+        if let Some(at) = attached.out().switch.closed.producer_closes() {
+            self.take_blocks_back(attached, &mut own, at);
+        }
+        drop(own);
         let mut own = mapped.ends.receiving(attached.slot, self.context.process());
-        let at_ring = matches!(inward.switch.phase.at(), Ok(At::Ring | At::Leaving));
-        if at_ring && own.look(&inward.produced).is_ok() && !own.runs.is_empty() {
-            let side = 1 - mapped.side;
-            let (queue, returns) = (attached.slot().queue(side), mapped.region.returns(side));
-            let (head, unread) = (own.reader.head(), own.reader.filled());
-            own.runs.consume(queue, head, unread, |run| returns.done(run.handle, run.bytes));
+        let at = give_back_unread(attached, &mut own, false);
+        if inward.switch.closed.consumer_closes(at) {
+            give_back_unread(attached, &mut own, true);
+        }
+    }
+
+    /// The program has closed it past us: no block stays out because of that.
+    pub(crate) fn was_closed_past(&self, attached: &Attached) {
+        let (names, process) = (self.context.is_in_its_place(), self.context.process());
+        // (A child of vfork closes numbers of its own.)
+        if process == std::process::id()
+            && attached.mapped.ends.is_let_go_by(attached.slot, process, names)
+        {
+            attached.inward().consumed.flags.fetch_or(GONE, Release);
+            self.gives_unread_blocks_back(attached);
         }
     }
 
@@ -167,4 +188,28 @@ impl Flow {
     pub fn hung_up(&self) -> bool {
         kernel::hung_up(self.fd())
     }
+}
+
+/// Gives back what lies unread in blocks: also what is offered, or was given back to the sender, if
+/// `all`: else that is the sender's to take back. Up to where.
+fn give_back_unread(attached: &Attached, own: &mut Held<Receiving>, all: bool) -> u32 {
+    let (inward, side) = (attached.inward(), 1 - attached.mapped.side);
+    let gives = match inward.switch.phase.at() {
+        Ok(At::Ring | At::Leaving) => true,
+        Ok(At::Offered | At::Returned) if all => {
+            own.reader.forget();
+            true
+        }
+        _ => false,
+    };
+    let head = own.reader.head();
+    if !gives || own.look(&inward.produced).is_err() {
+        return head;
+    }
+    let unread = own.reader.filled();
+    if !own.runs.is_empty() {
+        let (queue, returns) = (attached.slot().queue(side), attached.mapped.region.returns(side));
+        own.runs.consume(queue, head, unread, |run| returns.done(run.handle, run.bytes));
+    }
+    head.wrapping_add(unread)
 }

@@ -296,6 +296,7 @@ impl Flow {
     pub fn was_closed(&self) {
         self.forget(-1);
         if let Some(Some(attached)) = self.attached.get() {
+            self.was_closed_past(attached);
             self.context.has_ended_in(&attached.mapped);
         }
     }

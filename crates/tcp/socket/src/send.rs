@@ -200,6 +200,11 @@ impl Flow {
             {
                 // (What is kept is told by this call.)
                 self.leave(attached, own).map_err(|e| attached.error().take().unwrap_or(e))?;
+                if out.switch.phase.at() == Ok(At::Leaving)
+                    && let Some(at) = out.switch.closed.consumer_has()
+                {
+                    self.take_blocks_back(attached, own, at);
+                }
                 continue;
             }
             self.sees_head(attached, own)?;
@@ -417,12 +422,21 @@ impl Flow {
     }
 
     /// What the other side has not taken was never there.
-    fn take_back(&self, attached: &Attached, own: &mut Held<Sending>) {
-        let mapped = &attached.mapped;
-        let (queue, head) = (attached.slot().queue(mapped.side), own.writer.head());
-        let returns = mapped.region.returns(mapped.side);
-        own.runs.take_back(queue, head, |run| returns.done(run.handle, run.bytes));
+    pub(crate) fn take_back(&self, attached: &Attached, own: &mut Held<Sending>) {
+        let head = own.writer.head();
+        self.take_blocks_back(attached, own, head);
         own.writer.take_back(&attached.out().produced);
+    }
+
+    /// The blocks behind this position nobody gives back.
+    pub(crate) fn take_blocks_back(&self, attached: &Attached, own: &mut Held<Sending>, at: u32) {
+        if own.runs.is_empty() {
+            return;
+        }
+        let mapped = &attached.mapped;
+        let (queue, returns) =
+            (attached.slot().queue(mapped.side), mapped.region.returns(mapped.side));
+        own.runs.take_back(queue, at, |run| returns.done(run.handle, run.bytes));
     }
 
     /// For tests and for calls that the ring does not carry: sending is Linux's from now on;

@@ -144,6 +144,51 @@ fn blocks_of_connections_that_are_closed_unread_are_used_again() {
     assert_eq!(x.1.tcp_blocks_short.load(Relaxed), 0);
 }
 
+/// The receiver looks for the last time, and then the block is there.
+#[test]
+fn blocks_of_connections_that_are_closed_while_they_are_filled_are_used_again() {
+    let service = service();
+    let (x, y) = (program(&service.name), program(&service.name));
+    let right = message(1_000_000, 1);
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut rng = fastrand::Rng::with_seed(seed);
+    for _ in 0..300 {
+        let (a, b) = by_blocks(&x, &y.0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| while a.send(&right).is_ok() {});
+            std::thread::sleep(Duration::from_micros(rng.u64(..300)));
+            b.close();
+        });
+        a.close();
+    }
+    assert_eq!(x.1.tcp_blocks_short.load(Relaxed), 0);
+}
+
+/// The ring is offered anew, and nobody enters it; whoever closes first.
+#[test]
+fn blocks_that_were_only_offered_are_used_again() {
+    let service = service();
+    let (x, y) = (program(&service.name), program(&service.name));
+    let right = message(1_000_000, 1);
+    let in_blocks = || x.1.tcp_block_bytes.load(Relaxed);
+    let mut offered = 0;
+    for i in 0..150 {
+        let (a, b) = by_blocks(&x, &y.0);
+        a.flow.send_by_linux(false).unwrap();
+        a.send(b"by Linux").unwrap();
+        let mut got = [0; 8];
+        assert_eq!(b.receive_with(&mut got, libc::MSG_WAITALL), Ok(8));
+        let before = in_blocks();
+        a.send_with(&right, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT).unwrap();
+        offered += u32::from(in_blocks() > before);
+        let ends = if i % 2 == 0 { [a, b] } else { [b, a] };
+        ends.into_iter().for_each(End::close);
+    }
+    assert!(offered > 100, "only {offered} were offered");
+    assert_eq!(x.1.tcp_blocks_short.load(Relaxed), 0);
+}
+
 /// By then the first block's position seems to lie ahead of the ring's.
 #[test]
 fn what_went_in_a_block_is_forgotten_when_2_gb_have_gone_by_the_ring() {
