@@ -87,7 +87,7 @@ pub(crate) struct Exchange {
     /// Our own arena, once the other side was offered it.
     own: OnceLock<Arc<Own>>,
     out: Guarded<Out<Given>>,
-    /// How much of it is of arenas that we were given; in all regions.
+    /// How much of it is of arenas that we were given, and what is back of that and not dropped.
     kept: AtomicUsize,
     /// Back, and to be dropped without a lock.
     freed: Guarded<Vec<Keeps>>,
@@ -304,7 +304,7 @@ impl Exchange {
         onward.get(usize::from(run.arena))?.as_ref()?.peer.as_ref()?.address(run)
     }
 
-    /// Something of arenas that we were given is out.
+    /// Something of arenas that we were given is out, or is to be dropped.
     pub fn keeps_some(&self) -> bool {
         self.kept.load(Ordering::Relaxed) > 0
     }
@@ -323,6 +323,7 @@ impl Exchange {
             return;
         }
         let freed = std::mem::take(&mut *lock(&self.freed));
+        self.kept.fetch_sub(freed.len(), Ordering::Relaxed);
         drop(freed);
     }
 
@@ -488,10 +489,7 @@ impl Exchange {
                         lock(&own.pages).give_back(block);
                     }
                 }
-                Given::Onward(_, keeps) => {
-                    self.kept.fetch_sub(1, Ordering::Relaxed);
-                    lock(&self.freed).push(keeps);
-                }
+                Given::Onward(_, keeps) => lock(&self.freed).push(keeps),
             }
         }
     }

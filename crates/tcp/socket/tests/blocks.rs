@@ -7,9 +7,9 @@ mod common;
 
 use common::{End, at_rings, forks, service, wait_until};
 use std::io::{Read, Write};
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use uncopy_counters::Counters;
 use uncopy_tcp_socket::{Blocks, Context, Peer, Settings, Taken, Views, Waiting, iovec};
@@ -304,8 +304,13 @@ impl Drop for Kept {
     }
 }
 
-/// Sends on what was taken, with bytes before and behind it, as parts of pages are.
-fn send_on(end: &End, (before, taken, behind): (&[u8], Taken, &[u8]), killed: &Arc<AtomicBool>) {
+/// Sends on what was taken, with bytes before and behind it, as parts of pages are. What lives until
+/// nobody has it any more.
+fn send_on(
+    end: &End,
+    (before, taken, behind): (&[u8], Taken, &[u8]),
+    killed: &Arc<AtomicBool>,
+) -> Weak<Kept> {
     let part = |at: usize, bytes| iovec { iov_base: at as *mut _, iov_len: bytes };
     let own = |bytes: &[u8]| part(bytes.as_ptr() as usize, bytes.len());
     let mut parts = vec![own(before)];
@@ -314,6 +319,7 @@ fn send_on(end: &End, (before, taken, behind): (&[u8], Taken, &[u8]), killed: &A
     let stay = ((1 << taken.ranges().len()) - 1) << 1;
     let all: usize = parts.iter().map(|part| part.iov_len).sum();
     let kept = Arc::new(Kept(Some(taken), killed.clone()));
+    let lives = Arc::downgrade(&kept);
     let forward = end.flow.forward(&parts, stay, kept);
     // SAFETY: ours, and a block's that stays.
     let sent = unsafe {
@@ -323,6 +329,7 @@ fn send_on(end: &End, (before, taken, behind): (&[u8], Taken, &[u8]), killed: &A
         }
     };
     assert_eq!(sent, Ok(all));
+    lives
 }
 
 /// Receives so many bytes: in blocks, as far as they lie there.
@@ -410,6 +417,32 @@ fn a_block_is_given_on_without_a_copy_and_comes_back_by_who_gave_it_on() {
         let _ = b.flow.await_blocks((1, 1), libc::MSG_DONTWAIT);
     }
     assert_eq!(x.1.tcp_blocks_short.load(Relaxed), short);
+}
+
+/// Whoever sends something else next sees that it is back.
+#[test]
+fn what_is_back_of_what_was_given_on_goes_back_with_the_next_wait() {
+    let service = service();
+    let [x, y, z] = [(); 3].map(|()| program(&service.name));
+    let killed: Arc<AtomicBool> = Arc::default();
+    let (a, b) = by_blocks(&x, &y.0);
+    let (c, d) = by_blocks(&y, &z.0);
+    let (_, kept) = given_on(&y.0, [&a, &b, &c, &d], &killed);
+    kept.iter().for_each(|taken| give_back(&d, taken));
+    let waits = || b.flow.await_blocks((1, 1), libc::MSG_DONTWAIT);
+    assert_eq!(waits(), Ok(0));
+    let right = message(200_000, 5);
+    a.send(&right).unwrap();
+    let taken = b.flow.take_blocks((1, 200_000)).expect("it lies in a block");
+    let lives = send_on(&c, (b"", taken, b""), &killed);
+    let (_, kept) = receive_all(&d, right.len());
+    assert_eq!(waits(), Ok(0));
+    assert!(lives.upgrade().is_some(), "it is out");
+    kept.iter().for_each(|taken| give_back(&d, taken));
+    c.send(b"else").unwrap();
+    assert_eq!(d.receive(&mut [0; 4]), Ok(4));
+    assert_eq!(waits(), Ok(0));
+    assert!(lives.upgrade().is_none(), "it never goes back");
 }
 
 #[test]
