@@ -120,6 +120,8 @@ struct Onward {
     peer: Option<Arc<Peer>>,
     /// Its program has ended: nothing more of it is given.
     ends: bool,
+    /// The other side was told so.
+    told: bool,
 }
 
 /// A place in a block, to be filled.
@@ -258,7 +260,7 @@ impl Exchange {
         let generation = self.generation.load(Ordering::Relaxed).checked_add(1)?;
         self.generation.store(generation, Ordering::Relaxed);
         let (id, peer) = (peer.id, Some(peer.clone()));
-        onward[number] = Some(Onward { id, generation, peer, ends: false });
+        onward[number] = Some(Onward { id, generation, peer, ends: false, told: false });
         Some((number as u16, generation))
     }
 
@@ -327,13 +329,12 @@ impl Exchange {
         drop(freed);
     }
 
-    /// These arenas' programs have gone. Which numbers the other side is to be told of, and whether
-    /// they are free. True: again later.
+    /// The other side hears which arenas are of programs that have ended, and then that their numbers
+    /// are free: by `tells`, until that says that it has told it. True: again later.
     pub fn arenas_end(
         &self,
-        gone: &[u64],
         returns: &Returns,
-        words: &mut Vec<((u16, u32), bool)>,
+        mut tells: impl FnMut((u16, u32), bool) -> bool,
     ) -> bool {
         if !self.is_own() {
             return false;
@@ -346,33 +347,29 @@ impl Exchange {
         let mut again = false;
         for (number, of) in onward.iter_mut().enumerate() {
             let Some(of) = of else { continue };
-            let (number, generation) = (number as u16, of.generation);
-            if !of.ends && gone.contains(&of.id) {
-                of.ends = true;
-                words.push(((number, generation), false));
+            let Some(peer) = &of.peer else { continue };
+            of.ends |= peer.ends.load(Ordering::Acquire);
+            if !of.ends {
+                continue;
             }
-            if of.ends && of.peer.is_some() {
-                let is_out = |given: &Given| matches!(given, Given::Onward(n, _) if *n == number);
-                if out.all().any(is_out) {
-                    again = true;
-                } else {
-                    over.extend(of.peer.take());
-                    words.push(((number, generation), true));
-                }
+            let number = number as u16;
+            let is_out = |given: &Given| matches!(given, Given::Onward(n, _) if *n == number);
+            of.told = of.told || tells((number, of.generation), false);
+            if of.told && !out.all().any(is_out) && tells((number, of.generation), true) {
+                over.extend(of.peer.take());
+            } else {
+                again = true;
             }
         }
         again
     }
 
-    /// Arenas that have come; `all`: also those whose programs live.
-    pub fn ids(&self, all: bool) -> Vec<u64> {
-        if !self.is_own() {
-            return vec![];
+    /// The other side's program has ended, and nobody looks at what it has given: so have its
+    /// arenas, for those that they were given on to.
+    pub fn all_end(&self) {
+        if self.is_own() {
+            self.peers().for_each(|peer| peer.ends.store(true, Ordering::Release));
         }
-        let is_one = |peer: &Arc<Peer>| all || peer.ends.load(Ordering::Acquire);
-        let mut ids: Vec<u64> = self.peers().filter(is_one).map(|peer| peer.id).collect();
-        ids.extend(lock(&self.leaving).iter().map(|peer| peer.id));
-        ids
     }
 
     /// The other side says that this arena is an ended program's. `done`: nothing unread names it.
@@ -763,6 +760,40 @@ mod tests {
 
     fn memfd() -> std::os::fd::OwnedFd {
         rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::CLOEXEC).unwrap()
+    }
+
+    fn region() -> Arc<Region> {
+        Arc::new(Region::map(0, uncopy_tcp_shared::region::create().unwrap()).unwrap())
+    }
+
+    /// What a program has given, of which one arena has come.
+    fn given() -> (Exchange, Arc<Peer>) {
+        let exchange = Exchange::new(std::process::id());
+        let (_, fd) = Arena::create(0).unwrap();
+        let number = (NUMBER.into(), OWN);
+        exchange.takes(OwnFd::from(fd), number, &region(), (1, 0), [0; GIVERS]).unwrap();
+        let peer = exchange.peer(NUMBER).unwrap();
+        (exchange, peer)
+    }
+
+    #[test]
+    fn that_a_program_has_ended_is_said_until_it_was_told() {
+        let ((giver, peer), to, region) = (given(), Exchange::new(std::process::id()), region());
+        let number = to.new_number(&peer).unwrap();
+        let tells = |heard: bool| {
+            let mut said = vec![];
+            let again = to.arenas_end(region.returns(0), |number, done| {
+                said.push((number, done));
+                heard
+            });
+            (said, again)
+        };
+        assert_eq!(tells(true), (vec![], false));
+        giver.all_end();
+        assert_eq!(tells(false), (vec![(number, false)], true));
+        assert_eq!(tells(false), (vec![(number, false)], true));
+        assert_eq!(tells(true), (vec![(number, false), (number, true)], false));
+        assert_eq!(tells(true), (vec![], false));
     }
 
     #[test]

@@ -746,9 +746,7 @@ impl Context {
             return self.may_let_go();
         }
         self.has_left.store(false, Ordering::Relaxed);
-        let over = self.take_over();
-        let mut gone: Vec<u64> = over.iter().flat_map(|mapped| mapped.exchange.ids(true)).collect();
-        drop(over);
+        drop(self.take_over());
         let all: Vec<Arc<Mapped>> = lock(&self.regions).clone();
         let mut again = false;
         // (What was given on to others keeps what it lies in.)
@@ -757,8 +755,10 @@ impl Context {
         }
         for mapped in &all {
             let (exchange, left) = (&mapped.exchange, mapped.is_left());
-            gone.extend(exchange.ids(left));
             exchange.frees_numbers();
+            if left {
+                exchange.all_end();
+            }
             if left || exchange.has_leaving() {
                 exchange.recalls(left);
                 exchange.collects(mapped.region.returns(mapped.side));
@@ -766,10 +766,12 @@ impl Context {
             }
         }
         for mapped in &all {
-            again |= self.says_that_arenas_end(mapped, &gone);
+            again |= self.says_that_arenas_end(mapped);
         }
         drop(all);
-        drop(self.take_over());
+        let over = self.take_over();
+        again |= !over.is_empty();
+        drop(over);
         if again {
             self.tries_again.store(clock::millis() + TRIES_AGAIN, Ordering::Relaxed);
             self.has_left.store(true, Ordering::Relaxed);
@@ -779,20 +781,21 @@ impl Context {
     /// Those that nobody will look at again: to be dropped without a lock, as the books are that
     /// know a peer's arena.
     fn take_over(&self) -> Vec<Arc<Mapped>> {
-        lock(&self.regions).extract_if(.., |mapped| mapped.is_over()).collect()
+        let over: Vec<Arc<Mapped>> =
+            lock(&self.regions).extract_if(.., |mapped| mapped.is_over()).collect();
+        over.iter().for_each(|mapped| mapped.exchange.all_end());
+        over
     }
 
     /// To whom they were given on. True: again later.
-    fn says_that_arenas_end(&self, mapped: &Mapped, gone: &[u64]) -> bool {
-        let mut words = vec![];
-        let returns = mapped.region.returns(mapped.side);
-        let again = mapped.exchange.arenas_end(gone, returns, &mut words);
-        if let Some(client) = self.known_client() {
-            for (number, done) in words {
-                let _ = client.arena_ends((mapped.id, mapped.side), number, done);
-            }
-        }
-        again
+    fn says_that_arenas_end(&self, mapped: &Mapped) -> bool {
+        let (client, which) = (self.known_client(), (mapped.id, mapped.side));
+        let gone = mapped.gone.load(Ordering::Relaxed);
+        mapped.exchange.arenas_end(mapped.region.returns(mapped.side), |number, done| {
+            // (Who has gone, or whose service has, hears nothing.)
+            let tells = |client: &Arc<Client>| client.arena_ends(which, number, done).is_ok();
+            gone || client.as_ref().is_some_and(tells)
+        })
     }
 
     /// What is back of what was given on goes back itself. Not with a lock held.
