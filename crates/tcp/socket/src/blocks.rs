@@ -494,6 +494,12 @@ impl Exchange {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
+        if self.is_own() {
+            // (What is viewed stays, whatever was found before.)
+            let leaving = lock(&self.leaving).clone();
+            let peers = self.peers().chain(leaving);
+            peers.filter(|peer| peer.viewed.load(Ordering::Acquire) > 0).for_each(std::mem::forget);
+        }
         if self.is_own()
             && let Some(own) = self.own.get()
         {
@@ -774,6 +780,22 @@ mod tests {
         exchange.takes(OwnFd::from(fd), number, &region(), (1, 0), [0; GIVERS]).unwrap();
         let peer = exchange.peer(NUMBER).unwrap();
         (exchange, peer)
+    }
+
+    #[test]
+    fn what_is_viewed_stays_when_the_books_go() {
+        let (exchange, peer) = given();
+        let run = Run { position: 0, bytes: 10, at: 0, arena: NUMBER, handle: 0 };
+        assert!(peer.hands_over(run));
+        let lives = Arc::downgrade(&peer);
+        drop((exchange, peer));
+        assert!(lives.upgrade().is_some());
+        let (exchange, peer) = given();
+        assert!(peer.hands_over(run));
+        peer.released(peer.memory().0, 10);
+        let lives = Arc::downgrade(&peer);
+        drop((exchange, peer));
+        assert!(lives.upgrade().is_none());
     }
 
     #[test]

@@ -304,7 +304,18 @@ impl Flow {
     /// From now on no call of another thread, which may have waited since before, uses its number
     /// or its slot. (Those that wait go on sleeping, as with Linux, until somebody wakes them.)
     pub(crate) fn ends_here(&self) {
-        self.closed.store(true, Ordering::SeqCst);
+        {
+            // (Who looks whether it is closed, and no more, must not find that of one whose thread is
+            // about to be handed blocks: their memory would go.)
+            let receiving = match self.attached.get() {
+                Some(Some(Attached { mapped, slot, .. })) => {
+                    Some(mapped.ends.receiving(*slot, self.context.process()))
+                }
+                _ => None,
+            };
+            self.closed.store(true, Ordering::SeqCst);
+            drop(receiving);
+        }
         self.own_sleeper.ends();
         if let Some(Some(attached @ Attached { mapped, slot, .. })) = self.attached.get() {
             // Who was in a call is not any more; who comes later sees it.
