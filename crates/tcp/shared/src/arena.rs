@@ -6,6 +6,7 @@
 //! unsafe: the mapping, and what is reached through it: bytes only, by [`copy`].
 
 use crate::copy::{self, Fault};
+use crate::layout::PAGE;
 use core::ffi::c_void;
 use core::ptr::NonNull;
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -43,10 +44,11 @@ impl Arena {
     }
 
     /// Maps another program's. EINVAL: that is none, or one that others than who made it can write
-    /// to, or whose length could change.
+    /// to, or whose length could change, or whose pages are larger than views' are.
     pub fn of_peer(hint: usize, fd: impl AsFd) -> Result<Self, Errno> {
         if rustix::fs::fstat(&fd)?.st_size != ARENA as i64
             || !rustix::fs::fcntl_get_seals(&fd)?.contains(SEALS)
+            || rustix::fs::fstatfs(&fd)?.f_bsize != PAGE as _
         {
             return Err(Errno::INVAL);
         }
@@ -142,6 +144,13 @@ mod tests {
             let fd = rustix::fs::memfd_create("x", MemfdFlags::ALLOW_SEALING).unwrap();
             rustix::fs::ftruncate(&fd, ARENA as u64).unwrap();
             rustix::fs::fcntl_add_seals(&fd, seals.difference(left_out)).unwrap();
+            assert_eq!(Arena::of_peer(0, &fd).unwrap_err(), Errno::INVAL);
+        }
+        // (What is viewed lies at any page: huge ones cannot be mapped so.)
+        let huge = MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+        if let Ok(fd) = rustix::fs::memfd_create("x", huge) {
+            rustix::fs::ftruncate(&fd, ARENA as u64).unwrap();
+            rustix::fs::fcntl_add_seals(&fd, SEALS).unwrap();
             assert_eq!(Arena::of_peer(0, &fd).unwrap_err(), Errno::INVAL);
         }
         let file = std::fs::File::open("/proc/self/exe").unwrap();
