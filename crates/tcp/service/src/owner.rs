@@ -1,5 +1,8 @@
 //! Whose programs are, and which owners a service brings together.
 
+use rustix::io::Errno;
+use std::path::PathBuf;
+
 /// Whose a program is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Owner {
@@ -77,11 +80,44 @@ fn knows_all() -> bool {
 }
 
 /// These two processes could trace each other, as far as this one can tell: it may look at both
-/// (they are dumpable, and its user's, or it has the right), and they are in one user namespace.
+/// (they are dumpable, and its user's, or it has the right), and they are alike in all that says
+/// what one may do to another: users, groups, capabilities, namespaces of users and processes, and
+/// the label of a security module.
 pub(crate) fn could_trace(processes: [u32; 2]) -> bool {
-    let namespace = |process: u32| std::fs::read_link(format!("/proc/{process}/ns/user")).ok();
-    let [one, two] = processes.map(namespace);
+    let [one, two] = processes.map(Standing::of);
     one.is_some() && one == two
+}
+
+fn is_no_label(error: &std::io::Error) -> bool {
+    let none = [Errno::INVAL, Errno::NOENT].map(|none| Some(none.raw_os_error()));
+    none.contains(&error.raw_os_error())
+}
+
+/// What says what a process may do to others, and they to it.
+#[derive(Debug, PartialEq, Eq)]
+struct Standing {
+    namespaces: [PathBuf; 2],
+    ids: Vec<String>,
+    /// None: there is no security module.
+    label: Option<Vec<u8>>,
+}
+
+impl Standing {
+    fn of(process: u32) -> Option<Self> {
+        let namespace = |name| std::fs::read_link(format!("/proc/{process}/ns/{name}")).ok();
+        let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+        const IDS: [&str; 3] = ["Uid:", "Gid:", "CapPrm:"];
+        let is_one = |line: &&str| IDS.iter().any(|id| line.starts_with(id));
+        let ids: Vec<String> = status.lines().filter(is_one).map(String::from).collect();
+        // (It is one file where there are several modules, too, and none of a kernel without.)
+        let label = match std::fs::read(format!("/proc/{process}/attr/current")) {
+            Ok(label) => Some(label),
+            Err(error) if is_no_label(&error) => None,
+            Err(_) => return None,
+        };
+        let namespaces = [namespace("user")?, namespace("pid")?];
+        (ids.len() == IDS.len()).then_some(Self { namespaces, ids, label })
+    }
 }
 
 #[cfg(test)]
@@ -97,6 +133,43 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!could_trace([own, child.id()]));
+    }
+
+    /// Each of these could not be traced by the other one, though this process may look at both.
+    #[test]
+    fn two_that_are_not_alike_could_not_trace_each_other() {
+        let own = std::process::id();
+        // (Who has no capabilities, or may make no namespaces, has nothing to tell apart here.)
+        let mut others = vec![];
+        for with in [
+            &["setpriv", "--bounding-set=-all", "--inh-caps=-all"][..],
+            &["unshare", "--pid", "--fork", "--kill-child"],
+        ] {
+            let sleep = ["sh", "-c", "echo; exec sleep 100"];
+            let other = std::process::Command::new(with[0])
+                .args(&with[1..])
+                .args(sleep)
+                .stdout(std::process::Stdio::piped())
+                .stderr(std::process::Stdio::null())
+                .spawn();
+            let Ok(mut other) = other else { continue };
+            let mut line = [0];
+            let out = other.stdout.as_mut().unwrap();
+            let begun = std::io::Read::read(out, &mut line).unwrap() == 1;
+            others.push((with[0], other, begun));
+        }
+        for (with, mut other, begun) in others {
+            let id = other.id();
+            let children = format!("/proc/{id}/task/{id}/children");
+            let child = std::fs::read_to_string(children).unwrap_or_default();
+            let id = child.split_whitespace().next().and_then(|id| id.parse().ok()).unwrap_or(id);
+            let standing = (Standing::of(own), Standing::of(id));
+            let could = could_trace([own, id]);
+            other.kill().unwrap();
+            other.wait().unwrap();
+            let root = rustix::process::geteuid().is_root();
+            assert!(!(begun && root && could), "{with}: {standing:?}");
+        }
     }
 
     #[test]
