@@ -389,7 +389,12 @@ impl Receive<'_> {
         // SAFETY: the program's own buffers, or pieces of extents.
         match unsafe { self.ring.receive(rest, flags) } {
             Some(Ok(more)) => more,
-            _ => 0,
+            Some(Err(error)) => {
+                // (It may be one that Linux tells once.)
+                self.ring.keeps(error);
+                0
+            }
+            None => 0,
         }
     }
 

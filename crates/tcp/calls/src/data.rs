@@ -345,6 +345,13 @@ impl<'a> Ring<'a> {
         }
     }
 
+    /// A call has received a part before it met this error ([`Flow::keeps`]).
+    pub fn keeps(&self, error: Errno) {
+        if let Some(connection) = self.connection() {
+            connection.flow.keeps(error);
+        }
+    }
+
     #[inline]
     fn call(
         &mut self,
