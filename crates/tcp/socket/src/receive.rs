@@ -445,7 +445,8 @@ impl Flow {
             }
             if own.reader.filled() > 0 {
                 // SAFETY: the caller's promise.
-                return unsafe { self.take(attached, own, to, flags) };
+                let taken = unsafe { self.take(attached, own, to, flags) };
+                return if taken == Err(NONSENSE) { self.poison(&mut own.poisoned) } else { taken };
             }
             if at == At::Leaving {
                 inward.switch.phase.left();
@@ -495,6 +496,8 @@ impl Flow {
         }
     }
 
+    /// Receives what the ring has. [`NONSENSE`]: it cannot be understood; whether it is the other
+    /// side's last word, or was read while that took it back, is the caller's to know.
     unsafe fn take(
         &self,
         attached: &Attached,
@@ -518,13 +521,13 @@ impl Flow {
                         break 'parts;
                     }
                     more = true;
-                    own.look(&inward.produced).or_else(|_| self.poison(&mut own.poisoned))?;
+                    own.look(&inward.produced).map_err(|_| NONSENSE)?;
                     if own.reader.filled() == before {
                         break 'parts;
                     }
                     continue;
                 }
-                let bytes = match self.piece(attached, own, got, there)? {
+                let bytes = match piece(attached, own, got, there)? {
                     Found::Ring(bytes) => {
                         if flags & MSG_TRUNC == 0 {
                             let timing = if looks { None } else { batch::timing(inward, bytes) };
@@ -590,36 +593,34 @@ impl Flow {
         }
     }
 
-    /// Where the next bytes lie, `skip` of them left out, of `there` that are there.
-    #[inline]
-    fn piece(
-        &self,
-        attached: &Attached,
-        own: &mut Held<Receiving>,
-        skip: u32,
-        there: u32,
-    ) -> Result<Found, Errno> {
-        if own.runs.is_empty() {
-            return Ok(Found::Ring(there));
-        }
-        let queue = attached.slot().queue(1 - attached.mapped.side);
-        match own.runs.piece(queue, own.reader.head(), skip, there) {
-            Ok(Piece::Ring(bytes)) => Ok(Found::Ring(bytes)),
-            Ok(Piece::Block(run)) => {
-                let peer = attached.mapped.exchange.peer(run.arena);
-                match peer.and_then(|peer| Some((peer.address(run)?, peer))) {
-                    Some((at, peer)) => Ok(Found::Block(at, run, peer)),
-                    None => self.poison(&mut own.poisoned),
-                }
-            }
-            Err(_) => self.poison(&mut own.poisoned),
-        }
-    }
-
     /// Linux says that the stream has ended; what is in the ring comes before that.
     fn stream_ends(&self, attached: &Attached, own: &mut Held<Receiving>) {
         own.ended = true;
         self.sees_end(attached);
+    }
+}
+
+/// See `take`. (No other answer of its is this one.)
+const NONSENSE: Errno = Errno::CONNRESET;
+
+/// Where the next bytes lie, `skip` of them left out, of `there` that are there.
+#[inline]
+fn piece(
+    attached: &Attached,
+    own: &Held<Receiving>,
+    skip: u32,
+    there: u32,
+) -> Result<Found, Errno> {
+    if own.runs.is_empty() {
+        return Ok(Found::Ring(there));
+    }
+    let queue = attached.slot().queue(1 - attached.mapped.side);
+    match own.runs.piece(queue, own.reader.head(), skip, there).map_err(|_| NONSENSE)? {
+        Piece::Ring(bytes) => Ok(Found::Ring(bytes)),
+        Piece::Block(run) => {
+            let peer = attached.mapped.exchange.peer(run.arena).ok_or(NONSENSE)?;
+            Ok(Found::Block(peer.address(run).ok_or(NONSENSE)?, run, peer))
+        }
     }
 }
 

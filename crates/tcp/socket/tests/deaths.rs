@@ -356,6 +356,54 @@ fn a_parents_close_is_the_last_one_where_its_child_ended_without_and_not_while_i
     }
 }
 
+/// What is offered may be taken back while it is looked at. (The other one speaks the protocol by
+/// itself.)
+#[test]
+fn what_cannot_be_understood_of_an_offer_that_is_only_looked_at_costs_nothing() {
+    use std::io::Write;
+    use uncopy_tcp_shared::layout::home;
+    use uncopy_tcp_shared::ring::{RING, Writer};
+    use uncopy_tcp_shared::runs::{Outgoing, Run};
+    let service = service();
+    let (honest, counters) = counted(&service.name);
+    let doors: Vec<_> = (0..DOOR_COUNT)
+        .map(|_| rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap())
+        .collect();
+    let doors: Vec<_> = doors.iter().map(std::os::fd::AsFd::as_fd).collect();
+    let other = uncopy_tcp_service::Client::connect(&service.name, &doors).unwrap();
+    let (x, mut y) = connection();
+    let end = end(&honest, x);
+    let name = uncopy_tcp_service::ends::name(&y).unwrap();
+    other.show(1, std::os::fd::AsFd::as_fd(&y), name).unwrap();
+    let mut matched = None;
+    wait_until("matched", || {
+        matched = matched.take().or_else(|| other.next());
+        matched.is_some()
+    });
+    let Some((Message::Matched { slot, side, .. }, fds)) = matched else { panic!() };
+    wait_until("attached", || end.flow.is_attached());
+    let region = uncopy_tcp_shared::region::Region::map(0, &fds[0]).unwrap();
+    let (slot, side) = (region.slot(slot as usize), side as usize);
+    let direction = &slot.header.directions[side];
+    y.write_all(b"abc").unwrap();
+    let (mut writer, mut runs) = (Writer::<RING>::new(home(side)), Outgoing::new());
+    let run = Run { position: 0, bytes: 5, at: 0, arena: 7, handle: 0 };
+    runs.push(slot.queue(side), &direction.produced, run);
+    writer.commit(&direction.produced, 5);
+    direction.switch.phase.offer();
+    let mut got = [0; 10];
+    assert_eq!(end.receive_with(&mut got, libc::MSG_PEEK), Ok(3));
+    assert!(direction.switch.phase.withdraw());
+    runs.take_back(slot.queue(side), 0, |_| {});
+    writer.take_back(&direction.produced);
+    for word in [b"abc", b"def"] {
+        assert_eq!(end.receive(&mut got), Ok(3));
+        assert_eq!(got[..3], word[..]);
+        y.write_all(b"def").unwrap();
+    }
+    assert_eq!(counters.snapshot().tcp_poisoned, 0);
+}
+
 /// The hostile one speaks the protocol by itself, and then writes random words over all of the region, with the honest one's next words more
 /// often than others.
 #[test]
