@@ -33,7 +33,7 @@ pub unsafe extern "C" fn copy_bytes(dst: *mut u8, src: *const u8, n: usize) -> *
 }
 
 macro_rules! checked {
-    ($name:ident, $unchecked:ident, $failed:ident, $doc:literal) => {
+    ($name:ident, $from:ty, $unchecked:ident, $failed:ident, $doc:literal) => {
         #[doc = $doc]
         ///
         /// # Safety
@@ -42,7 +42,7 @@ macro_rules! checked {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(
             dst: *mut c_void,
-            src: *const c_void,
+            from: $from,
             n: usize,
             room: usize,
         ) -> *mut c_void {
@@ -59,57 +59,38 @@ macro_rules! checked {
 
         unsafe extern "C" fn $failed(
             dst: *mut c_void,
-            src: *const c_void,
+            from: $from,
             n: usize,
             room: usize,
         ) -> *mut c_void {
             // SAFETY: libc's own check, which reports the overflow and aborts.
-            unsafe { real::$name(dst, src, n, room) }
+            unsafe { real::$name(dst, from, n, room) }
         }
     };
 }
 
 checked!(
     __memcpy_chk,
+    *const c_void,
     memcpy,
     memcpy_overflows,
     "`memcpy` with a known destination size (`_FORTIFY_SOURCE`)."
 );
-checked!(__memmove_chk, memmove, memmove_overflows, "`memmove` with a known destination size.");
-checked!(__mempcpy_chk, mempcpy, mempcpy_overflows, "`mempcpy` with a known destination size.");
-
-/// `memset` with a known destination size (`_FORTIFY_SOURCE`).
-///
-/// # Safety
-/// As for `memset`.
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn __memset_chk(
-    to: *mut c_void,
-    byte: c_int,
-    n: usize,
-    room: usize,
-) -> *mut c_void {
-    naked_asm!(
-        "cmp rcx, rdx",
-        "jb 2f",
-        "jmp {unchecked}",
-        "2:",
-        "jmp {failed}",
-        unchecked = sym memset,
-        failed = sym memset_overflows,
-    )
-}
-
-unsafe extern "C" fn memset_overflows(
-    to: *mut c_void,
-    byte: c_int,
-    n: usize,
-    room: usize,
-) -> *mut c_void {
-    // SAFETY: libc's own check, which reports the overflow and aborts.
-    unsafe { real::__memset_chk(to, byte, n, room) }
-}
+checked!(
+    __memmove_chk,
+    *const c_void,
+    memmove,
+    memmove_overflows,
+    "`memmove` with a known destination size."
+);
+checked!(
+    __mempcpy_chk,
+    *const c_void,
+    mempcpy,
+    mempcpy_overflows,
+    "`mempcpy` with a known destination size."
+);
+checked!(__memset_chk, c_int, memset, memset_overflows, "`memset` with a known destination size.");
 
 /// `bcopy(3)`.
 ///
