@@ -51,8 +51,8 @@ pub trait Input {
     ///
     /// A stack whose bytes lie in regions of its own hands them over: `hand_over` takes the ranges
     /// in their order (no more than `room` bytes), each with its region, and where the program's
-    /// call returns to. If it returns true the buffers hold the bytes, each of the ranges comes back
-    /// once by [`Owner::release`](uncopy_core::regions::Owner), and the stack counts them as
+    /// call returns to. If it returns true the buffers hold the bytes, each of the ranges comes
+    /// back once by [`Owner::release`](uncopy_core::regions::Owner), and the stack counts them as
     /// received. If not, nothing has happened.
     ///
     /// `can_be_written` says whether the first so many bytes of the buffers are memory. (Nothing

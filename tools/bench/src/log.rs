@@ -1,5 +1,5 @@
-//! `uncopy-bench log`: appends that must be durable, and appends that must be so once a second, plain
-//! and under `uncopy run --log`.
+//! `uncopy-bench log`: appends that must be durable, and appends that must be so once a second,
+//! plain and under `uncopy run --log`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

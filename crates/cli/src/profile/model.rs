@@ -245,7 +245,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// What part a path is: of all that left, or, where it ends in the program, of all that arrived.
+    /// What part a path is: of all that left, or, where it ends in the program, of all that
+    /// arrived.
     pub fn share(&self, path: &Path) -> f64 {
         let whole = if path.sink == Sink::Program { self.bytes_in } else { self.bytes_out };
         path.bytes as f64 / whole.max(1) as f64

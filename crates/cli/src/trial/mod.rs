@@ -62,8 +62,8 @@ struct TryArgs {
     #[arg(long, value_name = "N", default_value = "4",
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// CPU time in seconds that a server takes before it is measured, in which it warms up and uncopy
-    /// learns; half as much is measured
+    /// CPU time in seconds that a server takes before it is measured, in which it warms up and
+    /// uncopy learns; half as much is measured
     #[arg(long, value_name = "SECONDS", requires = "load", default_value_t = turn::LEARNS)]
     warm_up: f64,
     /// Print JSON instead of text

@@ -49,7 +49,8 @@ pub struct Rehearsed {
 /// uncopy has learnt after so much CPU time, in seconds: its first experiment takes 24 stretches of
 /// 55 ms at most, once 8 MB were copied; accounts that rest come back until then.
 pub const LEARNS: f64 = 3.0;
-/// What is measured takes such a part of the CPU time before it, if loads can be repeated until then.
+/// What is measured takes such a part of the CPU time before it, if loads can be repeated until
+/// then.
 const COUNTS: f64 = 0.5;
 /// A load is not repeated beyond so many seconds before it is measured.
 const PATIENCE: f64 = 8.0;
@@ -96,7 +97,8 @@ impl Measured {
     }
 }
 
-/// Runs a server under uncopy until it has taken `wanted` seconds of CPU time, and tells from that how often the load is to run.
+/// Runs a server under uncopy until it has taken `wanted` seconds of CPU time, and tells from that
+/// how often the load is to run.
 pub fn rehearse(program: &Program, ready: Ready, load: &Load, wanted: f64) -> Outcome<Rehearsed> {
     quoting(|writer| {
         ready.check_free()?;
@@ -132,7 +134,8 @@ pub fn measure(program: &Program, side: Side, work: &Work) -> Outcome<Measured> 
             serve(&mut Supervised::start(command, writer)?, *ready, load, *pace)
         }
     })?;
-    // (Statistics of a process that lives need a place that is memory; its summary at exit does not.)
+    // (Statistics of a process that lives need a place that is memory; its summary at exit does
+    // not.)
     let runs = match work {
         Work::Whole => 1,
         Work::Server(.., pace) => u64::from(pace.learns + pace.counts),
@@ -143,7 +146,8 @@ pub fn measure(program: &Program, side: Side, work: &Work) -> Outcome<Measured> 
     Ok(measured)
 }
 
-/// What `side` comes to, and what it wrote to the file that it is given; that is quoted where it fails.
+/// What `side` comes to, and what it wrote to the file that it is given; that is quoted where it
+/// fails.
 fn quoting<T>(side: impl FnOnce(File) -> Result<T, Failed>) -> Outcome<(T, Vec<u8>)> {
     let mut said = scratch()?;
     let writer = said.try_clone().map_err(|e| format!("no descriptor is left ({e})"))?;

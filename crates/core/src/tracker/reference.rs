@@ -16,8 +16,8 @@ use uncopy_ranges::span::{PAGE, Span};
 
 impl<M: Memory> Tracker<M> {
     /// Makes `buffers` (address and length of each, as for [`Tracker::input_begin`]) views of
-    /// `received`, ranges of regions that their owners hand over, as far as these reach. What has to
-    /// be copied is in `plan.copies`; release afterwards.
+    /// `received`, ranges of regions that their owners hand over, as far as these reach. What has
+    /// to be copied is in `plan.copies`; release afterwards.
     ///
     /// # Errors
     /// Why nothing was done: the ranges are still their owner's, and what they hold is to be

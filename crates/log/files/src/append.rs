@@ -182,8 +182,8 @@ impl Session {
         }
     }
 
-    /// Copies `bytes` of the buffers, behind the first `skip`, into the ring. False: a pointer leads
-    /// nowhere.
+    /// Copies `bytes` of the buffers, behind the first `skip`, into the ring. False: a pointer
+    /// leads nowhere.
     unsafe fn fill(
         &self,
         slot: usize,

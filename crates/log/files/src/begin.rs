@@ -16,8 +16,8 @@ use uncopy_log_share::claims::What;
 
 /// It has grown before so many syncs in a row.
 const GROWN: u32 = 2;
-/// A file that cannot be held, or had to become plain, is left alone for so long, then four times as
-/// long, and so on.
+/// A file that cannot be held, or had to become plain, is left alone for so long, then four times
+/// as long, and so on.
 const PAUSE: u64 = 1_000_000_000;
 const LONGEST: u64 = 256 * PAUSE;
 /// Calls under way are waited for so many times.
@@ -42,7 +42,8 @@ pub(crate) fn borrowed(fd: RawFd) -> BorrowedFd<'static> {
 }
 
 impl Log {
-    /// The kernel has synced `fd` (`data`: by `fdatasync`), which is plain; its length was `length` before that.
+    /// The kernel has synced `fd` (`data`: by `fdatasync`), which is plain; its length was `length`
+    /// before that.
     pub(crate) fn synced_plainly(
         &'static self,
         file: &Arc<File>,

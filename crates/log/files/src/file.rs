@@ -21,8 +21,8 @@ pub enum State {
     Held = 2,
     /// They are the kernel's for good.
     Never = 3,
-    /// This process has it from its parent, which may hold it: the service is asked before the first
-    /// call.
+    /// This process has it from its parent, which may hold it: the service is asked before the
+    /// first call.
     Inherited = 4,
 }
 
@@ -135,7 +135,8 @@ impl File {
 
     /// One call of the kernel's, if that is what its calls are now.
     pub(crate) fn plainly(self: &Arc<Self>) -> Option<Plain> {
-        // (Counted first, then looked: who wants to hold it says so first, then looks at the count.)
+        // (Counted first, then looked: who wants to hold it says so first, then looks at the
+        // count.)
         self.plain.fetch_add(1, SeqCst);
         let plain = Plain(self.clone());
         matches!(self.state(), State::Plain | State::Never).then_some(plain)

@@ -154,16 +154,16 @@ impl Log {
         self.table.find(fd).map(|found| (*found).clone())
     }
 
-    /// Before a call on `fd` that the kernel is to make as it is: what was held is home, and nothing
-    /// is held before what this returns is dropped.
+    /// Before a call on `fd` that the kernel is to make as it is: what was held is home, and
+    /// nothing is held before what this returns is dropped.
     #[inline]
     pub fn plainly(&'static self, fd: RawFd, reason: Reason) -> Option<Plain> {
         let file = self.file(fd)?;
         Some(self.made_plain(&file, fd, reason))
     }
 
-    /// As [`plainly`](Self::plainly), before a call that changes what only the kernel's own sync makes
-    /// durable.
+    /// As [`plainly`](Self::plainly), before a call that changes what only the kernel's own sync
+    /// makes durable.
     pub fn changes(&'static self, fd: RawFd) -> Option<Plain> {
         let file = self.file(fd)?;
         let plain = self.made_plain(&file, fd, Reason::NotAppended);

@@ -1,5 +1,5 @@
-//! Numbers of the program's: opened, closed, duplicated; and what the kernel's answers lack of a file
-//! of which it does not have all.
+//! Numbers of the program's: opened, closed, duplicated; and what the kernel's answers lack of a
+//! file of which it does not have all.
 
 use crate::begin::borrowed;
 use crate::file::{File, NEVER, State};
@@ -131,8 +131,8 @@ impl Log {
         }
     }
 
-    /// Flags as the kernel says them, without O_DIRECT, which is set while bytes are brought home, and
-    /// O_ASYNC, which a lease sets.
+    /// Flags as the kernel says them, without O_DIRECT, which is set while bytes are brought home,
+    /// and O_ASYNC, which a lease sets.
     pub fn flags_told(&'static self, fd: RawFd, flags: i32) -> i32 {
         let held = |file: Arc<File>| matches!(file.state(), State::Held | State::Inherited);
         let held = self.file(fd).is_some_and(held);

@@ -63,7 +63,8 @@ impl Session {
         })
     }
 
-    /// The entry by which `file` is held, as long as it is. (A slot's next holding is another file's.)
+    /// The entry by which `file` is held, as long as it is. (A slot's next holding is another
+    /// file's.)
     pub(crate) fn entry(&self, file: &File) -> Option<&Entry> {
         let entry = self.memory.entry(file.slot());
         self.is_of(entry, file.index()).then_some(entry)
@@ -76,15 +77,16 @@ impl Session {
             && entry.state() != State::Free
     }
 
-    /// In a forked child: by what it has of this the service, and whoever looks for claims, would take
-    /// its parent for alive when that is dead.
+    /// In a forked child: by what it has of this the service, and whoever looks for claims, would
+    /// take its parent for alive when that is dead.
     ///
     /// # Safety
     /// Nobody uses any of it in this process but the memory.
     pub(crate) unsafe fn closed_in_child(&self) {
         for fd in [self.socket, self.claims.fd(), self.log.load(SeqCst)] {
             if fd >= 0 && is_kept(fd) {
-                // SAFETY: the caller's promise: who owns it in this copy of the memory never drops it.
+                // SAFETY: the caller's promise: who owns it in this copy of the memory never drops
+                // it.
                 drop(unsafe { Kept::from_raw(fd) });
             }
         }

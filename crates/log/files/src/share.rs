@@ -64,7 +64,8 @@ impl Log {
         }
     }
 
-    /// Before a child is made without fork's handlers: it has our descriptors, and goes on without us.
+    /// Before a child is made without fork's handlers: it has our descriptors, and goes on without
+    /// us.
     pub fn before_bare_fork(&'static self) {
         if self.in_use() && self.is_own() {
             for (fd, _) in self.table.all(0, u32::MAX) {

@@ -44,7 +44,8 @@ fn stat(fd: RawFd) -> Option<Stat> {
 }
 
 impl Log {
-    /// Syncs `fd`; `real` has the kernel do it. `data`: nothing but what is needed to read it again.
+    /// Syncs `fd`; `real` has the kernel do it. `data`: nothing but what is needed to read it
+    /// again.
     pub fn sync(&'static self, fd: RawFd, data: bool, real: impl Fn() -> i32) -> i32 {
         let Some(file) = self.file(fd) else { return real() };
         for round in 0.. {
@@ -127,8 +128,8 @@ impl Log {
         }
     }
 
-    /// Blocks up to `to` come home, and the kernel syncs the file. `None`: it is to be looked at once
-    /// more.
+    /// Blocks up to `to` come home, and the kernel syncs the file. `None`: it is to be looked at
+    /// once more.
     fn sync_at_home(
         &'static self,
         session: &'static Session,

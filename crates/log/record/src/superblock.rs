@@ -212,8 +212,8 @@ impl Superblock {
         Self::choose(at(PLACES[0]), at(PLACES[1]), file.len() as u64)
     }
 
-    /// The next one to be written: another place, a later time, all else the same. (A clock that was
-    /// set back does not make files of ours younger than the heartbeat.)
+    /// The next one to be written: another place, a later time, all else the same. (A clock that
+    /// was set back does not make files of ours younger than the heartbeat.)
     #[must_use]
     pub fn beat(&self, now: u64) -> Superblock {
         Superblock { turn: self.turn + 1, heartbeat: now.max(self.heartbeat), ..*self }

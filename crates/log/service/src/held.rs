@@ -135,9 +135,9 @@ impl Hold {
 
 /// A program brings its bytes home in the place of a service that is no more: `file` is its own
 /// description. `struck` says in its log that what is there is home, which it is then. The lease is
-/// the description's, and so is this program's to give up. Where bytes cannot come home they are put
-/// aside in `directory`, or kept until the next try; `hopeless`: there were enough of these. No other
-/// thread of the program syncs the file meanwhile.
+/// the description's, and so is this program's to give up. Where bytes cannot come home they are
+/// put aside in `directory`, or kept until the next try; `hopeless`: there were enough of these. No
+/// other thread of the program syncs the file meanwhile.
 pub fn take_over<F: AsFd>(
     memory: &Memory<F>,
     slot: usize,

@@ -72,8 +72,8 @@ pub enum Message {
         /// As in `Held`.
         index: u64,
     },
-    /// Program: it will use a description that another process may have given to be held, or hand one
-    /// to who knows nothing of us. The file is not held from the answer on.
+    /// Program: it will use a description that another process may have given to be held, or hand
+    /// one to who knows nothing of us. The file is not held from the answer on.
     Share {
         /// The file's device.
         device: u64,

@@ -397,8 +397,8 @@ fn booted() -> u64 {
     now().saturating_sub(up.tv_sec as u64 * 1_000_000_000 + up.tv_nsec as u64)
 }
 
-/// Brings logged bytes into their file, which we have changed at `latest` at the latest. Returns how
-/// many were not there.
+/// Brings logged bytes into their file, which we have changed at `latest` at the latest. Returns
+/// how many were not there.
 fn replay(file: &OwnedFd, first: u64, bytes: &[u8], latest: u64) -> Result<u64, String> {
     let kernel = |why: Errno| why.to_string();
     let stat = fstat(file).map_err(kernel)?;

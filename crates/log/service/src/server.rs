@@ -97,8 +97,8 @@ pub struct Service {
     logs: Logs,
     programs: BTreeMap<u64, Program>,
     holds: [Option<Hold>; SLOTS],
-    /// Files that a program uses whose description another may have given to be held, or that went to
-    /// who knows nothing of us: they are not held any more.
+    /// Files that a program uses whose description another may have given to be held, or that went
+    /// to who knows nothing of us: they are not held any more.
     shared: HashSet<(u64, u64)>,
     /// Who waits for a file to be plain: a program, and the file.
     waiting: Vec<(u64, (u64, u64))>,

@@ -184,7 +184,8 @@ fn an_entry_is_not_given_away_while_its_program_lives() {
     let Program { client, memory, _lives: lives } = Program::of(&here);
     let (number, file) = (client.number, appended(&path));
     let (slot, index) = client.hold(file.as_fd()).unwrap();
-    // Its socket ends, it does not. (And the memory stays, as a service leaves it that is told to end.)
+    // Its socket ends, it does not. (And the memory stays, as a service leaves it that is told to
+    // end.)
     let shared = Place::open(&here.log()).unwrap().memory();
     let kept = shared.with_extension("kept");
     std::fs::hard_link(&shared, &kept).unwrap();

@@ -148,11 +148,12 @@ fn same<F: AsFd>(
     Ok(true)
 }
 
-/// Makes durable what is home of `slot`. `Ok(false)`: it may be so, see [`Entry::synced`](crate::Entry::synced).
+/// Makes durable what is home of `slot`. `Ok(false)`: it may be so, see
+/// [`Entry::synced`](crate::Entry::synced).
 ///
 /// # Errors
-/// The kernel's. It may have dropped what it could not write, and says so once; so the program's next
-/// sync says it too.
+/// The kernel's. It may have dropped what it could not write, and says so once; so the program's
+/// next sync says it too.
 pub fn sync<F: AsFd>(memory: &Memory<F>, slot: usize, file: BorrowedFd<'_>) -> Result<bool, Errno> {
     let entry = memory.entry(slot);
     let known = entry.failed.load(Ordering::SeqCst) != 0;
@@ -174,8 +175,8 @@ pub struct Ending {
     pub open: bool,
 }
 
-/// All of `slot` is home, and nothing is appended any more: it is made durable as far as it must be.
-/// `Ok(false)`: a sync failed, and what is not in the ring any more may not be on the disk.
+/// All of `slot` is home, and nothing is appended any more: it is made durable as far as it must
+/// be. `Ok(false)`: a sync failed, and what is not in the ring any more may not be on the disk.
 ///
 /// # Errors
 /// See [`NotHome`]; EAGAIN: the program syncs it just now.
@@ -203,8 +204,8 @@ pub fn finish<F: AsFd>(
     again(memory, slot, file, ending.open)
 }
 
-/// Writes once more what the ring has of what is not durable for sure, and syncs it: a sync failed, and
-/// the kernel may have dropped it. See [`finish`].
+/// Writes once more what the ring has of what is not durable for sure, and syncs it: a sync failed,
+/// and the kernel may have dropped it. See [`finish`].
 fn again<F: AsFd>(
     memory: &Memory<F>,
     slot: usize,

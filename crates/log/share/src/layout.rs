@@ -11,8 +11,8 @@ pub const SLOTS: usize = 64;
 /// Bytes of a file that are held, at most. A byte of the file lies at its own place modulo this: so
 /// memory and file are congruent modulo 4,096, as O_DIRECT wants it.
 pub const RING: u64 = 16 << 20;
-/// Bytes that are copied into a ring at a time, at most: so all but these are what was appended last,
-/// also while somebody appends.
+/// Bytes that are copied into a ring at a time, at most: so all but these are what was appended
+/// last, also while somebody appends.
 pub const FILL: u64 = RING / 4;
 /// A ring gets its memory in so many pieces, as it is used.
 pub const PIECES: u64 = 64;
@@ -118,8 +118,8 @@ pub struct Entry {
     handle: [AtomicU64; HANDLE / 8],
     path: [AtomicU64; PATH / 8],
     /// Why a sync of its file failed: an error number; 0: none has. It stays until what is kept was
-    /// written once more and synced: the kernel says an error once, and may have dropped what it was
-    /// about.
+    /// written once more and synced: the kernel says an error once, and may have dropped what it
+    /// was about.
     pub failed: AtomicU32,
     /// Syncs of its file that are under way.
     syncs: AtomicU32,
@@ -227,8 +227,8 @@ impl Entry {
         self.state.store(State::Held as u32, Ordering::Release);
     }
 
-    /// `sync`, by whichever process, makes durable what is home. `Ok(false)`: another sync was under
-    /// way, which may have had the kernel's error instead of this one.
+    /// `sync`, by whichever process, makes durable what is home. `Ok(false)`: another sync was
+    /// under way, which may have had the kernel's error instead of this one.
     ///
     /// # Errors
     /// What `sync` says, or one before that was not made good.
@@ -306,9 +306,9 @@ impl Entry {
         self.turned();
     }
 
-    /// Program, one thread at a time: the file's position is `to`, and was `from`. False: the file is
-    /// on its way to be plain, and the kernel's position, which was set to `from`, is the caller's to
-    /// move.
+    /// Program, one thread at a time: the file's position is `to`, and was `from`. False: the file
+    /// is on its way to be plain, and the kernel's position, which was set to `from`, is the
+    /// caller's to move.
     #[must_use]
     pub fn moves(&self, from: u64, to: u64) -> bool {
         self.position.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()

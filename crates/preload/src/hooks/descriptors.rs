@@ -111,8 +111,8 @@ fn make_way(new: c_int) -> bool {
     true
 }
 
-/// Makes a duplicate of `old` by `call`; one with this number, which closes what it is. (Where there
-/// is a log `tcp` is in use: `Tcp::attend`.)
+/// Makes a duplicate of `old` by `call`; one with this number, which closes what it is. (Where
+/// there is a log `tcp` is in use: `Tcp::attend`.)
 #[inline]
 fn duplicate(old: c_int, new: Option<c_int>, call: impl FnOnce() -> c_int) -> c_int {
     if PROCESS.tcp.in_use() { duplicate_perhaps_ours(old, new, call) } else { call() }

@@ -1,5 +1,5 @@
-//! Files whose appends may be held (`run --log`): how they are opened, synced, and what else is done
-//! to them. What is written and read comes by the shims of input and output.
+//! Files whose appends may be held (`run --log`): how they are opened, synced, and what else is
+//! done to them. What is written and read comes by the shims of input and output.
 //!
 //! Without `--log` none of this is called: their entries lead to libc's functions
 //! (`entries::lead_files`).
@@ -302,8 +302,8 @@ made_plainly! {
     [from, to];
 }
 
-/// A call that changes what the kernel knows of a file besides its bytes: what is held is home before,
-/// since it would be undone by bytes that come later; and the next `fsync` is the kernel's.
+/// A call that changes what the kernel knows of a file besides its bytes: what is held is home
+/// before, since it would be undone by bytes that come later; and the next `fsync` is the kernel's.
 fn changing<R>(fd: c_int, call: impl FnOnce() -> R) -> R {
     if !PROCESS.log.in_use() {
         return call();
@@ -412,8 +412,8 @@ renames! {
 /// What `mmap` leads to behind [`over_mmap`].
 static MMAP: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
-/// What `real::mmap` leads to where there is a log. A mapping of `fd` shows what the kernel has: all
-/// of it, for good.
+/// What `real::mmap` leads to where there is a log. A mapping of `fd` shows what the kernel has:
+/// all of it, for good.
 unsafe extern "C" fn over_mmap(
     addr: *mut c_void,
     n: size_t,

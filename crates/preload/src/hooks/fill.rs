@@ -23,7 +23,8 @@ pub(super) unsafe extern "C" fn clear_views(to: *mut c_void, byte: c_int, n: usi
     to
 }
 
-/// Has `span` hold zeros; its pages that lie in `whole` and are unmapped stay so, and read as zeros.
+/// Has `span` hold zeros; its pages that lie in `whole` and are unmapped stay so, and read as
+/// zeros.
 ///
 /// # Safety
 /// `span` may be written to, and all of it is the caller's.

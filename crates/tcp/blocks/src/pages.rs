@@ -41,9 +41,9 @@ impl Pages {
         self.free == self.pages
     }
 
-    /// Takes so many pages in a row, the lowest that there are. `None`: nowhere are so many; or some
-    /// of them were never taken, and `may_touch` does not allow that as many pages have memory as
-    /// had then.
+    /// Takes so many pages in a row, the lowest that there are. `None`: nowhere are so many; or
+    /// some of them were never taken, and `may_touch` does not allow that as many pages have memory
+    /// as had then.
     pub fn take(&mut self, pages: u32, may_touch: impl FnOnce(usize) -> bool) -> Option<Block> {
         let wanted = pages as usize;
         if wanted == 0 || wanted > self.free {

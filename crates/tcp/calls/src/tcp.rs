@@ -178,8 +178,8 @@ impl Tcp {
         self.table.begin();
     }
 
-    /// Calls come by here from now on, though no descriptor need be a connection: somebody else asks
-    /// for them by the same word.
+    /// Calls come by here from now on, though no descriptor need be a connection: somebody else
+    /// asks for them by the same word.
     pub fn attend(&self) {
         self.table.attend();
     }

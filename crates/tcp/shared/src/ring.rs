@@ -72,8 +72,8 @@ pub struct Consumed {
     pub data: Wanted,
     /// Bytes of copies that it has timed, and what they took in ns.
     pub timed: [AtomicU64; 2],
-    /// The producer's arenas that all who hold this end have mapped, by their numbers: which of those
-    /// that ever had the number (0: none).
+    /// The producer's arenas that all who hold this end have mapped, by their numbers: which of
+    /// those that ever had the number (0: none).
     pub arenas: [AtomicU32; ARENAS],
 }
 

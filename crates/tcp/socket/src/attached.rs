@@ -81,7 +81,8 @@ impl Attached {
         }
     }
 
-    /// Room is the ring's matter, not Linux': sending goes there, and the stream has not been ended.
+    /// Room is the ring's matter, not Linux': sending goes there, and the stream has not been
+    /// ended.
     #[inline]
     pub fn room_is_of_ring(&self) -> bool {
         let out = self.out();

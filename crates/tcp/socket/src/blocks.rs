@@ -271,7 +271,8 @@ impl Exchange {
     }
 
     /// Gives so many bytes of this arena to the connection of this slot, whose end is `sole`: this
-    /// process alone holds it. `keeps` is dropped once they are back. `None`: they are to be copied.
+    /// process alone holds it. `keeps` is dropped once they are back. `None`: they are to be
+    /// copied.
     pub fn give_on(
         &self,
         returns: &Returns,
@@ -329,8 +330,8 @@ impl Exchange {
         drop(freed);
     }
 
-    /// The other side hears which arenas are of programs that have ended, and then that their numbers
-    /// are free: by `tells`, until that says that it has told it. True: again later.
+    /// The other side hears which arenas are of programs that have ended, and then that their
+    /// numbers are free: by `tells`, until that says that it has told it. True: again later.
     pub fn arenas_end(
         &self,
         returns: &Returns,

@@ -165,9 +165,9 @@ impl Flow {
         }
     }
 
-    /// The service says that the peer's program has ended, or a process of it. Where the peer waited
-    /// for room of Linux', Linux cannot tell of its end before this side makes room: but that nobody
-    /// has its socket any more.
+    /// The service says that the peer's program has ended, or a process of it. Where the peer
+    /// waited for room of Linux', Linux cannot tell of its end before this side makes room: but
+    /// that nobody has its socket any more.
     #[cold]
     pub(crate) fn peer_may_be_gone(&self, attached: &Attached) {
         /// What a process has is closed one after the other.

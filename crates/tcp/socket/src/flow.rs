@@ -305,8 +305,8 @@ impl Flow {
     /// or its slot. (Those that wait go on sleeping, as with Linux, until somebody wakes them.)
     pub(crate) fn ends_here(&self) {
         {
-            // (Who looks whether it is closed, and no more, must not find that of one whose thread is
-            // about to be handed blocks: their memory would go.)
+            // (Who looks whether it is closed, and no more, must not find that of one whose thread
+            // is about to be handed blocks: their memory would go.)
             let receiving = match self.attached.get() {
                 Some(Some(Attached { mapped, slot, .. })) => {
                     Some(mapped.ends.receiving(*slot, self.context.process()))

@@ -296,8 +296,8 @@ impl Flow {
         !Self::is_elsewhere(attached, own) && kernel::is_at_mark(self.fd())
     }
 
-    /// As [`receive_across`](Self::receive_across), of a call that only looks, and has seen `seen` bytes, all of what comes first:
-    /// what comes behind them, in the ring or by Linux.
+    /// As [`receive_across`](Self::receive_across), of a call that only looks, and has seen `seen`
+    /// bytes, all of what comes first: what comes behind them, in the ring or by Linux.
     unsafe fn look_on(
         &self,
         attached: &Attached,

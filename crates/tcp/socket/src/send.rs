@@ -252,8 +252,8 @@ impl Flow {
         add(&counters.tcp_blocks_short, short.into());
     }
 
-    /// The other side has our arena: all processes there that hold its end; and no other holds ours,
-    /// which would not know what is out. It is offered once.
+    /// The other side has our arena: all processes there that hold its end; and no other holds
+    /// ours, which would not know what is out. It is offered once.
     fn gives_blocks(&self, attached: &Attached) -> bool {
         let mapped = &attached.mapped;
         let own = mapped.process == self.context.process();

@@ -304,8 +304,8 @@ impl Drop for Kept {
     }
 }
 
-/// Sends on what was taken, with bytes before and behind it, as parts of pages are. What lives until
-/// nobody has it any more.
+/// Sends on what was taken, with bytes before and behind it, as parts of pages are. What lives
+/// until nobody has it any more.
 fn send_on(
     end: &End,
     (before, taken, behind): (&[u8], Taken, &[u8]),

@@ -25,7 +25,8 @@ pub struct RelayArgs {
         default_value = "none,all"
     )]
     pub touch: Vec<Touch>,
-    /// Times that fresh chains of programs, one of each side, are measured side by side; medians are shown
+    /// Times that fresh chains of programs, one of each side, are measured side by side; medians
+    /// are shown
     #[arg(long, value_name = "N", default_value = "3", value_parser = positive)]
     pub repeats: usize,
     /// Timed load on each of them, in short turns
