@@ -84,8 +84,10 @@ fn what_was_shown_to_a_service_that_does_not_look_ends_when_it_is_closed() {
     let (doors, set) = (doors(), epoll::create(epoll::CreateFlags::CLOEXEC).unwrap());
     let with: Vec<BorrowedFd> = doors.iter().map(AsFd::as_fd).collect();
     protocol::send(program.as_fd(), Message::Hello(VERSION), &with).unwrap();
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (x, mut y) = connection(&listener);
+    // An address that nobody else uses: of another, anybody may take the port that becomes free.
+    let listener = TcpListener::bind("127.77.99.1:0").unwrap();
+    let (mut y, x) = connection(&listener);
+    drop(listener);
     let (data, nothing) = (epoll::EventData::new_u64(1), epoll::EventFlags::empty());
     epoll::add(&set, &x, data, nothing).unwrap();
     let show = Message::Show { token: 1, name: ends::name(&x).unwrap(), filtered: false };
