@@ -25,6 +25,9 @@ pub struct RelayArgs {
         default_value = "none,all"
     )]
     pub touch: Vec<Touch>,
+    /// Copies that each relay makes of a message before it sends the last one on
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0")]
+    pub copies: Vec<usize>,
     /// Times that fresh chains of programs, one of each side, are measured side by side; medians
     /// are shown
     #[arg(long, value_name = "N", default_value = "3", value_parser = positive)]

@@ -22,6 +22,8 @@ pub struct Of {
     pub size: usize,
     /// What the sink looks at.
     pub touch: Touch,
+    /// Copies that each relay makes of a message.
+    pub copies: usize,
 }
 
 /// What came of one chain's turns.
@@ -61,7 +63,7 @@ impl Chain {
         let mut programs = vec![];
         for program in 0..of.hops + 2 {
             let listens = program <= of.hops;
-            let plan = Plan { size: of.size, touch: of.touch, listens, to };
+            let plan = Plan { size: of.size, touch: of.touch, copies: of.copies, listens, to };
             let mut command = side.own_command(NAME, library)?;
             command.arg(serde_json::to_string(&plan).expect("a plan can be written"));
             if way.is_uncopys() {

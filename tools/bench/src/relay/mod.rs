@@ -42,7 +42,9 @@ fn measure(args: &RelayArgs) -> Outcome<Vec<Row>> {
     let mut all = vec![];
     for &size in &args.sizes {
         for &touch in &args.touch {
-            all.extend(args.hops.iter().map(|&hops| Of { hops, size, touch }));
+            for &copies in &args.copies {
+                all.extend(args.hops.iter().map(|&hops| Of { hops, size, touch, copies }));
+            }
         }
     }
     let bar = progress::bar(all.len() * args.repeats);

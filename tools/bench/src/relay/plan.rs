@@ -62,6 +62,8 @@ pub struct Plan {
     pub size: usize,
     /// What the sink looks at.
     pub touch: Touch,
+    /// Copies that a relay makes of a message.
+    pub copies: usize,
     /// Whether messages come to it from another one.
     pub listens: bool,
     /// Whom it sends them to.

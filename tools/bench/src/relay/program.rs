@@ -89,10 +89,17 @@ fn source(plan: &Plan, mut to: TcpStream) -> io::Result<()> {
 }
 
 fn relay(plan: &Plan, mut from: TcpStream, mut to: TcpStream) -> io::Result<()> {
-    let (mut bytes, mut answer) = (vec![0; plan.size], [0]);
+    // What is received, and each copy of it: buffers that stay, as an application's own.
+    let mut buffers = vec![vec![0; plan.size]; plan.copies + 1];
+    let mut answer = [0];
     loop {
-        from.read_exact(&mut bytes)?;
-        to.write_all(&bytes)?;
+        from.read_exact(&mut buffers[0])?;
+        for copy in 1..buffers.len() {
+            let (before, after) = buffers.split_at_mut(copy);
+            // (No compiler may see that it could send the first one as well.)
+            std::hint::black_box(&mut after[0]).copy_from_slice(&before[copy - 1]);
+        }
+        to.write_all(&buffers[plan.copies])?;
         to.read_exact(&mut answer)?;
         from.write_all(&answer)?;
     }

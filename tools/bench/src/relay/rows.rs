@@ -30,6 +30,8 @@ pub struct Row {
     pub size: usize,
     /// What the sink looks at.
     pub touch: Touch,
+    /// Copies that each relay makes of a message.
+    pub copies: usize,
     /// Medians.
     pub sides: Vec<Numbers>,
     /// Messages of all sides that came to the sink.
@@ -66,6 +68,7 @@ impl Samples {
             hops: of.hops,
             size: of.size,
             touch: of.touch,
+            copies: of.copies,
             sides: Way::ALL.map(side).to_vec(),
             messages: self.0.iter().map(|sample| sample.messages).sum(),
         }
@@ -79,6 +82,7 @@ pub fn table(rows: &[Row]) -> Table {
         "size",
         "touch",
         "hops",
+        "copies",
         "CPU\nLinux",
         "\nrings",
         "\nuncopy",
@@ -95,8 +99,12 @@ pub fn table(rows: &[Row]) -> Table {
         let ratio = |a: Numbers, b: Numbers| format!("{:.2}", quotient(a.cpu_us, b.cpu_us));
         let cpu = [linux, rings, uncopy].map(|side| format!("{:.2}", side.cpu_us));
         let per_s = [linux, rings, uncopy].map(|side| units::grouped(side.per_s as u64));
-        let first =
-            [units::size(row.size as u64), row.touch.name().to_owned(), row.hops.to_string()];
+        let first = [
+            units::size(row.size as u64),
+            row.touch.name().to_owned(),
+            row.hops.to_string(),
+            row.copies.to_string(),
+        ];
         let ratios = [(again, linux), (rings, linux), (uncopy, linux), (uncopy, rings)]
             .map(|(a, b)| ratio(a, b));
         table.add_row(first.into_iter().chain(cpu).chain(ratios).chain(per_s));
@@ -113,8 +121,9 @@ pub fn notes(args: &RelayArgs, rows: &[Row]) -> String {
     format!(
         "CPU: user and system time of all programs for a message, us. rings: --tcp --elide=no; uncopy: --tcp. A ratio below 1 is\n\
          a gain. again: a second chain over Linux, whose difference is noise. touch: which of the messages' bytes the sink looks\n\
-         at, and compares: all, or those of one message in 256. Medians of {} times fresh chains of processes, {} s each in short\n\
-         turns after {} s of load. Processor: {}. {} messages came, and no byte was wrong.\n",
+         at, and compares: all, or those of one message in 256. copies: those that each relay makes of a message. Medians of {}\n\
+         times fresh chains of processes, {} s each in short turns after {} s of load. Processor: {}. {} messages came, and no\n\
+         byte was wrong.\n",
         args.repeats,
         args.seconds.as_secs_f64(),
         args.warmup.as_secs_f64(),
