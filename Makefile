@@ -3,7 +3,7 @@ PREFIX ?= /usr/local
 CARGO ?= cargo
 UNCOPY = target/release/uncopy
 
-.PHONY: build bench demo check test full lint fmt clippy docs unit screens loom tsan soak programs torture numbers mutations fuzz deny install deb package uninstall clean
+.PHONY: build bench demo check test full lint fmt clippy docs unit screens loom tsan soak programs torture numbers reproduce mutations fuzz deny install deb package uninstall clean
 
 build:
 	$(CARGO) build --release --locked -p uncopy -p uncopy-preload -p uncopy-profile -p uncopy-tcp-c
@@ -102,6 +102,10 @@ torture: build
 # bench/apps/all.py --sizes 1K,64K,1M --rounds 5 --turns 10 --json >FILE, two hours; then uncopy-bench report --redraw --servers FILE, and --out and --readme as here.)
 numbers: bench
 	target/release/uncopy-bench report --minutes 60 --out docs/numbers --readme README.md
+
+# Every figure of the papers whose mechanism is here, beside the paper's number: docs/papers.md. Hours; QUICK=1: some twenty minutes.
+reproduce: bench
+	bench/papers/reproduce.py $(if $(QUICK),--quick)
 
 # Known defects put into a copy of the sources: each must be caught.
 mutations:
