@@ -100,6 +100,12 @@ fn ratio(row: &ServerRow, side: Side) -> String {
     known(row.sides.get(&side).map(|side| side.cpu_ratio))
 }
 
+/// The time within which 99 of 100 requests are answered, plain over the side.
+fn late(row: &ServerRow, side: Side) -> String {
+    let p99 = |side| row.sides.get(&side).map(|side| side.p99_us).filter(|us| *us > 0.0);
+    known(p99(Side::Plain).zip(p99(side)).map(|(plain, other)| plain / other))
+}
+
 /// A ratio that older results do not have.
 fn known(ratio: Option<f64>) -> String {
     ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.2}"))
@@ -187,11 +193,17 @@ fn short(results: &ServerResults) -> Table {
     let rows = kinds(results).into_iter().filter_map(|kind| {
         let row = kind.row(results, 1 << 20)?;
         let gain = format!("**{}** ({})", ratio(row, Side::Uncopy), ratio(row, Side::Again));
-        let mut cells = vec![kind.named(row), gain, format!("{:.2}", row.elision_cpu)];
+        let late = format!("{} ({})", late(row, Side::Uncopy), late(row, Side::Again));
+        let mut cells = vec![kind.named(row), gain, format!("{:.2}", row.elision_cpu), late];
         cells.extend(controlled.iter().map(|(_, of)| known(of(row))));
         Some(cells)
     });
-    let mut header = vec!["server, answers or uploads of 1 MB", "gain (noise)", "elision's own"];
+    let mut header = vec![
+        "server, answers or uploads of 1 MB",
+        "gain (noise)",
+        "elision's own",
+        "99th percentile (noise)",
+    ];
     header.extend(controlled.iter().map(|(name, _)| *name));
     Table::new(&header, rows.collect())
 }
