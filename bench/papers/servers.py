@@ -35,6 +35,7 @@ def arguments():
     p.add_argument("--mode", choices=("keep", "close"), default="keep", help="connections stay, or each has one request")
     p.add_argument("--congestion", default="cubic", help="congestion control of all connections, as the kernel's default (cubic)")
     p.add_argument("--turns", type=int, default=15, help="of each side (15)")
+    p.add_argument("--warm", type=int, default=3, help="turns of each side before them, which do not count (3)")
     p.add_argument("--seconds", type=float, default=0.1, help="of a turn (0.1)")
     return p.parse_args()
 
@@ -114,9 +115,9 @@ def user_of(server):
 def measure(o):
     # (Whoever ends this ends the servers too.)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    with turns.congestion(o.congestion):
-        sizes = map(turns.size_of, o.sizes.split(","))
-        return {"bench": "servers", "server": o.server, "mode": o.mode, "rows": [row(o, size) for size in sizes]}
+    with turns.congestion(o.congestion) as o.congestion:
+        rows = [row(o, size) for size in map(turns.size_of, o.sizes.split(","))]
+        return {"bench": "servers", "server": o.server, "mode": o.mode, "congestion": o.congestion, "rows": rows}
 
 
 def row(o, size):
@@ -144,8 +145,8 @@ def row(o, size):
             return said
 
         turns.time.sleep(1.1 if "kept" in names else 0)
-        in_turns(names, 0, lambda name: turn(name, 0.1, 1), warm=2)
-        found = in_turns(names, o.turns, turn, warm=3)
+        in_turns(names, 0, lambda name: turn(name, 0.1, 1), warm=max(1, min(2, o.warm)))
+        found = in_turns(names, o.turns, turn, warm=o.warm)
         in_turns(names, 0, lambda name: turn(name, 0.05, 1))
     shown = {}
     for name in names:

@@ -73,22 +73,25 @@ def cores():
 
 @contextlib.contextmanager
 def congestion(name):
-    """What is connected and accepted meanwhile has this congestion control, unless somebody sets another."""
+    """What is connected and accepted meanwhile has this congestion control, unless somebody sets another. Gives its name: Reno instead of
+    CUBIC in a network namespace that is not allowed that (without loss they do the same)."""
     with open(CONTROL) as f:
         before = f.read().strip()
-    if name == before:
-        yield
-        return
+    for choice in (name, "reno"):
+        try:
+            if choice != before:
+                with open(CONTROL, "w") as f:
+                    f.write(choice)
+            break
+        except OSError as why:
+            if name != "cubic" or choice != name:
+                raise Failure(f"cannot make {choice} the congestion control ({why}): that is root's") from None
     try:
-        with open(CONTROL, "w") as f:
-            f.write(name)
-    except OSError as why:
-        raise Failure(f"cannot make {name} the congestion control ({why}): that is root's") from None
-    try:
-        yield
+        yield choice
     finally:
-        with open(CONTROL, "w") as f:
-            f.write(before)
+        if choice != before:
+            with open(CONTROL, "w") as f:
+                f.write(before)
 
 
 def free_port():
@@ -116,13 +119,11 @@ def descendants(pid):
 
 
 def cpu(pid):
-    """Nanoseconds that the living threads of a process and of all that it started have run."""
+    """Nanoseconds that a process and all that it started have run: their threads, those that ended too (clock_getcpuclockid(3))."""
     total = 0
     for each in descendants(pid):
         with contextlib.suppress(OSError):
-            for thread in os.listdir(f"/proc/{each}/task"):
-                with contextlib.suppress(OSError), open(f"/proc/{each}/task/{thread}/schedstat") as f:
-                    total += int(f.read().split()[0])
+            total += time.clock_gettime_ns((~each << 3) | 2)
     return total
 
 

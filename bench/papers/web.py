@@ -4,7 +4,7 @@
     bench/papers/web.py --size 512K --piece 64K --threads 1,2,4
     bench/papers/web.py --methods prefault --piece 32K --sides uncopy
 
-A column is METHOD, or METHOD:SIDE, which runs so (`kept`: `uncopy run --file-memory`). Each connection has a thread of the server's; with one
+A column is METHOD, or METHOD:SIDE, which runs so (`kept`: `uncopy run --file-memory`). Each thread of the server has some connections; with one
 thread the server has a core and the load the other, with more they share both. Prints JSON: for each number of threads and column the
 answers a second, processor time of the server for each in us (its helper threads and, over rings, the service counted), shootdowns for each (of the whole
 machine), the ratios of the first column to it (rate: of it to the first). Every byte of all answers of a turn before and of one after the timing is compared."""
@@ -25,7 +25,8 @@ def arguments():
     p.add_argument("--columns", default=COLUMNS, help=f"methods and sides ({COLUMNS})")
     p.add_argument("--size", type=turns.size_of, default=512 << 10, help="of the file (512K)")
     p.add_argument("--piece", type=turns.size_of, default=64 << 10, help="that is read and sent at a time (64K)")
-    p.add_argument("--threads", default="1,2,4", help="numbers of threads, each with a connection (1,2,4)")
+    p.add_argument("--threads", default="1,2,4", help="numbers of threads (1,2,4)")
+    p.add_argument("--connections", type=int, default=4, help="for each thread, one request under way on each (4)")
     p.add_argument("--congestion", default="cubic", help="congestion control of all connections (cubic)")
     p.add_argument("--turns", type=int, default=15, help="of each column (15)")
     p.add_argument("--seconds", type=float, default=0.1, help="of a turn (0.1)")
@@ -53,10 +54,10 @@ def row(o, columns, threads):
                 with open(path, "wb") as f:
                     f.write(what)
             made = turns.program("web")
-            servers[column] = side.talk([made, paths[0], method, o.piece, o.congestion], places[0])
+            servers[column] = side.talk([made, paths[0], method, o.piece, threads, o.congestion], places[0])
             port = servers[column].line()
             answer = paths[2] if receives else paths[0]
-            loads[column] = side.talk([turns.program("load"), port, threads, paths[1], answer, "keep", "raw", o.congestion], places[1])
+            loads[column] = side.talk([turns.program("load"), port, threads * o.connections, paths[1], answer, "keep", "raw", o.congestion], places[1])
 
         def turn(column, seconds=o.seconds, compare=0):
             cpu = servers[column].cpu() + sides[column].service_cpu()

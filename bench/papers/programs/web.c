@@ -1,6 +1,7 @@
-// A server that sends one file for each request of 16 bytes, a thread for each connection; prints its port.
+// A server that sends one file for each request of 16 bytes, by threads that share its connections evenly;
+// prints its port.
 //
-//   web FILE METHOD PIECE CONTROL
+//   web FILE METHOD PIECE THREADS CONTROL
 //
 // METHOD, as zIO (OSDI '22), 5.3.1 has them:
 //   read           open, read PIECE bytes into the thread's buffer and send them, close
@@ -9,7 +10,7 @@
 //   sendfile       open, read the head, sendfile, close
 //   mmapsendfile   open, map the file, look at its head, sendfile, munmap, close
 // Another program's file can be received instead: "take" reads what FILE's length says, PIECE bytes at a
-// time, writes it to /dev/null, and answers with 16 bytes. The first three of a connection are compared with FILE.
+// time, writes it to /dev/null, and answers with 16 bytes. The first eight of each thread are compared with FILE.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <err.h>
@@ -21,15 +22,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { HEAD = 4096 };
+enum { HEAD = 4096, MOST = 64, COMPARED = 8 };
 static const char *path, *method;
 static size_t piece;
+static int sets[MOST];
 
 static int all(int fd, const char *from, size_t n) {
     for (size_t sent = 0; sent < n;) {
@@ -96,40 +99,53 @@ static int take(int fd, char *buffer, int sink, size_t length, const char *must)
     return all(fd, "has been received", 16);
 }
 
-static void *connection(void *of) {
-    int fd = (intptr_t)of, sink = open("/dev/null", O_WRONLY);
-    char request[16], *buffer;
+static void *thread(void *of) {
+    int set = (intptr_t)of, sink = open("/dev/null", O_WRONLY), file = open(path, O_RDONLY), taken = 0;
+    char request[16], *buffer, *must = NULL;
     struct stat st;
-    if (posix_memalign((void **)&buffer, 4096, piece < HEAD ? HEAD : piece) || stat(path, &st)) errx(1, "no memory, or no file");
+    if (posix_memalign((void **)&buffer, 4096, piece < HEAD ? HEAD : piece) || fstat(file, &st)) errx(1, "no memory, or no file");
     if (is("take")) {
-        int file = open(path, O_RDONLY);
-        char *must = mmap(NULL, st.st_size, PROT_READ, MAP_SHARED, file, 0);
+        must = mmap(NULL, st.st_size, PROT_READ, MAP_SHARED, file, 0);
         if (must == MAP_FAILED) err(1, "%s", path);
-        for (int i = 0; take(fd, buffer, sink, st.st_size, i < 3 ? must : NULL); i++) {}
-        munmap(must, st.st_size), close(file);
-    } else
-        while (recv(fd, request, sizeof request, MSG_WAITALL) == sizeof request && serve(fd, buffer)) {}
-    close(fd), close(sink), free(buffer);
+    }
+    close(file);
+    for (;;) {
+        struct epoll_event events[16];
+        int n = epoll_wait(set, events, 16, -1);
+        for (int i = 0; i < n; i++) {
+            int fd = events[i].data.fd, good;
+            if (is("take"))
+                good = take(fd, buffer, sink, st.st_size, taken++ < COMPARED ? must : NULL);
+            else
+                good = recv(fd, request, sizeof request, MSG_WAITALL) == sizeof request && serve(fd, buffer);
+            if (!good) close(fd);
+        }
+    }
     return NULL;
 }
 
 int main(int count, char **words) {
-    if (count != 5) errx(2, "FILE METHOD PIECE CONTROL");
+    if (count != 6 || atoi(words[4]) > MOST) errx(2, "FILE METHOD PIECE THREADS CONTROL");
     path = words[1], method = words[2], piece = strtoul(words[3], NULL, 10);
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof at;
     int listener = socket(AF_INET, SOCK_STREAM, 0), one = 1;
-    if (setsockopt(listener, IPPROTO_TCP, TCP_CONGESTION, words[4], strlen(words[4]))) err(1, "congestion control %s", words[4]);
+    if (setsockopt(listener, IPPROTO_TCP, TCP_CONGESTION, words[5], strlen(words[5]))) err(1, "congestion control %s", words[5]);
     if (bind(listener, (void *)&at, size) || listen(listener, 64)) err(1, "listen");
     getsockname(listener, (void *)&at, &size);
     printf("%d\n", ntohs(at.sin_port));
     fflush(stdout);
-    for (;;) {
+    int threads = atoi(words[4]);
+    for (int i = 0; i < threads; i++) {
+        pthread_t id;
+        sets[i] = epoll_create1(EPOLL_CLOEXEC);
+        if (pthread_create(&id, NULL, thread, (void *)(intptr_t)sets[i])) errx(1, "no thread");
+    }
+    for (int i = 0;; i++) {
         int fd = accept(listener, NULL, NULL);
         if (fd < 0) err(1, "accept");
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-        pthread_t thread;
-        if (pthread_create(&thread, NULL, connection, (void *)(intptr_t)fd)) errx(1, "no thread");
-        pthread_detach(thread);
+        struct epoll_event e = {.events = EPOLLIN, .data.fd = fd};
+        if (epoll_ctl(sets[i % threads], EPOLL_CTL_ADD, fd, &e)) err(1, "epoll");
     }
 }
