@@ -19,13 +19,17 @@ import subprocess
 import sys
 import time
 
+import article
 import frame
 import page
+import solaris
 import tas
+import zcopy
 import zio
+import zio_more
 from frame import ROOT
 
-ROWS = [*zio.ROWS, *tas.ROWS]
+ROWS = [*zio.ROWS, *zio_more.ROWS, *tas.ROWS, *zcopy.ROWS, *solaris.ROWS, *article.ROWS]
 DOCUMENT = os.path.join("docs", "papers.md")
 KEPT = os.path.join("docs", "papers.json")
 

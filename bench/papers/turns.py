@@ -18,6 +18,8 @@ import sys
 import tempfile
 import time
 
+from frame import Unmeasured
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 STATE = os.path.join(ROOT, "target", "bench-papers")
@@ -37,7 +39,7 @@ CONTROL = "/proc/sys/net/ipv4/tcp_congestion_control"
 SHUTDOWNS = "TLB shootdowns"
 
 
-class Failure(Exception):
+class Failure(Unmeasured):
     """What went wrong, in one line for the user."""
 
 
@@ -190,9 +192,9 @@ class Side:
 
     def end(self):
         for child in self.children[::-1]:
-            if child.stdin:
+            for pipe in filter(None, (child.stdin, child.stdout)):
                 with contextlib.suppress(OSError):
-                    child.stdin.close()
+                    pipe.close()
             if child.poll() is None:
                 # (The service ends all that it has at SIGINT; who is told by the end of its input has ended.)
                 with contextlib.suppress(subprocess.TimeoutExpired):
