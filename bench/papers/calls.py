@@ -58,7 +58,7 @@ def calls_of(side, under, file, method, o):
 
 def copies_of(text):
     """Of `uncopy profile --json`: copies at the kernel's interface and in the program, by bytes, of what went out through sockets."""
-    paths = [p for line in text.splitlines() for p in json.loads(line)["paths"] if p["to"]["kind"] == "socket"]
+    paths = [p for line in text.splitlines() for p in json.loads(line)["paths"] if p["to"] and p["to"]["kind"] == "socket"]
     sent = sum(p["bytes"] for p in paths)
     if not sent:
         raise Failure("uncopy profile saw nothing sent")

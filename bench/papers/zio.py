@@ -1,9 +1,10 @@
 """zIO (OSDI 2022): rows whose measurement is a command of `uncopy-bench` or of bench/. The others are in zio_more.py."""
 
 import json
+import re
 import statistics
 
-from frame import Part, Row
+from frame import Part, Row, Unmeasured
 
 HALF_MEGABYTE = "512K"
 
@@ -130,6 +131,82 @@ def redis_set(run):
     ]
 
 
+def copies_in_programs(run):
+    """Of table1.py's table: "| redis SET | 4 | 2.8 | 2 | 2 | ..."."""
+    lines = run.python("bench/table1/table1.py", *run.pick(["--only", "redis,nginx"], [])).splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")][2:]
+    parts = []
+    for name, theirs, ours, theirs_kernel, ours_kernel, *_ in cells:
+        count = first_number(ours)
+        paper = first_number(theirs)
+        if count is not None:
+            note = f"at the kernel {ours_kernel}" + (f", theirs {theirs_kernel}" if first_number(theirs_kernel) is not None else "")
+            parts.append(Part(name, paper, count, unit="copies", same=False, good=paper is None or count <= paper, note=note))
+    return parts
+
+
+def first_number(text):
+    found = re.search(r"\d+(?:\.\d+)?", text)
+    return float(found[0]) if found else None
+
+
+def call_sites(run):
+    """What the profile says of a SET's way, as table1.py prints it below its table."""
+    lines = run.python("bench/table1/table1.py", *run.pick(["--only", "redis,nginx"], [])).splitlines()
+    way = next((line for line in lines if line.startswith("redis SET (")), "")
+    steps = way.split(" -> ")
+    return [Part("steps of a SET, from socket to file", 6, len(steps), unit="steps", same=False, good=True, note=way.split(": ", 1)[-1])] if way else []
+
+
+def mix(run):
+    """YCSB A: as many SETs as GETs, whose times are those of the two alone."""
+    rows = redis(run, "on", "64K,512K")
+    parts = []
+    for size in sorted({row["size"] for row in rows}):
+        of = {row["op"]: row for row in rows if row["size"] == size}
+        time = {side: sum(1 / of[op][side]["req_per_s"] for op in ("set", "get")) for side in ("plain", "uncopy")}
+        parts.append(Part(f"values of {size >> 10} KB, half SET, half GET", 1.3 if size > 64 << 10 else None, time["plain"] / time["uncopy"], noise=0.05, note="of SETs and GETs measured apart"))
+    return parts
+
+
+def breakdown(run):
+    rows = [row for row in redis(run, "off", "8K,256K") if row["op"] == "set"]
+    theirs = {8 << 10: 0.98, 256 << 10: 1.7}
+    return [Part(f"SET of {row['size'] >> 10} KB, no file", theirs[row["size"]], row["ratio"], noise=0.05, note=f"processor time {row['cpu_ratio']:.2f}x") for row in rows]
+
+
+def logged(run):
+    parts = []
+    for fsync, size, clients in (("always", 4096, 1), ("everysec", 65536, 50), ("everysec", 262144, 50)):
+        requests = str(run.pick(3000, 20000) if size < 65536 else run.pick(5000, 20000))
+        words = ["--fsync", fsync, "--size", str(size), "--clients", str(clients), "--requests", requests, "--turns", run.pick("1", "5"), "--json"]
+        sides = json.loads(run.python("bench/redis/aof.py", *words))["sides"]
+        noise = abs(sides["again"]["per_s"] / sides["plain"]["per_s"] - 1)
+        cpu = sides["plain"]["cpu_us"] / sides["log"]["cpu_us"]
+        parts.append(
+            Part(f"SET of {size >> 10} KB, {fsync}, {clients} clients", 1.8 if size == 262144 else None, sides["log"]["per_s"] / sides["plain"]["per_s"], noise=noise, same=False, note=f"processor time {cpu:.2f}x")
+        )
+    return parts
+
+
+def mongodb(run):
+    if run.quick:
+        raise Unmeasured("not part of --quick: bench/wiredtiger/wiredtiger.py --install compiles for five minutes")
+    run.python("bench/wiredtiger/wiredtiger.py", "--install")
+    rows = json.loads(run.python("bench/wiredtiger/wiredtiger.py", "--json"))["rows"]
+    return [
+        Part(
+            f"inserts of 1 MB, checksums {row['checksum']}, journal {row['journal']}",
+            1.06 if row["checksum"] == "off" else 0.985,
+            row["gain"],
+            same=False,
+            good=row["gain"] >= 0.98,
+            note=f"elision's own {row['elision']:.2f}x",
+        )
+        for row in rows
+    ]
+
+
 def relayed(run, *words):
     """Rows of `uncopy-bench relay`, messages by reference where both ends allow it."""
     length = ["--repeats", run.pick("1", "5"), "--seconds", run.pick("0.6", "2"), "--warmup", run.pick("1", "2")]
@@ -169,6 +246,8 @@ def bypass_sizes(run):
 
 
 ROWS = [
+    Row("zio-table-1", "zio", "Table 1", "copies of an operation in applications", "redis SET 4+2, GET 2+1", copies_in_programs, seconds=15, why="Today's versions copy less; Ceph, Anna, TensorFlow Serving and Nebula are not packaged."),
+    Row("zio-table-2", "zio", "Table 2", "call sites of redis' copies", "6 copies of a SET", call_sites, seconds=1),
     Row("zio-copies", "zio", "Fig. 4", "echo of 512 KB over copies, Linux' TCP", "3.8x at 12 copies", copies, seconds=25),
     Row("zio-bypass-copies", "zio", "Fig. 5", "the same over the bypass stack", "2.8x at 12 copies, 1.21x without", bypass_copies, seconds=15),
     Row("zio-sizes", "zio", "Fig. 6", "echo over sizes, 5 copies", "2.9x at 1 MB", sizes, seconds=25),
@@ -187,5 +266,9 @@ ROWS = [
         "zio-redis", "zio", "Fig. 11", "redis SET with an append-only file", "1.8x", redis_set, seconds=60,
         why="The file's own `write` copies what was elided, and on 2 cores the page cache is the limit.",
     ),
+    Row("zio-log", "zio", "Fig. 11", "the same with a log at user level", "2.5x (bypass, log, ORP)", logged, seconds=40, why="The log is a disk's, not persistent memory's."),
+    Row("zio-ycsb", "zio", "Fig. 12", "redis, half SET, half GET, append-only file", "1.3x", mix, seconds=1, why="As for SET alone."),
+    Row("zio-breakdown", "zio", "Fig. 13", "redis SET of 8 and 256 KB", "0.98x with the threshold, 1.7x", breakdown, seconds=30, why="Redis 7 copies a SET less often than redis 6 of the paper."),
+    Row("zio-mongodb", "zio", "5.4", "inserts of 1 MB into WiredTiger", "0.985x; 1.06x without checksums", mongodb, seconds=1, why="Eviction reads what was elided, and pages come back by faults."),
     Row("zio-skiplist", "zio", "5.2.1", "the store of tracked buffers", "190 ns an operation", books, seconds=10),
 ]

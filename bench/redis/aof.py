@@ -9,6 +9,7 @@ log's service), each side's median and how they compare. The files lie in --dir,
 """
 
 import argparse
+import json
 import os
 import shutil
 import socket
@@ -87,6 +88,7 @@ def main():
     parser.add_argument("--clients", type=int, default=1)
     parser.add_argument("--requests", type=int, default=20000)
     parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--option", action="append", default=[], help="of `uncopy run`, for the side with the log")
     args = parser.parse_args()
     args.dir = os.path.abspath(args.dir)
@@ -96,6 +98,11 @@ def main():
     for n in range(args.turns):
         for at, side in enumerate(sides):
             seen[side].append(turn(args, side, 21000 + n * 10 + at))
+    if args.json:
+        middles = {side: [statistics.median(s[i] for s in seen[side]) for i in (0, 1)] for side in sides}
+        found = {side: {"per_s": rate, "cpu_us": used} for side, (rate, used) in middles.items()}
+        print(json.dumps({"fsync": args.fsync, "size": args.size, "clients": args.clients, "sides": found}))
+        return
     first = [statistics.median(s[i] for s in seen["plain"]) for i in (0, 1)]
     print(f"{args.fsync}, {args.size} B, {args.clients} clients, {args.requests} SETs, medians of {args.turns}")
     for side in sides:

@@ -120,7 +120,7 @@ def paths(programs, size, source, sink, rested=None):
         for p in program["paths"]:
             large = sum(n for c, n in p["sizes"].items() if int(c) * 2 > min(size // 8, 4096))
             rests = any(step["step"] == "rest" for step in p["way"])
-            if p["from"] and p["from"]["kind"] == source and p["to"]["kind"] == sink and large:
+            if p["from"] and p["to"] and p["from"]["kind"] == source and p["to"]["kind"] == sink and large:
                 if rested is None or rests == rested:
                     found.append(p)
     return found
