@@ -13,7 +13,6 @@ are of one user; icecast refuses to, so that it, its load and its service are no
 import argparse
 import os
 import random
-import signal
 import statistics
 import sys
 
@@ -113,8 +112,6 @@ def user_of(server):
 
 
 def measure(o):
-    # (Whoever ends this ends the servers too.)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with turns.congestion(o.congestion) as o.congestion:
         rows = [row(o, size) for size in map(turns.size_of, o.sizes.split(","))]
         return {"bench": "servers", "server": o.server, "mode": o.mode, "congestion": o.congestion, "rows": rows}
@@ -148,6 +145,7 @@ def row(o, size):
         in_turns(names, 0, lambda name: turn(name, 0.1, 1), warm=max(1, min(2, o.warm)))
         found = in_turns(names, o.turns, turn, warm=o.warm)
         in_turns(names, 0, lambda name: turn(name, 0.05, 1))
+        turns.alike(found, o.congestion)
     shown = {}
     for name in names:
         keys = {"rate": lambda t: t["wall"] / t["answers"], "cpu": lambda t: t["server"] / t["answers"], "both": lambda t: (t["server"] + t["cpu"]) / t["answers"]}

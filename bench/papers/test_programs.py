@@ -111,6 +111,11 @@ class Turns(unittest.TestCase):
         found = {"plain": [10, 20, 90], "uncopy": [5, 20, 30]}
         self.assertEqual(turns.ratio(found, "uncopy", lambda took: took), 2)
 
+    def test_a_side_whose_connections_have_another_congestion_control_is_a_failure_and_no_figure(self):
+        turns.alike({"plain": [{"control": "cubic"}], "uncopy": [{"control": "cubic"}]}, "cubic")
+        with self.assertRaisesRegex(turns.Failure, "connections of uncopy had reno, not cubic"):
+            turns.alike({"plain": [{"control": "cubic"}], "uncopy": [{"control": "reno"}]}, "cubic")
+
     def test_sizes(self):
         self.assertEqual([turns.size_of(word) for word in ("512", "16K", "1m", "2G")], [512, 16384, 1 << 20, 2 << 30])
 
@@ -158,6 +163,7 @@ class Programs(unittest.TestCase):
             sender = sides["plain"].talk([turns.program("ttcp"), "t", 16384, "reno", receiver.line(), 9, "send"], turns.cores()[0])
             for touch in (0, 1):
                 said = sender.ask(1 << 20, touch, 1)
+                self.assertEqual(said["control"], "reno")
                 self.assertEqual(said["bytes"], (1 << 20) // (9 * 16384) * 9 * 16384)
                 self.assertGreater(min(said[end] for end in ("wall", "sender", "receiver")), 0)
 

@@ -64,13 +64,14 @@ def measure(o):
             before = sides[name].service_cpu()
             [pair.begin(size // o.pairs, int(touch), int(compare)) for pair in pairs[name]]
             said = [pair.end() for pair in pairs[name]]
-            found = {key: sum(s[key] for s in said) for key in ("bytes", "sender", "receiver")}
+            found = {key: sum(s[key] for s in said) for key in ("bytes", "sender", "receiver")} | {"control": said[0]["control"]}
             return found | {"wall": max(s["wall"] for s in said), "service": sides[name].service_cpu() - before}
 
         for compare_touched in (False, True):
             in_turns(names, 0, lambda name: turn(name, 32 << 20, compare_touched, True))
         found = in_turns(names, o.turns, lambda name: turn(name, o.bytes, o.touch, False), warm=2)
         in_turns(names, 0, lambda name: turn(name, 32 << 20, o.touch, True))
+        turns.alike(found, o.congestion)
 
     keys = {
         "sender": lambda t: t["sender"] / t["bytes"] * PACKET,

@@ -11,6 +11,7 @@ import ctypes
 import json
 import os
 import shutil
+import signal
 import socket
 import statistics
 import subprocess
@@ -29,6 +30,7 @@ SIDES = {
     "plain": None,
     "again": None,
     "uncopy": [],
+    "shims": ["--elide=no", "--lend=no", "--allocator=no", "--copies=libc"],
     "kept": ["--file-memory=256M"],
     "rings": ["--tcp", "--require"],
     "references": ["--tcp", "--require", "--tcp-references=yes"],
@@ -255,6 +257,14 @@ def in_turns(names, count, turn, warm=1):
     return found
 
 
+def alike(turns, control):
+    """Fails where the connections of a side did not have this congestion control, as they say themselves."""
+    for side, of in turns.items():
+        had = {turn["control"] for turn in of} - {control}
+        if had:
+            raise Failure(f"the connections of {side} had {', '.join(sorted(had)) or 'none'}, not {control}: the sides would not be alike")
+
+
 def ratio(turns, side, key, other="plain"):
     """Median of what `other` took over what `side` took, turn by turn: above 1 is a gain of `side`. `key(turn)`: what it took."""
     return statistics.median(key(a) / key(b) for a, b in zip(turns[other], turns[side]))
@@ -276,6 +286,8 @@ def size_of(word):
 
 def main(measure):
     """Prints what `measure()` gives, as JSON; a failure in one line."""
+    # (Whoever ends this ends what it started, too, and finds the congestion control as it was.)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         print(json.dumps(measure()))
     except (Failure, OSError, subprocess.SubprocessError) as why:

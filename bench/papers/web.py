@@ -72,6 +72,7 @@ def row(o, columns, threads):
         in_turns(columns, 0, lambda c: turn(c, 0.1, 1), warm=2)
         found = in_turns(columns, o.turns, turn, warm=3)
         in_turns(columns, 0, lambda c: turn(c, 0.05, 1))
+        turns.alike(found, o.congestion)
     shown = {}
     for c in columns:
         shown[c] = {

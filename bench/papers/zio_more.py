@@ -103,17 +103,17 @@ def row(figure, what, theirs, measure=None, **more):
 
 ROWS = [
     row("Fig. 1", "share of processor time in copies, redis SET with an append-only file", "39% at 64 KB, 60% at 512 KB", figure_1,
-        why="Fresh memory costs more here than copying: redis gets each value's and each buffer's pages anew, in a virtual machine.", seconds=25),
+        why="Fresh memory costs more here than copying: redis gets each value's and each buffer's pages anew, in a virtual machine.", seconds=16),
     row("Table 3", "Icecast", "1.25x from storage, 1.16x listeners", table_3,
         why="Both of the paper's sides have a stack of the program's own; plain here is Linux. Icecast sends files in pieces of 4,096 bytes and a stream in pieces of 1,400: "
-        "nothing to refer to, but the ring spares the kernel's part of each; a file has a connection of its own, which costs more over rings than the few calls on it gain.", seconds=60),
+        "nothing to refer to, but the ring spares the kernel's part of each; a file has a connection of its own, which costs more over rings than the few calls on it gain.", seconds=65),
     row("Fig. 14", "a web server over threads", "+17% over mappings, +7% and +30% over sendfile", figure_14,
         why="Pieces of 64 KB, the paper's, are copied, because Linux sends by reference from some 92 KB on only; in one piece the file gains what the paper says, "
-        "and a kept file's reads cost no shootdown where mappings do.", seconds=30),
+        "and a kept file's reads cost no shootdown where mappings do.", seconds=27),
     row("Fig. 15", "buffers that are faulted in before", "gains with few threads, loses with many (a curve)", figure_15,
-        why="Pieces of 32 KB that are mapped for one use are not worth taking apart; uncopy leaves them alone.", seconds=12),
+        why="Pieces of 32 KB that are mapped for one use are not worth taking apart: uncopy leaves them alone, and its look at each mapping and call costs up to a tenth.", seconds=11),
     row("Huge pages", "redis with huge pages", "40% of memory in them, 35% with zIO; still 1.3x", huge_pages,
-        why="A huge page is split when a part of it becomes a view, and jemalloc uses the same memory for values again and again.", seconds=14),
+        why="A huge page is split when a part of it becomes a view, and jemalloc uses the same memory for values again and again.", seconds=7),
     row("Remapping", "what mapping pages elsewhere could save of redis' copies", "only about 40% of the bytes", remapping,
-        why="Redis 7 has a head of its own before each value, so that no two buffers lie alike within their pages: views need no such luck.", seconds=8),
+        why="Redis 7 has a head of its own before each value, so that no two buffers lie alike within their pages: views need no such luck.", seconds=2),
 ]

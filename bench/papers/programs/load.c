@@ -5,7 +5,8 @@
 // REQUEST and ANSWER are files: what is sent, and what must come back: all of it, or with "http" its body
 // (a head before it is read and left out). "close": each request has a connection of its own, which ends
 // with the answer. A line "NANOSECONDS COMPARE" begins a turn, which is answered by a line of JSON: answers,
-// wall time and this process's processor time in ns, and the 99th percentile of latencies in ns. COMPARE: each byte is compared with what it
+// wall time and this process's processor time in ns, the 99th percentile of latencies in ns, and the
+// congestion control that a connection says it has. COMPARE: each byte is compared with what it
 // must be; otherwise an answer's length, and the first and last bytes that a read brings.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -126,6 +127,7 @@ int main(int count, char **words) {
     enum { MOST = 1 << 20 };
     static uint64_t late[MOST];
     unsigned long long nanos, compare;
+    char has[16] = "";
     while (scanf("%llu %llu", &nanos, &compare) == 2) {
         compares = compare;
         uint64_t begin = now(CLOCK_MONOTONIC), cpu = now(CLOCK_PROCESS_CPUTIME_ID), answers = 0;
@@ -143,6 +145,10 @@ int main(int count, char **words) {
                 if (!pull(l)) continue;
                 uint64_t at = now(CLOCK_MONOTONIC);
                 late[answers++ % MOST] = at - l->began;
+                if (busy == 1) {
+                    socklen_t size = sizeof has - 1;
+                    getsockopt(l->fd, IPPROTO_TCP, TCP_CONGESTION, has, &size);
+                }
                 if (closes) close(l->fd);
                 if (at - begin >= nanos) {
                     busy--;
@@ -155,7 +161,7 @@ int main(int count, char **words) {
         uint64_t wall = now(CLOCK_MONOTONIC) - begin, used = now(CLOCK_PROCESS_CPUTIME_ID) - cpu;
         size_t kept = answers < MOST ? answers : MOST;
         qsort(late, kept, sizeof *late, by_size);
-        printf("{\"answers\": %llu, \"wall\": %llu, \"cpu\": %llu, \"p99\": %llu}\n", (unsigned long long)answers, (unsigned long long)wall,
+        printf("{\"control\": \"%s\", \"answers\": %llu, \"wall\": %llu, \"cpu\": %llu, \"p99\": %llu}\n", has, (unsigned long long)answers, (unsigned long long)wall,
                (unsigned long long)used, (unsigned long long)late[kept * 99 / 100]);
         fflush(stdout);
     }

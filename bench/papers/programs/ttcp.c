@@ -8,7 +8,8 @@
 // and processor time (all threads of the process) of itself and of the receiver, in ns, from the first
 // send until the receiver has said that it has all bytes. TOUCH: the sender writes every word before
 // each send, the receiver reads every word. COMPARE: the receiver compares each word with what it must be.
-// Both sockets have the congestion control CONTROL and buffers of the kernel's choice.
+// Both sockets have the congestion control CONTROL and buffers of the kernel's choice; the answer says what
+// the sender's socket has.
 //
 // WAY: "send"; "protect": besides, as much other memory as a message is made read-only and writable again
 // for each send, which is what protecting the buffer would take.
@@ -138,7 +139,10 @@ static void sender(size_t length, const char *name, int port, size_t buffers, in
             if (protect && mprotect(other + from, length, PROT_READ | PROT_WRITE)) err(1, "mprotect");
         }
         exactly(fd, said, sizeof said);
-        printf("{\"bytes\": %llu, \"wall\": %llu, \"sender\": %llu, \"receiver\": %llu}\n", (unsigned long long)turn.bytes,
+        char has[16] = "";
+        socklen_t room = sizeof has - 1;
+        getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, has, &room);
+        printf("{\"control\": \"%s\", \"bytes\": %llu, \"wall\": %llu, \"sender\": %llu, \"receiver\": %llu}\n", has, (unsigned long long)turn.bytes,
                (unsigned long long)(now(CLOCK_MONOTONIC) - wall), (unsigned long long)(now(CLOCK_PROCESS_CPUTIME_ID) - cpu),
                (unsigned long long)said[0]);
         fflush(stdout);
