@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use comfy_table::{CellAlignment, Table};
 use serde::{Deserialize, Serialize};
+use uncopy_measure::facts::Facts;
 use uncopy_measure::medians::{median, quotient, round, spread};
 use uncopy_measure::server_process::ServerProcess;
 use uncopy_measure::side::Side;
@@ -111,6 +112,9 @@ pub struct Column {
     pub copied_share: Option<f64>,
     /// Messages that were compared byte by byte.
     pub verified_messages: u64,
+    /// What the sender was. (Not in results of older versions.)
+    #[serde(default)]
+    pub facts: Facts,
 }
 
 /// Measures and prints.
@@ -183,6 +187,7 @@ pub fn measure(args: &SendArgs, library: &Path) -> Outcome<SendResults> {
 struct Sample {
     timed: Done,
     verified: u64,
+    facts: Facts,
 }
 
 fn sample(
@@ -202,11 +207,12 @@ fn sample(
     let mut receiver = Receiver::new(listener.accept()?, size);
     let measured = windows(args, &plan, &mut sender, &mut receiver);
     let timed = measured.map_err(|e| sender.explain(e))?;
+    let facts = sender.facts();
     sender.stop()?;
     if side == Side::Uncopy && !timed.preloaded {
         return Err(format!("{} was not loaded into the sender", library.display()));
     }
-    Ok(Sample { timed, verified: receiver.verified })
+    Ok(Sample { timed, verified: receiver.verified, facts })
 }
 
 fn windows(
@@ -258,6 +264,7 @@ fn column(way: SendMethod, side: Side, samples: &[Sample]) -> Column {
         messages_per_s_spread: spread(rate(), 1),
         copied_share: (done > 0).then(|| round(copied as f64 / done as f64, 4)),
         verified_messages: samples.iter().map(|s| s.verified).sum(),
+        facts: samples.first().map(|s| s.facts.clone()).unwrap_or_default(),
     }
 }
 

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use comfy_table::{CellAlignment, Table};
 use serde::{Deserialize, Serialize};
+use uncopy_measure::facts::Facts;
 use uncopy_measure::medians::{median, round, spread};
 use uncopy_measure::side::Side;
 use uncopy_measure::values::{Settings, positive, size};
@@ -52,6 +53,9 @@ pub struct ViewsResults {
     pub books: Vec<BooksRow>,
     /// Processes.
     pub processes: Vec<ProcessRow>,
+    /// What the processes of each side were. (Not in results of older versions.)
+    #[serde(default)]
+    pub sides: BTreeMap<String, Facts>,
 }
 
 /// Books of one copy.
@@ -128,6 +132,7 @@ pub fn measure(args: &ViewsArgs, library: &Path) -> Outcome<ViewsResults> {
         settings: Settings { quick: args.quick, repeats, seconds: 0.0 },
         books: Vec::new(),
         processes: Vec::new(),
+        sides: BTreeMap::new(),
     };
     let bar = progress::bar(counts.len() * (repeats * 3 + 1));
     for &views in &counts {
@@ -149,6 +154,9 @@ pub fn measure(args: &ViewsArgs, library: &Path) -> Outcome<ViewsResults> {
                 answers.entry(side).or_default().push(views_loop::run(&task, side, library)?);
                 bar.inc(1);
             }
+        }
+        for (side, answers) in &answers {
+            results.sides.insert(side.to_string(), answers[0].facts.clone());
         }
         results.processes.extend(sizes.iter().enumerate().map(|(i, size)| {
             let samples = |side| answers[&side].iter().flat_map(|a| a.ns[i].iter().copied());

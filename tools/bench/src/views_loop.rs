@@ -9,6 +9,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use uncopy_measure::Outcome;
+use uncopy_measure::facts::{self, Facts};
 use uncopy_measure::medians::quotient;
 use uncopy_measure::own_process::library_counters;
 use uncopy_measure::side::Side;
@@ -43,6 +44,8 @@ pub struct Answer {
     pub verified_bytes: Vec<u64>,
     /// Views alive at the end; 0 without the library.
     pub live_views: u64,
+    /// What the process was.
+    pub facts: Facts,
 }
 
 /// Runs the process on one side.
@@ -101,7 +104,8 @@ pub fn main(args: &LoopArgs) -> Outcome {
     if let Some(last) = verified_bytes.last_mut() {
         *last += standing.verify()?;
     }
-    let answer = Answer { ns, elided_share, verified_bytes, live_views };
+    let facts = facts::of_process(std::process::id());
+    let answer = Answer { ns, elided_share, verified_bytes, live_views, facts };
     uncopy_measure::print(&format!(
         "{}\n",
         serde_json::to_string(&answer).expect("it can be written")

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use comfy_table::{CellAlignment, Table};
 use serde::{Deserialize, Serialize};
+use uncopy_measure::facts::Facts;
 use uncopy_measure::medians::{median, quotient, round, spread};
 use uncopy_measure::server_process::ServerProcess;
 use uncopy_measure::side::Side;
@@ -125,6 +126,9 @@ pub struct Column {
     pub files_per_s_spread: [f64; 2],
     /// Bytes that were compared.
     pub verified_bytes: u64,
+    /// What the copying program was. (Not in results of older versions.)
+    #[serde(default)]
+    pub facts: Facts,
 }
 
 /// Measures and prints.
@@ -201,6 +205,7 @@ pub fn measure(args: &FileArgs, library: &Path) -> Outcome<FileResults> {
 struct Sample {
     timed: Done,
     verified: u64,
+    facts: Facts,
 }
 
 /// What a row is measured with.
@@ -229,7 +234,8 @@ impl Job<'_> {
             To::File => None,
         };
         let measured = self.windows(&mut copier, receiver);
-        let sample = measured.map_err(|e| copier.explain(e))?;
+        let mut sample = measured.map_err(|e| copier.explain(e))?;
+        sample.facts = copier.facts();
         copier.stop()?;
         if side == Side::Uncopy && !sample.timed.preloaded {
             return Err(format!("{} was not loaded into the copier", self.library.display()));
@@ -266,12 +272,12 @@ impl Job<'_> {
         };
         let first = run(once, true)?;
         if first.refused.is_some() {
-            return Ok(Sample { timed: first, verified: 0 });
+            return Ok(Sample { timed: first, verified: 0, facts: Facts::new() });
         }
         run(window(self.args.seconds / 4), false)?;
         let timed = run(window(self.args.seconds), false)?;
         run(once, true)?;
-        Ok(Sample { timed, verified })
+        Ok(Sample { timed, verified, facts: Facts::new() })
     }
 }
 
@@ -290,6 +296,7 @@ fn column(way: CopyMethod, side: Side, samples: &[Sample]) -> Column {
         files_per_s: round(median(rate()), 2),
         files_per_s_spread: spread(rate(), 2),
         verified_bytes: samples.iter().map(|s| s.verified).sum(),
+        facts: samples.first().map(|s| s.facts.clone()).unwrap_or_default(),
     }
 }
 

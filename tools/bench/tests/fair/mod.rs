@@ -176,6 +176,36 @@ fn echo_servers_of_all_sides_are_warmed_alike_and_a_word_is_what_its_column_says
     assert_eq!((sides.len(), &row["times"]), (6, &2.into()));
 }
 
+/// The way and the side are what differs: neither the socket, nor the cores, nor the class.
+#[test]
+fn what_sends_and_what_copies_a_file_is_alike_on_each_side_and_way() {
+    let short = ["--json", "--repeats", "1", "--seconds", "0.1"];
+    let send = ["send", "--sizes", "64K", "--buffers", "2", "--times", "many", "--warm", "1M"];
+    let file = ["file", "--sizes", "1M", "--to", "socket", "--ways", "sendfile"];
+    for words in [&[&send[..], &["--ways", "sendfile"]].concat(), &file[..]] {
+        let results = json(&[words, &short[..]].concat());
+        let columns = results["rows"][0]["columns"].as_array().unwrap().iter();
+        let named = |column: &Value| {
+            let name = format!("{} {}", column["way"], column["side"]);
+            (name, facts(&column["facts"]))
+        };
+        let sides: Vec<_> = columns.map(named).collect();
+        let required = ["congestion control", "small segments", "marks", "cores", "threads"];
+        alike(words[0], &sides, &required, &[]);
+        assert_eq!(sides.len(), 4, "{}: plain, again, uncopy, sendfile", words[0]);
+    }
+}
+
+#[test]
+fn processes_with_views_and_without_are_of_one_class_and_on_the_same_cores() {
+    let words = ["views", "--json", "--views", "10", "--sizes", "16K", "--repeats", "1"];
+    let results = json(&words);
+    let sides = results["sides"].as_object().unwrap().iter();
+    let sides: Vec<_> = sides.map(|(name, side)| (name.clone(), facts(side))).collect();
+    alike("views", &sides, &["cores", "threads"], &[]);
+    assert_eq!(sides.len(), 3, "plain, again, uncopy");
+}
+
 #[test]
 fn a_published_row_is_called_elided_where_its_column_has_bytes() {
     let docs = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs"));
