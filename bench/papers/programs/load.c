@@ -82,6 +82,13 @@ static void open_link(struct link *l, int set) {
     l->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (l->fd < 0) err(1, "socket");
     if (setsockopt(l->fd, IPPROTO_TCP, TCP_CONGESTION, controlled, strlen(controlled))) err(1, "congestion control %s", controlled);
+    if (closes) {
+        // Of many addresses, so that no search for a port meets those that ended lately.
+        static uint32_t nth;
+        struct sockaddr_in from = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1 + nth++ % 200)};
+        setsockopt(l->fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);
+        if (bind(l->fd, (void *)&from, sizeof from)) err(1, "bind");
+    }
     if (connect(l->fd, (void *)&to, sizeof to)) err(1, "connect");
     setsockopt(l->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     fcntl(l->fd, F_SETFL, O_NONBLOCK);
