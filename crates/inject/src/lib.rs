@@ -8,6 +8,9 @@
 //! UNCOPY_INJECT=move:EBUSY:1/10,copy:EAGAIN+short:1/20,extent:1/7,seed=42
 //! UNCOPY_INJECT=all:1/50
 //! ```
+//!
+//! `stop@POINT[:N]` is another rule: the process stops itself (SIGSTOP) when it comes to that
+//! [`Point`] for the Nth time, so that a test can kill it, or another one, just there.
 #![forbid(unsafe_code)]
 
 macro_rules! calls {
@@ -186,6 +189,68 @@ calls! {
     Extent "extent": NoMem;
 }
 
+macro_rules! points {
+    ($( $(#[$doc:meta])* $name:ident $text:literal; )*) => {
+        /// A place between two steps, after which a process may die.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Point { $( $(#[$doc])* $name, )* }
+
+        /// All of them, and their names.
+        pub const POINTS: &[(Point, &str)] = &[ $( (Point::$name, $text), )* ];
+    };
+}
+
+// Of a program that has a log, then of what either process does, then of the service.
+points! {
+    /// Bytes are in the ring, and nobody knows yet that they are.
+    Filled "filled";
+    /// They are appended; the file's position has not moved.
+    Appended "appended";
+    /// There is room in the file for more; nobody knows yet.
+    Reserved "reserved";
+    /// It was said that bytes may be in the log.
+    Logging "logging";
+    /// A flush of the log is durable; nobody knows yet.
+    Logged "logged";
+    /// A superblock with a heartbeat was written.
+    Beaten "beaten";
+    /// The kernel has synced a held file; the words do not say so.
+    Synced "synced";
+    /// The service was asked to make a file plain.
+    Left "left";
+    /// The service has said that a file is held; it is not yet in this process.
+    Granted "granted";
+    /// O_DIRECT is set on a program's description.
+    Direct "direct";
+    /// A part of what comes home is written.
+    HomePart "home-part";
+    /// All of it is written; the words do not say so.
+    HomeWritten "home-written";
+    /// The words say so.
+    HomeSaid "home-said";
+    /// Room behind the end was given back.
+    Trimmed "trimmed";
+    /// The kernel has the file's position; the entry has it, too.
+    Positioned "positioned";
+    /// A lease was taken, of which the entry does not know.
+    Leased "leased";
+    /// The entry knows; the program does not.
+    Held "held";
+    /// Nothing is appended any more.
+    Closed "closed";
+    /// All is home, and durable if it must be.
+    Settled "settled";
+    /// It is durable that all is home.
+    Struck "struck";
+    /// The lease is given up; the entry does not say so.
+    GivenUp "given-up";
+    /// A log has begun a new epoch; its program does not have it.
+    Begun "begun";
+}
+
+/// A process stops at this point when it comes there for the nth time.
+pub type Stop = (Point, u32);
+
 /// How often a call fails, and how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
@@ -204,6 +269,8 @@ pub struct Plan {
     pub rules: [Rule; CALLS.len()],
     /// Other seeds, other draws.
     pub seed: u64,
+    /// Where the process stops.
+    pub stop: Option<Stop>,
 }
 
 impl Plan {
@@ -212,7 +279,7 @@ impl Plan {
     /// # Errors
     /// The part that is not understood, and why.
     pub fn parse(text: &str) -> Result<Self, (&str, &'static str)> {
-        let mut plan = Self { rules: [Rule::default(); CALLS.len()], seed: 1 };
+        let mut plan = Self { rules: [Rule::default(); CALLS.len()], seed: 1, stop: None };
         for part in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
             plan.add(part).map_err(|why| (part, why))?;
         }
@@ -222,6 +289,14 @@ impl Plan {
     fn add(&mut self, part: &str) -> Result<(), &'static str> {
         if let Some(seed) = part.strip_prefix("seed=") {
             self.seed = seed.parse().map_err(|_| "the seed is not a number")?;
+            return Ok(());
+        }
+        if let Some(stop) = part.strip_prefix("stop@") {
+            let (name, times) = stop.split_once(':').unwrap_or((stop, "1"));
+            let point = POINTS.iter().find(|point| point.1 == name).ok_or("no such point")?.0;
+            let times = times.parse().ok().filter(|times| *times > 0);
+            self.stop =
+                Some((point, times.ok_or("how often it comes there is a number from 1 on")?));
             return Ok(());
         }
         let mut words = part.split(':');
@@ -266,6 +341,7 @@ mod tests {
     fn the_tables_are_in_the_order_of_their_enums() {
         assert!(CALLS.iter().enumerate().all(|(i, e)| e.call as usize == i && e.errors != 0));
         assert!(ERRORS.iter().enumerate().all(|(i, e)| e.0 as usize == i));
+        assert!(POINTS.iter().enumerate().all(|(i, e)| e.0 as usize == i));
         assert_eq!(Error::NoSys.errno(), 38);
     }
 
@@ -276,6 +352,13 @@ mod tests {
         assert_eq!(plan.rules[Call::Move as usize], Rule { times: 1, of: 10, errors: busy });
         assert_eq!(plan.rules[Call::Extent as usize].of, 1);
         assert_eq!((plan.rules[Call::Copy as usize].times, plan.seed), (0, 42));
+    }
+
+    #[test]
+    fn a_point_is_where_a_process_stops() {
+        assert_eq!(Plan::parse("seed=3").unwrap().stop, None);
+        assert_eq!(Plan::parse("stop@home-said").unwrap().stop, Some((Point::HomeSaid, 1)));
+        assert_eq!(Plan::parse("stop@filled:7").unwrap().stop, Some((Point::Filled, 7)));
     }
 
     #[test]
@@ -297,6 +380,8 @@ mod tests {
             ("move:3/2", "move:3/2"),
             ("move:x/2", "move:x/2"),
             ("seed=x", "seed=x"),
+            ("stop@nowhere", "stop@nowhere"),
+            ("stop@held:0", "stop@held:0"),
         ] {
             assert_eq!(Plan::parse(text).unwrap_err().0, part);
         }

@@ -6,12 +6,15 @@
 //!
 //! A static: every call asks it, also those of the allocator and of a lock, which have nothing in
 //! hand that could lead to it.
+//!
+//! unsafe: a call with numbers.
 
+use crate::call::syscall4;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use rustix::io::Errno;
 use std::sync::OnceLock;
 use uncopy_counters::add;
-use uncopy_inject::{CALLS, Call, ERRORS, Error, Plan};
+use uncopy_inject::{CALLS, Call, ERRORS, Error, Plan, Point};
 
 /// So many failures in a row of a call that can only be made again are followed by a success.
 const PATIENCE: u32 = 50;
@@ -27,6 +30,9 @@ struct Injector {
     armed: AtomicBool,
     draws: AtomicU64,
     states: [State; CALLS.len()],
+    /// At this point, less one, this process stops; 0: nowhere. When it comes there so often.
+    stops: AtomicU32,
+    stops_after: AtomicU32,
     /// Where it counts.
     injected: OnceLock<&'static AtomicU64>,
 }
@@ -42,6 +48,8 @@ static INJECTOR: Injector = Injector {
             in_a_row: AtomicU32::new(0),
         }
     }; CALLS.len()],
+    stops: AtomicU32::new(0),
+    stops_after: AtomicU32::new(0),
     injected: OnceLock::new(),
 };
 
@@ -54,6 +62,10 @@ pub fn arm(plan: &Plan, injected: &'static AtomicU64) {
         state.times.store(rule.times, Relaxed);
         state.of.store(rule.of.max(1), Relaxed);
         state.errors.store(u32::from(rule.errors), Relaxed);
+    }
+    if let Some((point, times)) = plan.stop {
+        all.stops_after.store(times, Relaxed);
+        all.stops.store(point as u32 + 1, Relaxed);
     }
     all.armed.store(plan.rules.iter().any(|r| r.times > 0 && r.errors != 0), Relaxed);
 }
@@ -90,6 +102,27 @@ fn draw_armed(call: Call, whole: bool) -> Option<Error> {
     }
     INJECTOR.injected.get().inspect(|count| add(count, 1));
     Some(*error)
+}
+
+/// This process has come to `point`.
+#[inline]
+pub fn point(point: Point) {
+    if INJECTOR.stops.load(Relaxed) == point as u32 + 1 {
+        stop();
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn stop() {
+    if INJECTOR.stops_after.fetch_sub(1, Relaxed) == 1 {
+        INJECTOR.stops.store(0, Relaxed);
+        let process = rustix::process::getpid().as_raw_pid() as usize;
+        let thread = rustix::thread::gettid().as_raw_pid() as usize;
+        let (number, signal) = (libc::SYS_tgkill as usize, libc::SIGSTOP as usize);
+        // SAFETY: a call with numbers. (To this thread, so that it goes no further.)
+        unsafe { syscall4(number, process, thread, signal, 0) };
+    }
 }
 
 /// splitmix64's last step.

@@ -6,13 +6,16 @@ use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use clap::{Arg, ArgMatches, value_parser};
+use uncopy_inject::Plan;
 use uncopy_log_service::server::ServiceError;
 use uncopy_log_service::{Client, Options, Place, Report, Service, recover};
 use uncopy_log_store::Kind;
 use uncopy_measure::Outcome;
+use uncopy_options::INJECT;
 
 /// The hidden subcommand.
 pub const NAME: &str = "__log-service";
@@ -32,8 +35,16 @@ pub fn command() -> clap::Command {
         .arg(Arg::new("store").required(true))
 }
 
+/// Calls of the service's that a test made to fail.
+static INJECTED: AtomicU64 = AtomicU64::new(0);
+
 /// Serves.
 pub fn main(matches: &ArgMatches) -> Outcome {
+    if let Some(plan) =
+        std::env::var(INJECT).ok().as_deref().and_then(|text| Plan::parse(text).ok())
+    {
+        uncopy_kernel::inject::arm(&plan, &INJECTED);
+    }
     let directory = matches.get_one::<OsString>("directory").expect("clap demands it");
     let log_size = *matches.get_one::<u64>("size").expect("clap demands it");
     let kind = matches.get_one::<String>("store").and_then(|name| Kind::of(name));
@@ -114,6 +125,9 @@ fn start(place: &Place, log_size: u64, kind: Kind) -> Result<String, String> {
     let mut command = Command::new(own);
     command.arg(NAME).arg(place.path()).arg(log_size.to_string()).arg(kind.name());
     command.env_clear().current_dir("/");
+    if let Some(plan) = std::env::var_os(INJECT) {
+        command.env(INJECT, plan);
+    }
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     // SAFETY: system calls only, in a child that has one thread.
     unsafe {

@@ -10,7 +10,7 @@ use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use rustix::process::{Resource, getrlimit};
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use uncopy_inject::Call;
+use uncopy_inject::{Call, Point};
 use uncopy_kernel::inject;
 use uncopy_log_service::protocol::Message;
 use uncopy_log_service::{Client, Reason};
@@ -160,9 +160,11 @@ impl Session {
             };
         }
         let to = end + part as u64;
+        inject::point(Point::Filled);
         if !entry.words.publish(end, to) {
             return Tried::Ended;
         }
+        inject::point(Point::Appended);
         *done += part;
         // (At a place of the program's choice its position stays.)
         if at.is_none() && !entry.moves(position, to) {
@@ -231,6 +233,7 @@ fn reserve(entry: &Entry, fd: RawFd, to: u64) -> Result<(), Reason> {
         .and_then(|()| fallocate(borrowed(fd), FallocateFlags::KEEP_SIZE, from, wanted - from));
     // (A full disk: the kernel takes of the call what there is room for, and says so.)
     taken.map_err(|_| Reason::NoReserve)?;
+    inject::point(Point::Reserved);
     entry.reserved.store(wanted, SeqCst);
     Ok(())
 }

@@ -10,6 +10,8 @@ use rustix::fd::BorrowedFd;
 use rustix::fs::{SeekFrom, Stat, seek};
 use std::os::fd::RawFd;
 use std::sync::Arc;
+use uncopy_inject::Point;
+use uncopy_kernel::inject;
 use uncopy_log_service::{Client, Reason, take_over};
 use uncopy_log_share::State as EntryState;
 use uncopy_log_share::claims::What;
@@ -96,6 +98,7 @@ impl Log {
                         return Err(reason);
                     }
                 };
+                inject::point(Point::Granted);
                 // (Only one description has it open, which is the program's.)
                 let entry = session.memory.entry(slot);
                 if let Ok(position) = seek(borrowed(fd), SeekFrom::Current(0)) {

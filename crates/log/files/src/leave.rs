@@ -9,6 +9,8 @@ use core::sync::atomic::Ordering::SeqCst;
 use rustix::io::Errno;
 use std::os::fd::RawFd;
 use std::sync::Arc;
+use uncopy_inject::Point;
+use uncopy_kernel::inject;
 use uncopy_log_service::protocol::Message;
 use uncopy_log_service::{Client, Reason, take_over};
 use uncopy_log_share::State as EntryState;
@@ -37,6 +39,7 @@ impl Log {
         }
         let leave = Message::Leave { slot: slot as u64, index: index.into(), reason };
         session.ask(|client| client.tell(leave));
+        inject::point(Point::Left);
         self.await_plain(session, file, fd, index)
     }
 

@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use rustix::fs::{Stat, fstat};
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use uncopy_inject::Call;
+use uncopy_inject::{Call, Point};
 use uncopy_kernel::inject;
 use uncopy_log_book::timing::{Timing, Way};
 use uncopy_log_service::{Client, Reason};
@@ -293,6 +293,7 @@ impl Session {
         // way round.)
         entry.logged.store(entry.words.end().at().max(1), SeqCst);
         core::sync::atomic::fence(SeqCst);
+        inject::point(Point::Logging);
         let End::Open(to) = entry.words.end() else { return None };
         let from = self.from(file);
         let fits = from < to && to - from <= MOST && from >= entry.base.load(SeqCst);

@@ -9,7 +9,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{OFlags, SeekFrom, fcntl_getfl, fcntl_setfl, fstat, ftruncate, seek};
 use rustix::io::Errno;
 use std::time::{Duration, Instant};
-use uncopy_inject::Call;
+use uncopy_inject::{Call, Point};
 use uncopy_kernel::inject;
 use uncopy_log_share::homing::{Ending, NotHome, Which, bring, finish, sync};
 use uncopy_log_share::layout::{Entry, FOR_GOOD, ONCE, RING};
@@ -85,6 +85,7 @@ impl Hold {
     ) -> Left {
         let entry = memory.entry(slot);
         let end = entry.words.close();
+        inject::point(Point::Closed);
         core::sync::atomic::fence(Ordering::SeqCst);
         // (Read after that: a program says that it logs before it looks whether it still may.)
         let logged = entry.logged.load(Ordering::SeqCst) != 0;
@@ -101,6 +102,7 @@ impl Hold {
             .and_then(|_| finish(memory, slot, self.file.as_fd(), ending));
         let why = match settled {
             Ok(sure) => {
+                inject::point(Point::Settled);
                 give_back(self.file.as_fd(), entry, end);
                 return if sure { Left::Plain { logged } } else { Left::Lost(unsure(entry)) };
             }
@@ -128,6 +130,7 @@ impl Hold {
     /// It is plain: whoever waits for it goes on.
     pub(crate) fn let_go<F: AsFd>(self, memory: &Memory<F>, slot: usize) {
         lease::give_up(self.file.as_fd());
+        inject::point(Point::GivenUp);
         drop(self.file);
         memory.entry(slot).plain();
     }
@@ -152,6 +155,7 @@ pub fn take_over<F: AsFd>(
         return entry.refuses(Errno::BADF.raw_os_error() as u32);
     }
     let end = entry.words.close();
+    inject::point(Point::Closed);
     core::sync::atomic::fence(Ordering::SeqCst);
     let logged = entry.logged.load(Ordering::SeqCst) != 0;
     // (The service may have died while it wrote past the page cache: a file that is held never has
@@ -168,6 +172,7 @@ pub fn take_over<F: AsFd>(
             .and_then(|_| finish(memory, slot, file, ending));
         match settled {
             Ok(sure) => {
+                inject::point(Point::Settled);
                 if !sure && let Some(place) = place() {
                     let _ = Report::append(&place, &[unsure(entry)]);
                 }
@@ -190,7 +195,9 @@ pub fn take_over<F: AsFd>(
     }
     // (Else the lease stays, and it is tried again.)
     if !logged || struck(end) {
+        inject::point(Point::Struck);
         lease::give_up(file);
+        inject::point(Point::GivenUp);
         entry.plain();
     } else {
         entry.refuses(Errno::IO.raw_os_error() as u32);
@@ -226,6 +233,7 @@ pub(crate) fn give_back(file: BorrowedFd<'_>, entry: &Entry, end: u64) {
     {
         // (Where that is refused the room stays the file's.)
         let _ = ftruncate(file, end);
+        inject::point(Point::Trimmed);
     }
     hand_position_over(file, entry);
 }

@@ -6,6 +6,8 @@ use crate::place::{LOGS, Place, now};
 use rustix::fd::OwnedFd;
 use rustix::fs::{renameat, unlinkat};
 use std::thread::JoinHandle;
+use uncopy_inject::Point;
+use uncopy_kernel::inject;
 use uncopy_log_record::{HEAD, SEGMENT};
 use uncopy_log_share::writer::{superblock, write_superblock};
 use uncopy_log_store::{Failed, Kind, Store, create, open};
@@ -101,6 +103,7 @@ impl Logs {
         let one = self.all.iter_mut().find(|one| one.of == Of::Nobody)?;
         let file = one.store.file().try_clone_to_owned().ok()?;
         begin(place, one)?;
+        inject::point(Point::Begun);
         one.of = Of::Client(client);
         Some((file, self.kind))
     }

@@ -25,6 +25,8 @@ use rustix::time::Timespec;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write;
 use std::time::{Duration, Instant};
+use uncopy_inject::Point;
+use uncopy_kernel::inject;
 use uncopy_log_share::claims::{Claims, What};
 use uncopy_log_share::homing::Which;
 use uncopy_log_share::layout::{SLOTS, State};
@@ -415,6 +417,7 @@ impl Service {
         };
         let slot = (0..SLOTS).find(free).ok_or(Reason::NoRoom)?;
         lease::take(file.as_fd())?;
+        inject::point(Point::Leased);
         let Ok(stat) = fstat(&file) else {
             lease::give_up(file.as_fd());
             return Err(Reason::NotRegular);
@@ -428,6 +431,7 @@ impl Service {
             self.memory.entry(slot).roomy.store(1, Ordering::SeqCst);
         }
         self.holds[slot] = Some(Hold::new(file, index, client));
+        inject::point(Point::Held);
         Ok((slot as u64, index))
     }
 
@@ -524,6 +528,7 @@ impl Service {
                 }
                 continue;
             }
+            inject::point(Point::Struck);
             let Some(hold) = self.holds[slot].take() else { continue };
             let path = self.memory.entry(slot).named().path;
             hold.let_go(&self.memory, slot);

@@ -10,7 +10,7 @@ use core::sync::atomic::Ordering;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 use rustix::fs::{Mode, OFlags, fcntl_getfl, fcntl_setfl, fstat, open};
 use rustix::io::{Errno, pread};
-use uncopy_inject::Call;
+use uncopy_inject::{Call, Point};
 use uncopy_kernel::inject;
 use uncopy_log_store::home;
 use uncopy_log_store::home::BLOCK;
@@ -88,7 +88,9 @@ pub fn bring<F: AsFd>(
             let bytes = unsafe { core::slice::from_raw_parts(from, bytes) };
             let homed = home(file, done, bytes, direct);
             done += homed.bytes as u64;
+            inject::point(Point::HomeWritten);
             words.homed(done);
+            inject::point(Point::HomeSaid);
             if let Some(why) = homed.error {
                 entry.error.store(why.raw_os_error() as u32, Ordering::Release);
                 entry.turned();

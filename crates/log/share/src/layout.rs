@@ -3,6 +3,8 @@
 use crate::words::Words;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use rustix::io::Errno;
+use uncopy_inject::Point;
+use uncopy_kernel::inject;
 
 /// Programs and service must have the same.
 pub const VERSION: u64 = 1;
@@ -241,6 +243,7 @@ impl Entry {
         let home = self.words.home();
         self.syncs.fetch_add(1, Ordering::SeqCst);
         let result = sync();
+        inject::point(Point::Synced);
         if let Err(why) = result {
             self.failed.store(why.raw_os_error() as u32, Ordering::SeqCst);
         }
@@ -323,6 +326,7 @@ impl Entry {
                 return;
             }
             set(position);
+            inject::point(Point::Positioned);
             if self.moves(position, KERNELS) {
                 return;
             }

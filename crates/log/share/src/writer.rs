@@ -8,6 +8,8 @@ use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::VecDeque;
+use uncopy_inject::Point;
+use uncopy_kernel::inject;
 use uncopy_log_record::superblock::PLACES;
 use uncopy_log_record::{
     Cursor, Flush, Log, Name, Purpose, Range, SEGMENT, Superblock, Unusable, Written,
@@ -162,6 +164,7 @@ impl Writer {
         if self.beat == 0 || now - self.beat > BEAT {
             let next = self.superblock.beat(ns(ClockId::Realtime));
             write_superblock(&mut *self.store, &next).map_err(NotLogged::Failed)?;
+            inject::point(Point::Beaten);
             (self.superblock, self.beat) = (next, now);
         }
         Ok(())
@@ -173,6 +176,7 @@ impl Writer {
             self.abandoned = true;
             NotLogged::Failed(why)
         })?;
+        inject::point(Point::Logged);
         self.cursor = written.after;
         Ok(())
     }

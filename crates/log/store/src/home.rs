@@ -12,7 +12,7 @@ use crate::file::written;
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::{Errno, pwrite};
-use uncopy_inject::Call;
+use uncopy_inject::{Call, Point};
 use uncopy_kernel::inject;
 
 /// Blocks in bytes: memory, file offset and length of what goes past the page cache are multiples.
@@ -97,6 +97,7 @@ fn past_cache(file: BorrowedFd<'_>, at: u64, bytes: &[u8]) -> Homed {
         // (Whatever the reason: the page cache takes them.)
         Err(_) => return Homed { bytes: 0, error: Some(Errno::INVAL) },
     };
+    inject::point(Point::Direct);
     let mut done = 0;
     let mut error = None;
     while done < bytes.len() && error.is_none() {
@@ -113,6 +114,7 @@ fn past_cache(file: BorrowedFd<'_>, at: u64, bytes: &[u8]) -> Homed {
             Ok(n) => done += n,
             Err(why) => error = Some(why),
         }
+        inject::point(Point::HomePart);
     }
     // The program's own flags. (Nobody changed them meanwhile: see the module.)
     while fcntl_setfl(file, flags) == Err(Errno::INTR) {}
