@@ -9,6 +9,7 @@
 //! | `lost/` | bytes that recovery could not bring home for sure |
 //! | `recovered` | what each recovery has said |
 
+use crate::identity;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FlockOperation, Mode, OFlags, fstat, mkdirat, open, openat};
 use rustix::io::Errno;
@@ -194,13 +195,9 @@ impl Place {
             }
             id
         };
-        let mut filesystem = [0; 16];
-        if let Ok(stat) = rustix::fs::fstatvfs(&self.fd) {
-            filesystem[..8].copy_from_slice(&stat.f_fsid.to_le_bytes());
-        }
         Here {
             host: of("/etc/machine-id"),
-            filesystem,
+            filesystem: identity::filesystem(&self.fd),
             boot: of("/proc/sys/kernel/random/boot_id"),
         }
     }
