@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use clap::{ArgMatches, Args, Command, ValueEnum};
 use uncopy_log_service::verify::{drop_logs, verify};
-use uncopy_log_service::{Client, Options, Place, Report, Service, recover};
+use uncopy_log_service::{Client, Options, Place, Report, Service, keeper};
 use uncopy_log_store::Kind;
 use uncopy_measure::printable::printable;
 use uncopy_measure::words::{parsed, with_args};
@@ -152,7 +152,7 @@ pub fn say(report: &Report) {
 }
 
 fn recover_at(place: &Place, kind: Kind) -> Outcome {
-    let report = recover(place, kind).map_err(|why| why.to_string())?;
+    let report = start::recovered(place, kind).map_err(|why| why.to_string())?;
     say(&report);
     let path = place.path().display();
     if report.kept.is_some() {
@@ -200,12 +200,16 @@ fn serve(args: &ServeArgs) -> Outcome {
     let kind = args.stored.store.kind();
     let log_size = args.log_size as u64;
     let options = Options { log_size, kind, until_idle: args.until_idle };
+    // SAFETY: nothing has made a thread yet.
+    let keeper = unsafe { keeper::start(place.path(), kind) };
     let (service, report) = Service::begin(place, options).map_err(|why| why.to_string())?;
     say(&report);
     if kind == Kind::Memory {
         eprintln!("uncopy log: the store is `memory`: nothing outlives a loss of power");
     }
-    service.run().map_err(|why| why.to_string())
+    let ran = service.run().map_err(|why| why.to_string());
+    drop(keeper);
+    ran
 }
 
 /// Errors of the kernel's, as people read them.

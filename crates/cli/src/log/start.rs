@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 
 use clap::{Arg, ArgMatches, value_parser};
 use uncopy_inject::Plan;
+use uncopy_log_service::place::NoPlace;
 use uncopy_log_service::server::ServiceError;
-use uncopy_log_service::{Client, Options, Place, Report, Service, recover};
+use uncopy_log_service::{Client, Options, Place, Report, Service, keeper, recover};
 use uncopy_log_store::Kind;
 use uncopy_measure::Outcome;
 use uncopy_options::INJECT;
@@ -23,6 +24,8 @@ pub const NAME: &str = "__log-service";
 const IDLE: Duration = Duration::from_secs(10);
 /// After so long it is looked whether it still lives.
 const AGAIN: Duration = Duration::from_secs(1);
+/// What a dead service leaves is home after so long at most, or others bring it there.
+const LEAVES: Duration = Duration::from_secs(5);
 /// So long whoever starts one waits for its answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -50,6 +53,8 @@ pub fn main(matches: &ArgMatches) -> Outcome {
     let kind = matches.get_one::<String>("store").and_then(|name| Kind::of(name));
     let kind = kind.ok_or("no such store")?;
     let options = Options { log_size, kind, until_idle: Some(IDLE) };
+    // SAFETY: nothing has made a thread yet.
+    let keeper = unsafe { keeper::start(Path::new(directory), kind) };
     let place = Place::open(Path::new(directory)).map_err(ServiceError::Place);
     let begun = place.and_then(|place| Service::begin(place, options));
     let (service, _) = match begun {
@@ -63,7 +68,9 @@ pub fn main(matches: &ArgMatches) -> Outcome {
     let nowhere = std::fs::File::options().write(true).open("/dev/null");
     let silent = nowhere.and_then(|nowhere| Ok(nix::unistd::dup2_stderr(nowhere)?));
     silent.map_err(|why| format!("/dev/null: {why}"))?;
-    service.run().map_err(|why| why.to_string())
+    let ran = service.run().map_err(|why| why.to_string());
+    drop(keeper);
+    ran
 }
 
 /// What can be done where a service cannot begin.
@@ -72,6 +79,25 @@ fn advice(why: &ServiceError) -> &'static str {
         ServiceError::Kernel(..) => "; it takes some hundred KB of /dev/shm",
         ServiceError::Failed(_) | ServiceError::Place(_) => "; another directory: --log=DIR",
         ServiceError::Recovery(_) => "; 'uncopy log recover' tries again",
+    }
+}
+
+/// Recovers what is in `place`. Where a service has just died, what it held is on its way home: that
+/// is waited for.
+///
+/// # Errors
+/// Somebody serves there, or recovers.
+pub fn recovered(place: &Place, kind: Kind) -> Result<Report, NoPlace> {
+    let begun = Instant::now();
+    loop {
+        match recover(place, kind) {
+            Err(NoPlace::Busy(_))
+                if !Client::is_served(place.path()) && begun.elapsed() < LEAVES =>
+            {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            came => return came,
+        }
     }
 }
 
@@ -86,7 +112,7 @@ pub fn ensure(directory: &Path, log_size: u64, kind: Kind) -> Result<(), String>
     let place = Place::make(directory).map_err(ServiceError::Place);
     let place = place.map_err(|why| format!("{why}{}", advice(&why)))?;
     // (Here, where somebody reads it. A service that another has started meanwhile does so too.)
-    if let Ok(report) = recover(&place, kind) {
+    if let Ok(report) = recovered(&place, kind) {
         super::say(&report);
         if let Report { kept: Some(why), .. } = report {
             return Err(why);

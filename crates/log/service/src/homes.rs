@@ -2,10 +2,12 @@
 //! says all that has to be known, so the last one suffices, and what is older may be written over.
 
 use crate::place::{Place, now};
+use rustix::fs::renameat;
 use rustix::io::Errno;
-use uncopy_log_record::{Cursor, Flush, HEAD, Log, Purpose, Superblock};
-use uncopy_log_share::writer::{superblock, write_superblock};
-use uncopy_log_store::{Failed, Kind, Store, create};
+use std::collections::HashSet;
+use uncopy_log_record::{Cursor, Flush, Found, HEAD, Log, Purpose, Scan, Superblock};
+use uncopy_log_share::writer::{NoLog, superblock, write_superblock};
+use uncopy_log_store::{Failed, Kind, Store, create, open};
 
 /// Length of a segment in bytes. (A flush is no longer: so many files, see [`MOST`].)
 const SEGMENT: u32 = 128 << 10;
@@ -51,13 +53,31 @@ impl Homes {
     /// Begins anew: all that was in it counts no more. (So first everything else was recovered, and
     /// the logs of programs have begun their next epochs.)
     pub(crate) fn begin(place: &Place, kind: Kind) -> Result<Self, Failed> {
+        Self::named(place, &Place::log_name(0), kind)
+    }
+
+    fn named(place: &Place, name: &str, kind: Kind) -> Result<Self, Failed> {
         let size = HEAD as u64 + SEGMENTS * u64::from(SEGMENT);
-        let mut store = create(place, &Place::log_name(0), size, kind)?;
+        let mut store = create(place, name, size, kind)?;
         let superblock = first(place, size, SEGMENT);
         let wrote = write_superblock(&mut *store, &superblock);
         wrote.map_err(|why| Failed { what: "write the service's log", why, hint: "" })?;
         let log = superblock.log();
         Ok(Self { store, log, cursor: Cursor::START, last: None, home: Vec::new() })
+    }
+
+    /// As [`Homes::begin`], and what the one before has said counts still.
+    pub(crate) fn resume(place: &Place, kind: Kind) -> Result<Self, Failed> {
+        let failed = |why| Failed { what: "write the service's log", why, hint: "" };
+        let name = Place::log_name(0);
+        let new = format!("{name}.new");
+        let known = said(place, kind).into_iter().map(|index| (index, 0));
+        let mut homes = Self::named(place, &new, kind)?;
+        homes.home = known.collect();
+        homes.write().map_err(failed)?;
+        renameat(place, &new, place, &name).map_err(failed)?;
+        rustix::fs::fsync(place).map_err(failed)?;
+        Ok(homes)
     }
 
     /// Says that what `client`'s log has of `index` is home, or must not come there. Durable once
@@ -103,6 +123,30 @@ impl Homes {
             }
         }
     }
+}
+
+/// What the service's own log says is home.
+pub(crate) fn said(place: &Place, kind: Kind) -> HashSet<u32> {
+    let mut settled = HashSet::new();
+    // (Where it is none no program has logged anything that had to be struck out.)
+    let Ok(Some(file)) = place.log(0) else { return settled };
+    let Ok(store) = open(file, kind) else { return settled };
+    let Ok((superblock, bytes)) = whole(&*store) else { return settled };
+    let Ok(scan) = Scan::new(&superblock.log(), &bytes) else { return settled };
+    for found in scan {
+        if let Found::Record(record) = found {
+            settled.insert(record.index);
+        }
+    }
+    settled
+}
+
+/// All of a log.
+pub(crate) fn whole(store: &dyn Store) -> Result<(Superblock, Vec<u8>), NoLog> {
+    let superblock = superblock(store)?;
+    let mut bytes = vec![0; store.bytes() as usize];
+    store.read(0, &mut bytes).map_err(NoLog::Kernel)?;
+    Ok((superblock, bytes))
 }
 
 /// The superblock of a log's file, for whoever looks at it only.

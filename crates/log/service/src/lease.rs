@@ -68,6 +68,11 @@ pub(crate) fn give_up(file: BorrowedFd<'_>) {
     let _ = fcntl(file, SETSIG, 0);
 }
 
+/// Whoever was told of its lease is no more.
+pub(crate) fn unheard(file: BorrowedFd<'_>) {
+    let _ = owned(file, false);
+}
+
 /// A signalfd of what the service heeds, which this thread does not get otherwise any more.
 pub(crate) fn signals() -> Result<OwnedFd, Errno> {
     use rustix::fd::FromRawFd;

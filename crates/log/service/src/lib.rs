@@ -11,6 +11,7 @@
 //! | `homes` | the service's own log: whose bytes are home |
 //! | `logs` | the logs that programs write |
 //! | `held` | a held file, from the service's side, and its end |
+//! | [`keeper`] | what a dead service leaves comes home at once |
 //! | `report` | what a recovery did, and where that is written |
 //! | [`server`] | the loop |
 //! | [`mod@recover`] | what a crash left comes home |
@@ -20,6 +21,7 @@ pub mod client;
 mod held;
 mod homes;
 mod identity;
+pub mod keeper;
 mod lease;
 mod logs;
 pub mod place;

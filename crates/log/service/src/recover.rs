@@ -2,7 +2,7 @@
 //! What cannot be brought home for sure is put into files of its own, and said.
 
 use crate::held::{give_back, put_aside};
-use crate::homes::read_superblock;
+use crate::homes::{read_superblock, said, whole};
 use crate::identity::{Gone, find};
 use crate::lease;
 use crate::place::{NoPlace, Place, now};
@@ -18,7 +18,7 @@ use uncopy_log_share::claims::{Claims, What};
 use uncopy_log_share::homing::{Ending, Which, bring, finish};
 use uncopy_log_share::layout::{Named, State};
 use uncopy_log_share::memory::Memory;
-use uncopy_log_share::writer::{NoLog, superblock, write_superblock};
+use uncopy_log_share::writer::{NoLog, write_superblock};
 use uncopy_log_store::{Held, Kind, Store, open};
 
 /// So long recovery waits for programs that bring their bytes home themselves.
@@ -42,7 +42,7 @@ pub fn recover(place: &Place, kind: Kind) -> Result<Report, NoPlace> {
 /// As [`recover`], by who has the place's lock.
 pub(crate) fn recover_locked(place: &Place, kind: Kind) -> Report {
     let mut report = Report::default();
-    let mut settled = homes(place, kind);
+    let mut settled = said(place, kind);
     from_memory(place, &mut settled, &mut report);
     if report.kept.is_none() {
         from_logs(place, kind, &mut settled, &mut report);
@@ -51,30 +51,6 @@ pub(crate) fn recover_locked(place: &Place, kind: Kind) -> Report {
         eprintln!("uncopy log: {}: {why}", place.path().join("recovered").display());
     }
     report
-}
-
-/// What the service's own log says is home.
-fn homes(place: &Place, kind: Kind) -> HashSet<u32> {
-    let mut settled = HashSet::new();
-    // (Where it is none no program has logged anything that had to be struck out.)
-    let Ok(Some(file)) = place.log(0) else { return settled };
-    let Ok(store) = open(file, kind) else { return settled };
-    let Ok((superblock, bytes)) = whole(&*store) else { return settled };
-    let Ok(scan) = Scan::new(&superblock.log(), &bytes) else { return settled };
-    for found in scan {
-        if let Found::Record(record) = found {
-            settled.insert(record.index);
-        }
-    }
-    settled
-}
-
-/// All of a log.
-fn whole(store: &dyn Store) -> Result<(Superblock, Vec<u8>), NoLog> {
-    let superblock = superblock(store)?;
-    let mut bytes = vec![0; store.bytes() as usize];
-    store.read(0, &mut bytes).map_err(NoLog::Kernel)?;
-    Ok((superblock, bytes))
 }
 
 /// What is held in memory comes home.
