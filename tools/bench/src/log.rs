@@ -11,7 +11,6 @@ use uncopy_measure::side::Side;
 use uncopy_measure::{Outcome, progress, units, values};
 
 use crate::appender::{NAME, Took};
-use crate::table::table;
 
 /// Options of `uncopy-bench log`.
 #[derive(Debug, clap::Args)]
@@ -26,13 +25,13 @@ pub struct LogArgs {
     #[arg(long, value_name = "N", default_value = "2000", value_parser = values::positive)]
     appends: usize,
     /// Seconds of appends with a sync a second; 0: none
-    #[arg(long, value_name = "SECONDS", default_value = "4")]
+    #[arg(long, value_name = "SECONDS", default_value = "2")]
     held: u32,
     /// Megabytes a second of these at most
     #[arg(long, value_name = "MB", default_value = "200", value_parser = values::positive)]
     rate: usize,
     /// Times that the sides are measured in turns; medians are shown
-    #[arg(long, value_name = "N", default_value = "5", value_parser = values::positive)]
+    #[arg(long, value_name = "N", default_value = "3", value_parser = values::positive)]
     repeats: usize,
     /// The command [default: 'uncopy' beside this one]
     #[arg(long, value_name = "PATH")]
@@ -56,30 +55,33 @@ struct Row {
 /// A program that appends: so many bytes at once, so often (`None`: held, for some seconds).
 type What = (usize, bool);
 
-/// Measures and prints.
+/// Measures, and prints each kind of append once it is measured.
 pub fn main(args: &LogArgs) -> Outcome {
     let synced = args.sizes.iter().map(|size| (*size, true));
     let held = args.sizes.iter().filter(|_| args.held > 0).map(|size| (*size, false));
     let all: Vec<What> = synced.chain(held).collect();
     let bar = progress::bar(args.repeats * all.len() * 3);
-    let mut took: BTreeMap<(What, Side), Vec<Took>> = BTreeMap::new();
-    for turn in 0..args.repeats {
-        for what in &all {
+    let print = |text: &str| bar.suspend(|| uncopy_measure::print(text));
+    if !args.json {
+        let [side, median, p99, cpu] = ["side", "median us", "p99 us", "CPU us"];
+        let head = format!("{:22} {side:12} {median:>9} {p99:>9} {cpu:>9}", "append");
+        print(&format!("{head} {:>7} {:>7}\n", "median", "CPU"))?;
+    }
+    let mut rows = Vec::new();
+    for what in all {
+        let mut took: BTreeMap<Side, Vec<Took>> = BTreeMap::new();
+        for turn in 0..args.repeats {
             for side in Side::three_in_turn(turn) {
                 bar.set_message(side.to_string());
-                took.entry((*what, side)).or_default().push(measured(args, *what, side)?);
+                took.entry(side).or_default().push(measured(args, what, side)?);
                 bar.inc(1);
             }
         }
-    }
-    bar.finish_and_clear();
-    let mut rows = Vec::new();
-    for what in all {
-        let of = |side, get: fn(&Took) -> f64| median(took[&(what, side)].iter().map(get));
+        let of = |side, get: fn(&Took) -> f64| median(took[&side].iter().map(get));
         for side in [Side::Plain, Side::Again, Side::Uncopy] {
             let ratio = |get| round(quotient(of(side, get), of(Side::Plain, get)), 3);
             let (size, syncs) = (units::size(what.0 as u64), what.1);
-            rows.push(Row {
+            let row = Row {
                 what: format!("{size}{}", if syncs { ", sync each" } else { ", sync a second" }),
                 side: if side == Side::Uncopy { "log".to_owned() } else { side.to_string() },
                 median_us: round(of(side, |t| t.median_us), 2),
@@ -87,28 +89,22 @@ pub fn main(args: &LogArgs) -> Outcome {
                 cpu_us: round(of(side, |t| t.cpu_us), 2),
                 ratio: ratio(|t| t.median_us),
                 cpu_ratio: ratio(|t| t.cpu_us),
-            });
+            };
+            if !args.json {
+                let Row { what, side, median_us, p99_us, cpu_us, ratio, cpu_ratio } = &row;
+                let times = format!("{median_us:>9.1} {p99_us:>9.1} {cpu_us:>9.1}");
+                print(&format!("{what:22} {side:12} {times} {ratio:>7.2} {cpu_ratio:>7.2}\n"))?;
+            }
+            rows.push(row);
         }
     }
+    bar.finish_and_clear();
     if args.json {
         let json = serde_json::to_string(&rows).expect("results can be written");
         return uncopy_measure::print(&format!("{json}\n"));
     }
-    let header = ["append", "side", "median us", "p99 us", "CPU us", "median", "CPU"];
-    let mut table = table(&header, 100);
-    for row in rows {
-        table.add_row([
-            row.what,
-            row.side,
-            format!("{:.1}", row.median_us),
-            format!("{:.1}", row.p99_us),
-            format!("{:.1}", row.cpu_us),
-            format!("{:.2}", row.ratio),
-            format!("{:.2}", row.cpu_ratio),
-        ]);
-    }
     uncopy_measure::print(&format!(
-        "{table}\nOf an append with its sync, or of an append; processor time with that of the log's service. \
+        "\nOf an append with its sync, or of an append; processor time with that of the log's service. \
          Medians of {} processes a side, as ratios of plain's.\n",
         args.repeats
     ))
