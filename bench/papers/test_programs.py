@@ -116,6 +116,11 @@ class Turns(unittest.TestCase):
         with self.assertRaisesRegex(turns.Failure, "connections of uncopy had reno, not cubic"):
             turns.alike({"plain": [{"control": "cubic"}], "uncopy": [{"control": "reno"}]}, "cubic")
 
+    def test_plain_sides_that_are_far_apart_are_a_failure_and_no_figure(self):
+        self.assertEqual([turns.noise(1.1), turns.noise(0.97)], [0.1, 0.03])
+        with self.assertRaisesRegex(turns.Failure, "380% apart"):
+            turns.noise(4.8)
+
     def test_sizes(self):
         self.assertEqual([turns.size_of(word) for word in ("512", "16K", "1m", "2G")], [512, 16384, 1 << 20, 2 << 30])
 

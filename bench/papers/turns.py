@@ -274,9 +274,16 @@ def median(turns, side, key):
     return statistics.median(key(turn) for turn in turns[side])
 
 
+# Two plain sides that are further apart say nothing of a third.
+APART = 0.5
+
+
 def noise(again):
-    """How far a second plain side was from the first, as a fraction."""
-    return round(abs(again - 1), 3)
+    """How far a second plain side was from the first, as a fraction; where that is far, there is no figure."""
+    apart = abs(again - 1)
+    if apart > APART:
+        raise Failure(f"two plain sides were {apart:.0%} apart: the machine is busy with something else")
+    return round(apart, 3)
 
 
 def size_of(word):
