@@ -13,10 +13,12 @@
 //! | [`service`] | starts the service of connections within this host |
 //! | [`mod@process`] | the one value that has this process's state |
 //! | [`start`] | constructor, options, end |
+//! | [`found`] | what the constructor found out |
 //! | [`summary`] | what is said at the start and at the end |
 //! | [`hooks::copy`] | memcpy and its kin |
 //! | [`hooks::fill`] | memset |
 //! | [`hooks::entries`] | the way in of calls that come with every request |
+//! | [`hooks::rows`], [`hooks::own`] | these calls, a row each; their names within the library |
 //! | [`hooks::input`], [`hooks::output`] | read, recv, ...; write, send, ... |
 //! | [`hooks::allocate`] | malloc, free, realloc and their kin |
 //! | [`hooks::mapping`] | mmap, munmap, shmat |
@@ -43,6 +45,7 @@
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 
+pub mod found;
 pub mod process;
 pub mod service;
 pub mod start;
@@ -73,10 +76,12 @@ pub mod hooks {
     pub mod other_names;
     pub mod ours;
     pub mod output;
+    pub mod own;
     pub mod process;
     pub mod protection;
     pub mod remap;
     pub mod rights;
+    pub mod rows;
     pub mod signals;
     pub mod sockets;
     pub mod stdio;

@@ -6,11 +6,12 @@
 //! unsafe: reads the environment that the kernel passed, registers handlers with libc, and names
 //! itself to the dynamic linker's arrays.
 
+use crate::found::{self, GLIBC_MALLOC, GLIBC_STACK_END, USABLE_SIZE};
 use crate::hooks::{entries, files, signals};
 use crate::process::PROCESS;
 use crate::{HEAP, real, service, summary};
 use core::ffi::{CStr, c_char, c_int};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, Ordering};
 use std::ffi::CString;
 use uncopy_copies::choice::{self, Asked};
 use uncopy_copies::features::Features;
@@ -28,13 +29,6 @@ use uncopy_options::{self as options, OPTIONS, Values, index_of};
 use uncopy_space::space::{Record, Settings};
 use uncopy_tcp_calls::Blocks;
 
-/// Whether `free` is glibc's own.
-pub static GLIBC_MALLOC: AtomicBool = AtomicBool::new(false);
-/// Whether sizes of blocks can be asked for; see [`real::usable_size_fits`].
-pub static USABLE_SIZE: AtomicBool = AtomicBool::new(false);
-/// Where the first thread's stack begins (its highest address, nearly).
-pub static GLIBC_STACK_END: AtomicUsize = AtomicUsize::new(0);
-static THRESHOLD: AtomicUsize = AtomicUsize::new(usize::MAX);
 static EXEC: AtomicPtr<ExecEntry> = AtomicPtr::new(core::ptr::null_mut());
 
 /// What the names of our settings begin with.
@@ -54,12 +48,6 @@ pub struct ExecEntry {
 pub fn exec_entry() -> Option<&'static ExecEntry> {
     // SAFETY: set once, leaked.
     unsafe { EXEC.load(Ordering::Acquire).as_ref() }
-}
-
-/// Smallest copy that is elided, in bytes.
-#[inline]
-pub fn threshold() -> usize {
-    THRESHOLD.load(Ordering::Relaxed)
 }
 
 /// The counters of this process, for a program that looks for this symbol (the bundled echo
@@ -353,7 +341,7 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
     };
     match PROCESS.space.init(settings) {
         Ok(()) => {
-            THRESHOLD.store(threshold, Ordering::Relaxed);
+            found::set_threshold(threshold);
             if values.get(LEND) != 0 {
                 PROCESS.lending.allow(costs.lend_from());
             }

@@ -3,12 +3,12 @@
 //!
 //! unsafe: see the crate.
 
-pub use super::entries::own::{calloc, free, malloc, malloc_usable_size, posix_memalign, realloc};
 use super::fill::clear;
 use super::ours::{perhaps_tracked, with_room};
+pub use super::own::{calloc, free, malloc, malloc_usable_size, posix_memalign, realloc};
+use crate::found::{GLIBC_MALLOC, USABLE_SIZE};
 use crate::process::PROCESS;
 use crate::real;
-use crate::start::{GLIBC_MALLOC, USABLE_SIZE};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use libc::size_t;
@@ -284,7 +284,7 @@ pub(super) unsafe extern "C" fn realloc_ours(p: *mut c_void, n: size_t) -> *mut 
         }
         let size = real::malloc_usable_size(p);
         let block = Span::sized(p as usize, size);
-        let viewed = size >= crate::start::threshold()
+        let viewed = size >= crate::found::threshold()
             && perhaps_tracked(p as usize, size)
             && PROCESS.space.with(|b| b.views_in(block)) == Some(true);
         if n <= size || !(joins || viewed) {

@@ -3,7 +3,7 @@
 //!
 //! unsafe: see the crate.
 
-pub use super::entries::own::close;
+pub use super::own::close;
 use crate::process::PROCESS;
 use crate::{real, summary};
 use core::ffi::{c_int, c_uint};

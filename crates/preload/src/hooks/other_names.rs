@@ -4,9 +4,7 @@
 //!
 //! unsafe: see the crate; a jump leaves arguments and return address as they are.
 
-use super::{
-    allocate, copy, descriptors, entries, input, output, process, sockets, stdio, waiting,
-};
+use super::{allocate, copy, descriptors, input, output, own, process, sockets, stdio, waiting};
 use core::arch::naked_asm;
 
 macro_rules! same {
@@ -30,9 +28,9 @@ same! {
     __write => output::write;
     __send => output::send;
     __close => descriptors::close;
-    __open => entries::own::open;
-    __open64 => entries::own::open64;
-    __lseek => entries::own::lseek;
+    __open => own::open;
+    __open64 => own::open64;
+    __lseek => own::lseek;
     __poll => waiting::poll;
     cfree => allocate::free;
     __pwrite64 => output::pwrite;

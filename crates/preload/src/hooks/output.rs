@@ -3,8 +3,8 @@
 //! unsafe: see the crate; each shim makes the program's own call.
 
 use super::copy::host;
-pub use super::entries::own::{send, sendmsg, sendto, write, writev};
 use super::ours::{concerns_nobody, perhaps_tracked as perhaps_tracked_range};
+pub use super::own::{send, sendmsg, sendto, write, writev};
 use super::sockets::before_control;
 use super::unwaited::{before_positioned, before_positioned_list};
 use crate::process::PROCESS;

@@ -2,7 +2,7 @@
 //!
 //! unsafe: see the crate; the program's lists are read and written.
 
-pub use super::entries::own::{epoll_pwait, epoll_wait, poll, ppoll};
+pub use super::own::{epoll_pwait, epoll_wait, poll, ppoll};
 use crate::process::PROCESS;
 use crate::real;
 use core::ffi::{c_int, c_ulong, c_void};
