@@ -42,7 +42,7 @@ static void ended_before_it_had_a_ring(void) {
     int fd = connected(&at);
     MUST(shutdown(fd, SHUT_WR) == 0);
     for (int i = 0; i < 300 || (under_tcp() && i < 20000 && counter("tcp_connections") == 0); i++) receive_all(fd, &byte, 1);
-    if (under_tcp() && counter("tcp_connections") == 0) say("NOT UPGRADED");
+    if (under_tcp() && counter("tcp_connections") == 0) not_upgraded();
     MUST(write(enough[1], "!", 1) == 1);
     /* (The peer looks for bytes meanwhile.) */
     usleep(50000);

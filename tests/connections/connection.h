@@ -69,6 +69,19 @@ static inline unsigned long counter(const char *name) {
 }
 static inline int under_tcp(void) { return getenv("UNCOPY_TCP") != NULL; }
 
+/* A connection is Linux' still: the reasons that were counted say why. */
+static inline void not_upgraded(void) {
+    static const char *const REASONS[] = {"peer", "unconnected", "limit", "memory", "service", "remote", "use", "user", "io_uring", "sandbox", "forked", "filtered", "short", "waiting"};
+    char why[300], name[40];
+    int n = snprintf(why, sizeof why, "%lu begun", counter("tcp_begun"));
+    for (size_t i = 0; i < sizeof REASONS / sizeof *REASONS; i++) {
+        snprintf(name, sizeof name, "tcp_stayed_%s", REASONS[i]);
+        unsigned long count = counter(name);
+        if (count > 0) n += snprintf(why + n, sizeof why - (size_t)n, ", %s %lu", REASONS[i], count);
+    }
+    say("NOT UPGRADED: %s", why);
+}
+
 static inline int listener(struct sockaddr_in *at) {
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     MUST(fd >= 0);
@@ -137,7 +150,7 @@ static inline void connect_within(int n, int *far_end, int *near_end) {
         if (k > 200 && (!under_tcp() || counter("tcp_connections") >= 2 * (unsigned)n)) break;
         if (under_tcp()) usleep(500);
     }
-    if (under_tcp() && counter("tcp_connections") < 2 * (unsigned)n) say("NOT UPGRADED");
+    if (under_tcp() && counter("tcp_connections") < 2 * (unsigned)n) not_upgraded();
     close(l);
 }
 
@@ -177,7 +190,7 @@ static inline void warm_up(int fd, int first) {
     for (int i = 0; !end; i++) {
         int enough = !under_tcp() ? i >= 20 : counter("tcp_connections") > 0 && i >= 200;
         if (under_tcp() && i > 20000) {
-            say("NOT UPGRADED");
+            not_upgraded();
             enough = 1;
         }
         if (first) {

@@ -71,7 +71,7 @@ static void crowd(const char *name, int family, int sets) {
     }
     close(l);
     all(asks);
-    if (under_tcp() && counter("tcp_connections") - before < CROWD) say("NOT UPGRADED");
+    if (under_tcp() && counter("tcp_connections") - before < CROWD) not_upgraded();
     other_ends();
     say("%s: done", name);
 }

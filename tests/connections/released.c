@@ -245,7 +245,7 @@ static void by_ring(const struct sockaddr_in *at) {
         asks(fd, 1);
         if (i > 200) usleep(500);
     }
-    if (under_tcp() && counter("tcp_connections") == before) say("NOT UPGRADED");
+    if (under_tcp() && counter("tcp_connections") == before) not_upgraded();
     close(fd);
 }
 
