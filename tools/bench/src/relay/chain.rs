@@ -72,6 +72,8 @@ impl Chain {
             if way == Way::Rings {
                 command.env("UNCOPY_ELIDE", "no");
             }
+            let references = if way == Way::Copied { "no" } else { "yes" };
+            command.env("UNCOPY_TCP_REFERENCES", references);
             let mut started = ServerProcess::launch(command, side, "chain", cores)?;
             if listens {
                 to = started.answer::<Hello>()?.addresses.first().copied();

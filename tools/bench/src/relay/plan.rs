@@ -34,24 +34,26 @@ pub enum Way {
     Again,
     /// `--tcp --elide=no`.
     Rings,
-    /// `--tcp`.
+    /// `--tcp --tcp-references=no`.
+    Copied,
+    /// `--tcp --tcp-references=yes`.
     Uncopy,
 }
 
 impl Way {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Linux, Self::Rings, Self::Again, Self::Uncopy];
+    pub const ALL: [Self; 5] = [Self::Linux, Self::Rings, Self::Again, Self::Copied, Self::Uncopy];
 
     /// All in the order of round number `round`.
-    pub fn in_turn(round: usize) -> [Self; 4] {
+    pub fn in_turn(round: usize) -> [Self; 5] {
         let mut all = Self::ALL;
-        all.rotate_left(round % 4);
+        all.rotate_left(round % Self::ALL.len());
         all
     }
 
     /// The library is in front.
     pub fn is_uncopys(self) -> bool {
-        matches!(self, Self::Rings | Self::Uncopy)
+        matches!(self, Self::Rings | Self::Copied | Self::Uncopy)
     }
 }
 
