@@ -5,15 +5,25 @@
  *   limited uploads MESSAGES MB   messages from standard input, each in pieces that are joined, as servers collect them
  *   limited idle                  much that is copied and freed, and then nothing: until a line comes, then some more copies
  *   limited forks                 the same, and children that are made without libc's handlers and use blocks
+ *   limited sends HOW CONNECTIONS MESSAGES
+ *                                 messages of 1 MB by TCP to a child, which `reads` them, or `keeps` a page of each, or reads them and
+ *                                 then `waits` with what follows until nothing more can be sent
  *
  * Says "fine" where every byte is what it should be. */
 #define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -95,6 +105,121 @@ static void uploads(int messages, size_t bytes) {
     }
 }
 
+enum { MESSAGE = 1 << 20, CONNECTIONS = 32, KEPT = 1000, PAGE = 4096 };
+static int connections[CONNECTIONS];
+
+static char byte_of(int message, size_t at) { return (char)((size_t)message * 131 + at * 7 + (at >> 12)); }
+static void check_bytes(const char *p, int message, size_t from, size_t bytes) {
+    for (size_t i = 0; i < bytes; i++)
+        if (p[i] != byte_of(message, from + i)) wrong("a message's bytes");
+}
+static void all_of(int fd, const char *p, size_t bytes) {
+    for (size_t sent = 0; sent < bytes;) {
+        ssize_t n = send(fd, p + sent, bytes - sent, MSG_NOSIGNAL);
+        if (n <= 0) wrong("send");
+        sent += n;
+    }
+}
+static void into(int fd, char *p, size_t bytes) {
+    for (size_t got = 0; got < bytes;) {
+        ssize_t n = recv(fd, p + got, bytes - got, 0);
+        if (n <= 0) wrong("recv");
+        got += n;
+    }
+}
+
+/* The child. */
+static void receives(const char *how, int count, int messages, int told) {
+    char *buffer = block(MESSAGE), *kept[KEPT];
+    for (int m = 0; m < messages; m++) {
+        if (!strcmp(how, "keeps")) {
+            char *p = mmap(0, MESSAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            if (p == MAP_FAILED) wrong("mmap");
+            into(connections[m % count], p, MESSAGE);
+            kept[m] = p + 57 * PAGE;
+            if (munmap(p, 57 * PAGE) || munmap(p + 58 * PAGE, MESSAGE - 58 * PAGE)) wrong("munmap");
+        } else {
+            into(connections[m % count], buffer, MESSAGE);
+            if (m % 16 == 0) check_bytes(buffer, m, 0, MESSAGE);
+        }
+        all_of(connections[m % count], "a", 1);
+    }
+    for (int m = 0; m < messages && !strcmp(how, "keeps"); m++) check_bytes(kept[m], m, 57 * PAGE, PAGE);
+    if (!strcmp(how, "waits")) {
+        uint64_t sent[CONNECTIONS];
+        if (read(told, sent, sizeof sent) != sizeof sent) wrong("what was sent");
+        for (int i = 0; i < count; i++)
+            for (uint64_t at = 0; at < sent[i];) {
+                ssize_t n = recv(connections[i], buffer, MESSAGE, 0);
+                if (n <= 0) wrong("recv");
+                for (ssize_t k = 0; k < n; k++)
+                    if (buffer[k] != byte_of(i, (at + k) % MESSAGE)) wrong("a byte of much");
+                at += n;
+            }
+    }
+}
+
+static void sends(const char *how, int count, int messages) {
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof at;
+    int tells[2], status, listener = socket(AF_INET, SOCK_STREAM, 0), one = 1;
+    unsigned long (*counter)(const char *) = (unsigned long (*)(const char *))dlsym(RTLD_DEFAULT, "uncopy_counter");
+    if (bind(listener, (struct sockaddr *)&at, length) || listen(listener, CONNECTIONS) || pipe(tells)) wrong("listen");
+    if (getsockname(listener, (struct sockaddr *)&at, &length)) wrong("getsockname");
+    pid_t child = fork();
+    if (child < 0) wrong("fork");
+    for (int i = 0; i < count; i++) {
+        if (child) {
+            connections[i] = accept(listener, 0, 0);
+        } else {
+            connections[i] = socket(AF_INET, SOCK_STREAM, 0);
+            if (connect(connections[i], (struct sockaddr *)&at, length)) wrong("connect");
+        }
+        if (setsockopt(connections[i], IPPROTO_TCP, TCP_NODELAY, &one, sizeof one)) wrong("setsockopt");
+    }
+    close(listener);
+    /* Until all are at rings. */
+    for (int n = 0, ends = 0; !ends; n++) {
+        char byte = 'g';
+        if (child) ends = n >= 20 && (!counter || !getenv("UNCOPY_TCP") || counter("tcp_connections") >= (unsigned)count || n > 4000);
+        for (int i = 0; i < count; i++) {
+            if (child) byte = ends ? 'e' : 'g', all_of(connections[i], &byte, 1), into(connections[i], &byte, 1);
+            else into(connections[i], &byte, 1), ends = byte == 'e', all_of(connections[i], &byte, 1);
+        }
+        if (child && n > 50) usleep(500);
+    }
+    if (!child) {
+        receives(how, count, messages, tells[0]);
+        exit(0);
+    }
+    char *buffer = block(MESSAGE);
+    uint64_t sent[CONNECTIONS] = {0};
+    for (int m = 0; m < messages; m++) {
+        char answer;
+        for (size_t k = 0; k < MESSAGE; k++) buffer[k] = byte_of(m, k);
+        all_of(connections[m % count], buffer, MESSAGE);
+        into(connections[m % count], &answer, 1);
+    }
+    if (!strcmp(how, "waits")) {
+        for (int quiet = 0; quiet < 20;) {
+            quiet++;
+            for (int i = 0; i < count; i++) {
+                for (size_t k = 0; k < MESSAGE; k++) buffer[k] = byte_of(i, k);
+                for (int m = 0; m < 4; m++) {
+                    size_t skip = sent[i] % MESSAGE;
+                    ssize_t n = send(connections[i], buffer + skip, MESSAGE - skip, MSG_DONTWAIT | MSG_NOSIGNAL);
+                    if (n <= 0) break;
+                    sent[i] += n, quiet = 0;
+                }
+            }
+            usleep(5000);
+        }
+        if (write(tells[1], sent, sizeof sent) != sizeof sent) wrong("write");
+    }
+    if (waitpid(child, &status, 0) != child || status) wrong("the child's end");
+    puts("fine");
+}
+
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends)) wrong("socketpair");
@@ -103,6 +228,10 @@ int main(int argc, char **argv) {
         return 0;
     }
     setvbuf(stdout, 0, _IOLBF, 0);
+    if (!strcmp(what, "sends")) {
+        sends(argv[2], atoi(argv[3]), atoi(argv[4]));
+        return 0;
+    }
     if (!strcmp(what, "blocks")) {
         for (int round = 0; round < atoi(argv[2]); round++) {
             char *blocks[12];
