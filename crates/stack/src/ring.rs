@@ -382,20 +382,12 @@ impl Receive<'_> {
     }
 
     fn receive_rest(&mut self, rest: &[iovec]) -> usize {
-        let flags = asks(self.call).unwrap_or(0) | libc::MSG_DONTWAIT;
+        let flags = asks(self.call).unwrap_or(0);
         if rest.iter().all(|part| part.iov_len == 0) {
             return 0;
         }
         // SAFETY: the program's own buffers, or pieces of extents.
-        match unsafe { self.ring.receive(rest, flags) } {
-            Some(Ok(more)) => more,
-            Some(Err(error)) => {
-                // (It may be one that Linux tells once.)
-                self.ring.keeps(error);
-                0
-            }
-            None => 0,
-        }
+        unsafe { self.ring.receive_more(rest, flags) }
     }
 
     /// Copies what was taken to where the call wants it, and gives it back.

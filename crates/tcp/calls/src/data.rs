@@ -345,11 +345,14 @@ impl<'a> Ring<'a> {
         }
     }
 
-    /// A call has received a part before it met this error ([`Flow::keeps`]).
-    pub fn keeps(&self, error: Errno) {
-        if let Some(connection) = self.connection() {
-            connection.flow.keeps(error);
-        }
+    /// Receives what is there behind what the call has received already ([`Flow::receive_more`]).
+    ///
+    /// # Safety
+    /// As for [`receive`](Self::receive).
+    pub unsafe fn receive_more(&mut self, parts: &[iovec], flags: c_int) -> usize {
+        // SAFETY: the caller's promise.
+        let more = self.call(false, |flow| Ok(unsafe { flow.receive_more(parts, flags) }));
+        more.and_then(Result::ok).unwrap_or(0)
     }
 
     #[inline]

@@ -87,6 +87,20 @@ impl Flow {
         }
     }
 
+    /// Receives what is there behind what a call has received already, without waiting. An error is
+    /// the next call's to tell: Linux may tell it once.
+    ///
+    /// # Safety
+    /// As for [`receive`](Self::receive).
+    pub unsafe fn receive_more(&self, to: &[iovec], flags: i32) -> usize {
+        // SAFETY: the caller's promise.
+        let more = unsafe { self.receive(to, flags | MSG_DONTWAIT) };
+        more.unwrap_or_else(|error| {
+            self.keeps(error);
+            0
+        })
+    }
+
     /// Linux has an error to tell, and no bytes before it.
     fn has_only_linuxs_error(&self) -> bool {
         self.kernel_poll(PollFlags::ERR).contains(PollFlags::ERR)

@@ -75,6 +75,30 @@ fn what_lies_in_blocks_comes_in_any_parts_and_counts_as_unread() {
     assert_eq!(b.flow.unread(), Ok(0));
 }
 
+/// Another thread may have received what was there, and then the connection was reset.
+#[test]
+fn an_error_behind_what_was_taken_is_the_next_calls() {
+    let service = service();
+    let (x, y) = (program(&service.name), program(&service.name));
+    let (a, b) = by_blocks(&x, &y.0);
+    let bytes = message(100_000, 4);
+    assert_eq!(a.send(&bytes), Ok(100_000));
+    let taken = b.flow.take_blocks((1, 100_000)).unwrap();
+    assert_eq!(read(&taken), bytes);
+    give_back(&b, &taken);
+    let linger = Some(Duration::ZERO);
+    rustix::net::sockopt::set_socket_linger(a.socket.as_ref().unwrap(), linger).unwrap();
+    a.close();
+    let mut room = [0; 10];
+    let parts = [iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() }];
+    // SAFETY: our own room.
+    let more = || unsafe { b.flow.receive_more(&parts, 0) };
+    // (The call that meets the error has received something.)
+    wait_until("it is reset", || more() == 0 && b.flow.has_error());
+    assert_eq!(b.receive(&mut [0; 10]), Err(rustix::io::Errno::CONNRESET));
+    assert_eq!(b.receive(&mut [0; 10]), Ok(0));
+}
+
 #[test]
 fn what_was_taken_stays_as_it_is_until_it_is_given_back_and_who_keeps_much_gets_copies() {
     let service = service();
