@@ -6,10 +6,11 @@
 //! unsafe: the mapping, and what is reached through it: bytes only, by [`copy`].
 
 use crate::copy::{self, Fault};
+use crate::file;
 use crate::layout::PAGE;
 use core::ffi::c_void;
 use core::ptr::NonNull;
-use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::fs::SealFlags;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::os::fd::{AsFd, OwnedFd};
@@ -34,9 +35,7 @@ unsafe impl Sync for Arena {}
 impl Arena {
     /// A new one of this program's, mapped at `hint` if that is free, and what others map it by.
     pub fn create(hint: usize) -> Result<(Self, OwnedFd), Errno> {
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let fd = rustix::fs::memfd_create("uncopy-tcp-blocks", flags)?;
-        rustix::fs::ftruncate(&fd, ARENA as u64)?;
+        let fd = file::create("uncopy-tcp-blocks", ARENA)?;
         let own = Self::map(hint, &fd, ProtFlags::READ | ProtFlags::WRITE)?;
         // From here on nobody maps it to write, nor writes to the file.
         rustix::fs::fcntl_add_seals(&fd, SEALS)?;
@@ -113,6 +112,7 @@ impl Drop for Arena {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::MemfdFlags;
 
     #[test]
     fn a_peer_sees_what_the_owner_writes_and_can_write_nothing() {

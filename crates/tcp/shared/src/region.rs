@@ -5,6 +5,7 @@
 //! reached by [`copy`].
 
 use crate::copy::{self, Fault};
+use crate::file;
 use crate::layout::{
     Header, Notices, REGION, Runs, header_at, returns_at, ring_at, runs_at, slot_at,
 };
@@ -15,7 +16,7 @@ use crate::runs::Queue;
 use crate::stores::Stores;
 use core::ffi::c_void;
 use core::ptr::NonNull;
-use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::fs::SealFlags;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,9 +25,7 @@ const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlag
 
 /// A new memfd of a region's length, all zeros, sealed.
 pub fn create() -> Result<OwnedFd, Errno> {
-    let fd =
-        rustix::fs::memfd_create("uncopy-tcp", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-    rustix::fs::ftruncate(&fd, REGION as u64)?;
+    let fd = file::create("uncopy-tcp", REGION)?;
     rustix::fs::fcntl_add_seals(&fd, SEALS)?;
     Ok(fd)
 }
@@ -194,6 +193,7 @@ mod tests {
     use crate::ring::{Reader, Writer};
     use crate::wanted::DOORS;
     use core::sync::atomic::Ordering::Relaxed;
+    use rustix::fs::MemfdFlags;
 
     #[test]
     fn two_mappings_are_one_memory_and_new_ones_are_zero() {

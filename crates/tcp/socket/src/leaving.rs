@@ -15,6 +15,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
 use std::time::{Duration, Instant};
+use uncopy_tcp_shared::file;
 use uncopy_tcp_shared::phase::At;
 use uncopy_tcp_shared::ring::{BY_LINUX, FINISHED};
 
@@ -188,6 +189,9 @@ impl Flow {
         let client = self.context.any_client().ok_or(Errno::NOTCONN)?;
         let (unix, stream) = (AddressFamily::UNIX, SocketType::STREAM);
         let (program, stand_in) = socketpair(unix, stream, SocketFlags::CLOEXEC, None)?;
+        // (Before anything is taken: it is lost where it cannot be written.)
+        let by_linux = kernel::unread(self.fd()).unwrap_or(0);
+        file::may_be_of(u64::from(attached.unread()) + by_linux as u64)?;
         let memory = rustix::fs::memfd_create("uncopy-tcp-unread", MemfdFlags::CLOEXEC)?;
         let relaying = client.relay(self.fd(), stand_in.as_fd(), memory.as_fd())?;
         drop(stand_in);
