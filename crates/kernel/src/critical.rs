@@ -263,6 +263,12 @@ pub fn forking() -> bool {
     thread().forking.load(Relaxed)
 }
 
+/// Whether what waits for a thaw, or for a lock, may be begun by this thread: it is in no critical
+/// section, nor is it about to fork, when it is the one that others wait for.
+pub fn may_wait() -> bool {
+    !inside() && !forking()
+}
+
 /// No handler of the program runs on this thread until [`restore_signals`] is given what this
 /// returns.
 pub fn block_signals() -> u64 {

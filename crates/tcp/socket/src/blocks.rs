@@ -322,7 +322,7 @@ impl Exchange {
     }
 
     fn drops_freed(&self) {
-        if critical::inside() {
+        if !critical::may_wait() {
             return;
         }
         let freed = std::mem::take(&mut *lock(&self.freed));

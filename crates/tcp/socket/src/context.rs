@@ -740,9 +740,10 @@ impl Context {
     /// their blocks is called back: it would keep them, and their descriptors, for as long as the
     /// program likes. Whom such blocks were given on to hears of it.
     ///
-    /// Not with a lock of ours held: calling back waits for a fork that is under way.
+    /// Not with a lock of ours held, nor before this thread forks: calling back waits for a fork
+    /// that is under way.
     fn let_go_of_regions(&self) {
-        if critical::inside() {
+        if !critical::may_wait() {
             return self.may_let_go();
         }
         self.has_left.store(false, Ordering::Relaxed);
@@ -800,7 +801,7 @@ impl Context {
 
     /// What is back of what was given on goes back itself. Not with a lock held.
     pub(crate) fn collects(&self) {
-        if !self.gives_on.load(Ordering::Relaxed) || critical::inside() {
+        if !self.gives_on.load(Ordering::Relaxed) || !critical::may_wait() {
             return;
         }
         let keeps = |mapped: &&Arc<Mapped>| mapped.exchange.keeps_some();

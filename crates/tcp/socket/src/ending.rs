@@ -177,9 +177,10 @@ impl Flow {
         self.context.has_ended_in(&attached.mapped);
     }
 
-    /// In the parent, before fork: the child will hold the end too.
+    /// In the parent, before fork: the child will hold the end too. (Nobody asks the service now:
+    /// what it answers may have to wait for this very fork.)
     pub fn before_fork(&self) {
-        if let Some(attached) = self.attached() {
+        if let Some(Some(attached)) = self.attached.get() {
             attached.mapped.ends.processes(attached.slot).fetch_add(1, AcqRel);
         }
     }
