@@ -67,6 +67,9 @@ pub unsafe extern "C" fn prctl(op: c_int, a: usize, b: usize, c: usize, d: usize
     if result == 0 && GIVES_UP.contains(&op) {
         PROCESS.rights_lessened();
     }
+    if result == 0 && op == libc::PR_SET_DUMPABLE && a != 1 {
+        PROCESS.tcp.is_secret();
+    }
     result
 }
 

@@ -66,7 +66,35 @@ impl Tcp {
         }
         let (connections, _) = self.all();
         let flows = connections.iter().map(|(_, connection)| &connection.flow);
-        self.contexts(flows).iter().for_each(|context| context.user_changes());
+        let contexts = self.contexts(flows);
+        // (Each begins anew.)
+        let anew = contexts.iter().filter(|context| context.user_changes()).count();
+        if anew > 0 {
+            self.forgets_arenas();
+        }
+    }
+
+    /// The program gives up rights: it keeps nothing of what it could see by having them.
+    /// Connections whose bytes may lie there become Linux's.
+    fn forgets_arenas(&self) {
+        let (connections, _) = self.all();
+        let deadline = Instant::now() + PATIENCE;
+        for (_, connection) in connections.iter().filter(|(_, of)| of.flow.has_arenas()) {
+            let patience = deadline.saturating_duration_since(Instant::now());
+            self.by_linux(connection, patience);
+        }
+        let flows = connections.iter().map(|(_, connection)| &connection.flow);
+        self.contexts(flows).iter().for_each(|context| context.forgets_arenas());
+    }
+
+    /// Nobody is to look at the program's memory any more (PR_SET_DUMPABLE): nothing more is put
+    /// where its peers can.
+    pub fn is_secret(&self) {
+        if self.begun()
+            && let Some(context) = self.known_context()
+        {
+            context.gives_nothing();
+        }
     }
 
     /// Before fork.
@@ -301,6 +329,7 @@ impl Tcp {
                 }
                 self.is_used_past(fd);
             }
+            self.forgets_arenas();
         }
     }
 

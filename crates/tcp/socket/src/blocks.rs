@@ -103,6 +103,8 @@ pub(crate) struct Exchange {
     generation: AtomicU32,
     /// Our own was offered, or cannot be.
     offered: AtomicBool,
+    /// Nothing of the other side's is read here any more, and none of its arenas taken.
+    forsworn: AtomicBool,
 }
 
 /// Which of those that had a number.
@@ -146,6 +148,7 @@ impl Exchange {
             onward: Guarded::default(),
             generation: AtomicU32::new(OWN),
             offered: AtomicBool::new(false),
+            forsworn: AtomicBool::new(false),
         }
     }
 
@@ -405,6 +408,21 @@ impl Exchange {
     fn peers(&self) -> impl Iterator<Item = Arc<Peer>> + use<> {
         let peers = lock(&self.peers).clone();
         peers.into_iter().flatten().map(|(_, peer)| peer)
+    }
+
+    /// The other side has given some, and they are mapped here.
+    pub fn has_arenas(&self) -> bool {
+        self.there.iter().any(|there| there.load(Ordering::Acquire) != 0)
+    }
+
+    /// Nobody here reads what the other side has sent, from now on: its arenas are let go of.
+    pub fn forswears(&self) {
+        self.forsworn.store(true, Ordering::Release);
+    }
+
+    /// That is so, and some are mapped still.
+    pub fn is_to_be_forsworn(&self) -> bool {
+        self.forsworn.load(Ordering::Acquire) && self.is_own() && self.has_arenas()
     }
 
     /// Something of an ended program's is viewed here still.
@@ -691,7 +709,8 @@ impl Exchange {
         let is_own = number == usize::from(NUMBER);
         let has = lock(&self.peers).get(number).ok_or(Errno::INVAL)?.as_ref().map(|of| of.0);
         let fits = is_own == (generation == OWN) && generation != 0;
-        if !fits || has.is_some_and(|has| has >= generation) || !is_dumpable() {
+        let forsworn = self.forsworn.load(Ordering::Acquire);
+        if !fits || forsworn || has.is_some_and(|has| has >= generation) || !is_dumpable() {
             return Err(Errno::INVAL);
         }
         let memory = Arena::of_peer(apart::SHARED.next(ARENA), &fd)?;

@@ -99,6 +99,8 @@ pub(crate) trait Shown: Send + Sync {
     fn knock(&self);
     /// The program has closed it.
     fn has_ended(&self) -> bool;
+    /// Nothing is received by the ring any more.
+    fn has_left(&self) -> bool;
     /// The other program has ended, or a process of it: Linux is to be asked.
     fn may_have_ended(&self);
 }
@@ -225,6 +227,8 @@ pub struct Context {
     pub(crate) lengths: Lengths,
     /// We were given some.
     has_arenas: AtomicBool,
+    /// See [`gives_nothing`](Self::gives_nothing).
+    pub(crate) gives_nothing: AtomicBool,
     /// Blocks that we were given were given on.
     pub(crate) gives_on: AtomicBool,
     /// So many bytes.
@@ -274,6 +278,7 @@ impl Context {
             spinning: Spinning::new(waiting),
             lengths,
             has_arenas: AtomicBool::new(false),
+            gives_nothing: AtomicBool::new(false),
             gives_on: AtomicBool::new(false),
             given_on: AtomicU64::new(0),
             arena: Guarded::new(Weak::new()),
@@ -389,13 +394,18 @@ impl Context {
 
     /// The program has become another user. Who cannot be the one again as whom the service knows
     /// it begins anew, as who it is now.
-    pub fn user_changes(&self) {
+    /// True: so it does.
+    pub fn user_changes(&self) -> bool {
         let known = match &mut *lock(&self.service) {
             Service::Here(client) if !client.is_users() => client.clone(),
-            service @ Service::None(_) => return *service = Service::NotAsked,
-            _ => return,
+            service @ Service::None(_) => {
+                *service = Service::NotAsked;
+                return false;
+            }
+            _ => return false,
         };
         self.lost(&known);
+        true
     }
 
     /// In a forked child, before it uses anything: what is shared stays shared, but for the
@@ -755,7 +765,8 @@ impl Context {
             mapped.exchange.collects(mapped.region.returns(mapped.side));
         }
         for mapped in &all {
-            let (exchange, left) = (&mapped.exchange, mapped.is_left());
+            let exchange = &mapped.exchange;
+            let left = mapped.is_left() || exchange.is_to_be_forsworn();
             exchange.frees_numbers();
             if left {
                 exchange.all_end();
@@ -763,7 +774,7 @@ impl Context {
             if left || exchange.has_leaving() {
                 exchange.recalls(left);
                 exchange.collects(mapped.region.returns(mapped.side));
-                again |= left || exchange.has_leaving();
+                again |= mapped.is_left() || exchange.is_to_be_forsworn() || exchange.has_leaving();
             }
         }
         for mapped in &all {
@@ -786,6 +797,24 @@ impl Context {
             lock(&self.regions).extract_if(.., |mapped| mapped.is_over()).collect();
         over.iter().for_each(|mapped| mapped.exchange.all_end());
         over
+    }
+
+    /// This process gives up rights, and who it is from then on is not to see what others' arenas
+    /// show: theirs go of which no connection reads any more ([`Flow::has_arenas`]).
+    pub fn forgets_arenas(&self) {
+        let all: Vec<Arc<Mapped>> = lock(&self.regions).clone();
+        for mapped in all.iter().filter(|mapped| mapped.exchange.has_arenas()) {
+            if mapped.flows().iter().all(|flow| flow.has_ended() || flow.has_left()) {
+                mapped.exchange.forswears();
+            }
+        }
+        drop(all);
+        self.let_go_of_regions();
+    }
+
+    /// Nobody is to look at this process' memory any more: nothing more is put where others can.
+    pub fn gives_nothing(&self) {
+        self.gives_nothing.store(true, Ordering::Relaxed);
     }
 
     /// To whom they were given on. True: again later.

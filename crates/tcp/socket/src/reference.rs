@@ -67,6 +67,11 @@ pub struct Forward {
 }
 
 impl Flow {
+    /// What the other side sends may lie in an arena that is mapped here.
+    pub fn has_arenas(&self) -> bool {
+        self.attached().is_some_and(|attached| attached.mapped.exchange.has_arenas())
+    }
+
     /// The receiver may be given what others have given us: it views large messages.
     pub fn gives_on(&self) -> bool {
         self.attached().is_some_and(|attached| {

@@ -231,7 +231,7 @@ impl Flow {
     #[inline]
     fn blocks(&self, attached: &Attached, left: usize) -> Option<Wanted<'_>> {
         let Blocks { from, always } = attached.mapped.blocks;
-        if left < from {
+        if left < from || self.context.gives_nothing.load(Relaxed) {
             return None;
         }
         let wanted = always || attached.out().consumed.flags.load(Relaxed) & TAKES_BLOCKS != 0;

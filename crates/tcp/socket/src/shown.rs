@@ -104,6 +104,10 @@ impl Shown for Flow {
         self.is_closed()
     }
 
+    fn has_left(&self) -> bool {
+        self.left.load(Ordering::Relaxed)
+    }
+
     fn may_have_ended(&self) {
         self.ask.store(true, Ordering::Relaxed);
         if let Some(Some(attached @ Attached { mapped, slot, .. })) = self.attached.get() {

@@ -313,6 +313,55 @@ fn what_is_viewed_of_a_program_that_has_gone_is_called_back_and_nothing_is_left_
     assert_eq!(calls.load(Relaxed), 2);
 }
 
+#[test]
+fn who_gives_up_rights_keeps_no_arena_and_goes_on_by_linux() {
+    let service = service();
+    let (x, y) = (program(&service.name), program(&service.name));
+    let (a, b) = by_blocks(&x, &y.0);
+    let bytes = message(100_000, 3);
+    a.send(&bytes).unwrap();
+    let taken = b.flow.take_blocks((1, 100_000)).unwrap();
+    let (calls, ended) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let peer = Arc::as_ptr(&taken.peers()[0]) as usize;
+    let (range, of) = (taken.ranges()[0], (calls.clone(), ended.clone()));
+    let made = Viewed { peer, range, calls: of.0, ended: of.1 };
+    assert!(taken.peers()[0].known(|| Some(made)).is_some());
+    y.0.forgets_arenas();
+    assert!(b.flow.has_arenas(), "a connection reads there");
+    assert_eq!(b.flow.by_linux(Duration::from_secs(5)), Ok(true));
+    y.0.forgets_arenas();
+    // (What is viewed stays until it is called back.)
+    assert_eq!(read(&taken), bytes);
+    give_back(&b, &taken);
+    drop(taken);
+    wait_until("nothing of it is mapped", || {
+        y.0.pump();
+        ended.load(Relaxed) == 1
+    });
+    assert!(calls.load(Relaxed) > 0 && !b.flow.has_arenas());
+    let mut got = [0; 5];
+    for (from, to) in [(&a, &b), (&b, &a), (&a, &b)] {
+        from.send(b"after").unwrap();
+        assert_eq!(to.receive_with(&mut got, libc::MSG_WAITALL), Ok(5));
+        assert_eq!(&got, b"after");
+    }
+    assert!(!b.flow.has_arenas());
+}
+
+#[test]
+fn who_is_not_to_be_looked_at_puts_nothing_more_into_blocks() {
+    let service = service();
+    let (x, y) = (program(&service.name), program(&service.name));
+    let (a, b) = by_blocks(&x, &y.0);
+    x.0.gives_nothing();
+    let before = x.1.tcp_block_bytes.load(Relaxed);
+    let (bytes, mut got) = (message(100_000, 8), vec![0; 100_000]);
+    a.send(&bytes).unwrap();
+    assert_eq!(b.receive_with(&mut got, libc::MSG_WAITALL), Ok(100_000));
+    assert!(got == bytes);
+    assert_eq!(x.1.tcp_block_bytes.load(Relaxed), before);
+}
+
 /// What is given back when nobody keeps it any more, as extents are.
 struct Kept(Option<Taken>, Arc<AtomicBool>);
 
