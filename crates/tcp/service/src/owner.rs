@@ -81,12 +81,21 @@ fn knows_all() -> bool {
 
 /// These two processes could trace each other, as far as this one can tell: it may look at both
 /// (they are dumpable, and its user's, or it has the right), and they are alike in all that says
-/// what one may do to another: users, groups, capabilities, namespaces of users and processes, and
-/// the label of a security module.
+/// what one may do to another: users, groups, capabilities, namespaces of users and processes,
+/// filters of system calls, and the label of a security module; and Yama lets them.
 pub(crate) fn could_trace(processes: [u32; 2]) -> bool {
     let [one, two] = processes.map(Standing::of);
-    one.is_some() && one == two
+    one.is_some() && one == two && one.is_some_and(|standing| standing.traces(yama()))
 }
+
+/// What Yama's `ptrace_scope` is: 0 where there is no Yama.
+fn yama() -> u32 {
+    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
+    scope.map_or(0, |scope| scope.trim().parse().unwrap_or(u32::MAX))
+}
+
+/// CAP_SYS_PTRACE, as a bit of a set.
+const TRACES: u64 = 1 << 19;
 
 fn is_no_label(error: &std::io::Error) -> bool {
     let none = [Errno::INVAL, Errno::NOENT].map(|none| Some(none.raw_os_error()));
@@ -98,6 +107,8 @@ fn is_no_label(error: &std::io::Error) -> bool {
 struct Standing {
     namespaces: [PathBuf; 2],
     ids: Vec<String>,
+    /// In force.
+    capabilities: u64,
     /// None: there is no security module.
     label: Option<Vec<u8>>,
 }
@@ -106,9 +117,15 @@ impl Standing {
     fn of(process: u32) -> Option<Self> {
         let namespace = |name| std::fs::read_link(format!("/proc/{process}/ns/{name}")).ok();
         let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-        const IDS: [&str; 3] = ["Uid:", "Gid:", "CapPrm:"];
+        const IDS: [&str; 5] = ["Uid:", "Gid:", "CapPrm:", "Seccomp:", "Seccomp_filters:"];
         let is_one = |line: &&str| IDS.iter().any(|id| line.starts_with(id));
         let ids: Vec<String> = status.lines().filter(is_one).map(String::from).collect();
+        let value = |name| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        let capabilities = u64::from_str_radix(value("CapEff:")?, 16).ok()?;
+        // (Who can have no new privileges may be in a domain of Landlock's, which shows nowhere.)
+        if value("NoNewPrivs:").is_some_and(|none| none != "0") {
+            return None;
+        }
         // (It is one file where there are several modules, too, and none of a kernel without.)
         let label = match std::fs::read(format!("/proc/{process}/attr/current")) {
             Ok(label) => Some(label),
@@ -116,7 +133,17 @@ impl Standing {
             Err(_) => return None,
         };
         let namespaces = [namespace("user")?, namespace("pid")?];
-        (ids.len() == IDS.len()).then_some(Self { namespaces, ids, label })
+        // (Older kernels do not say how many filters there are, or have none.)
+        (ids.len() >= 3).then_some(Self { namespaces, ids, capabilities, label })
+    }
+
+    /// Yama, of this scope, lets one such process trace another that it has not made.
+    fn traces(&self, scope: u32) -> bool {
+        match scope {
+            0 => true,
+            1 | 2 => self.capabilities & TRACES != 0,
+            _ => false,
+        }
     }
 }
 
@@ -128,11 +155,26 @@ mod tests {
     fn two_of_one_user_namespace_that_live_could_trace_each_other() {
         let own = std::process::id();
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
-        assert!(could_trace([own, child.id()]));
+        let standing = Standing::of(own);
+        let may = standing.is_some_and(|standing| standing.traces(yama()));
+        assert_eq!(could_trace([own, child.id()]), may);
         assert!(!could_trace([own, 0]));
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!could_trace([own, child.id()]));
+    }
+
+    #[test]
+    fn yama_lets_those_trace_who_have_the_right_or_all_or_nobody() {
+        let none = Standing {
+            namespaces: Default::default(),
+            ids: vec![],
+            capabilities: !TRACES,
+            label: None,
+        };
+        assert_eq!([0, 1, 2, 3].map(|scope| none.traces(scope)), [true, false, false, false]);
+        let has = Standing { capabilities: TRACES, ..none };
+        assert_eq!([0, 1, 2, 3].map(|scope| has.traces(scope)), [true, true, true, false]);
     }
 
     /// Each of these could not be traced by the other one, though this process may look at both.
@@ -144,6 +186,7 @@ mod tests {
         for with in [
             &["setpriv", "--bounding-set=-all", "--inh-caps=-all"][..],
             &["unshare", "--pid", "--fork", "--kill-child"],
+            &["setpriv", "--no-new-privs"],
         ] {
             let sleep = ["sh", "-c", "echo; exec sleep 100"];
             let other = std::process::Command::new(with[0])
