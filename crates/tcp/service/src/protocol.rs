@@ -15,7 +15,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use uncopy_tcp_shared::wanted::ASK;
 
 /// Both must speak the same: the layout of what is shared is part of it.
-pub const VERSION: u64 = 17;
+pub const VERSION: u64 = 18;
 /// The service takes connections from other hosts for listeners that it is shown.
 pub const TAKES: u64 = 1;
 /// It carries connections that programs open to other hosts.

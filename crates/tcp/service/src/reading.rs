@@ -22,6 +22,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use uncopy_tcp_shared::arena::is_one as is_arena;
 
 /// Who has had what all share for so long leaves it to others for three times as long.
 const LONG: Duration = Duration::from_millis(1);
@@ -140,7 +141,8 @@ impl Shared {
             }
             Message::Arena { region, side, .. } if fds.len() <= 1 && greeted => {
                 let (who, place) = ((id, owner), (region, usize::from(side != 0)));
-                if let Some(memory) = fds.first() {
+                // (Whoever gets it asks, with its own locks held.)
+                if let Some(memory) = fds.first().filter(|fd| is_arena(fd).is_ok()) {
                     turn.within(|all| all.says_of_arena(who, place, message, Some(memory)));
                 }
                 true

@@ -45,12 +45,7 @@ impl Arena {
     /// Maps another program's. EINVAL: that is none, or one that others than who made it can write
     /// to, or whose length could change, or whose pages are larger than views' are.
     pub fn of_peer(hint: usize, fd: impl AsFd) -> Result<Self, Errno> {
-        if rustix::fs::fstat(&fd)?.st_size != ARENA as i64
-            || !rustix::fs::fcntl_get_seals(&fd)?.contains(SEALS)
-            || rustix::fs::fstatfs(&fd)?.f_bsize != PAGE as _
-        {
-            return Err(Errno::INVAL);
-        }
+        is_one(&fd)?;
         Self::map(hint, fd, ProtFlags::READ)
     }
 
@@ -90,6 +85,18 @@ impl Arena {
         // SAFETY: the caller's promise.
         unsafe { copy::copy(to, from, bytes as usize) }
     }
+}
+
+/// Whether this is another program's, or EINVAL ([`Arena::of_peer`]).
+pub fn is_one(fd: impl AsFd) -> Result<(), Errno> {
+    // (Its seals first: of a file that is no memory whoever serves it might not answer the rest.)
+    if !rustix::fs::fcntl_get_seals(&fd)?.contains(SEALS)
+        || rustix::fs::fstat(&fd)?.st_size != ARENA as i64
+        || rustix::fs::fstatfs(&fd)?.f_bsize != PAGE as _
+    {
+        return Err(Errno::INVAL);
+    }
+    Ok(())
 }
 
 /// Copies out of an arena, from an [address](Arena::address) in it.
