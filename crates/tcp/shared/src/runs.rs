@@ -191,6 +191,15 @@ impl Outgoing {
         produced.runs.store(self.next, Release);
     }
 
+    /// What was pushed and not published is dropped: whoever did that was killed in between, and
+    /// the ring's own bytes are to come there. `tail` is how far it was published.
+    #[inline]
+    pub fn drop_unpublished(&mut self, queue: &Queue, tail: u32) {
+        if !self.is_empty() && self.run(self.next.wrapping_sub(1)).seen_from(tail).1 > 0 {
+            self.take_back(queue, tail, |_| ());
+        }
+    }
+
     /// Where the unread bytes are that begin `skip` bytes after `head`.
     pub fn piece(&self, head: u32, skip: u32, most: u32) -> Piece {
         let count = self.next.wrapping_sub(self.first);
@@ -376,6 +385,29 @@ mod tests {
         inc.consume(&queue, 30, 25, |part| got.push(part));
         assert_eq!(got, [run(40, 10, 300)]);
         assert!(inc.is_empty());
+    }
+
+    /// Whoever pushed it was killed then, and a child of its takes the lock over.
+    #[test]
+    fn a_run_that_was_not_published_gives_its_place_to_the_rings_bytes() {
+        let (queue, p) = (Queue::new(), produced());
+        let (mut out, mut inc) = (Outgoing::new(), Incoming::new());
+        out.push(&queue, &p, run(0, 100, 0));
+        out.push(&queue, &p, run(100, 50, 200));
+        out.drop_unpublished(&queue, 100);
+        // The tail goes on from 100, by bytes of the ring, and then by a run.
+        out.push(&queue, &p, run(120, 10, 300));
+        out.drop_unpublished(&queue, 130);
+        inc.look(&p);
+        for (skip, right) in [
+            (0, Piece::Block(run(0, 100, 0))),
+            (100, Piece::Ring(20)),
+            (120, Piece::Block(run(120, 10, 300))),
+            (130, Piece::Ring(1000)),
+        ] {
+            assert_eq!(inc.piece(&queue, 0, skip, 1000), Ok(right), "{skip}");
+            assert_eq!(out.piece(0, skip, 1000), right, "{skip}");
+        }
     }
 
     #[test]

@@ -384,8 +384,9 @@ impl Flow {
     fn sees_head(&self, attached: &Attached, own: &mut Held<Sending>) -> Result<(), Errno> {
         own.writer.look(&attached.out().consumed).or_else(|_| self.poison(&mut own.poisoned))?;
         if !own.runs.is_empty() {
-            let head = own.writer.head();
+            let (head, tail) = (own.writer.head(), own.writer.tail());
             own.runs.look(head);
+            own.runs.drop_unpublished(attached.slot().queue(attached.mapped.side), tail);
         }
         Ok(())
     }
