@@ -190,6 +190,8 @@ pub(crate) fn knock_at(door: &Kept) {
 enum Service {
     #[default]
     NotAsked,
+    /// One is there and did not answer; since when, and for how long it is not asked again.
+    Silent(Instant, Duration),
     /// It was started; so long it may take.
     Starting(Instant),
     /// Since when nobody is asked.
@@ -199,11 +201,17 @@ enum Service {
 
 /// Loading a program takes some milliseconds, on a busy machine some hundred.
 const STARTS: Duration = Duration::from_secs(2);
-/// Who did not answer is asked again after this long: it may have been stopped, or had no room.
+/// Where there was none it is asked again after this long; also one that has not answered for
+/// long: it may have been stopped, or had no room.
 const AGAIN: Duration = Duration::from_secs(30);
+/// One that has not answered is asked again after this long, then twice as long each time.
+const PAUSE: Duration = Duration::from_secs(1);
 /// Blocks of a program that has gone are looked for again after this long, in ms: a call may be
 /// reading them, and its last process may still be ending.
 const TRIES_AGAIN: u64 = 20;
+/// Then twice as long each time, up to this: a forked child may have what its parent had as long as
+/// it lives.
+const SELDOM: u64 = 1000;
 
 /// An answer to "is there a service?".
 pub(crate) enum Found {
@@ -323,7 +331,8 @@ impl Context {
         match &*service {
             Service::Here(client) => return Found::Here(client.clone()),
             Service::None(since) if since.elapsed() < AGAIN => return Found::None,
-            Service::NotAsked | Service::Starting(_) | Service::None(_) => {}
+            Service::Silent(since, pause) if since.elapsed() < *pause => return Found::NotYet,
+            _ => {}
         }
         let doors: Vec<BorrowedFd> = self.doors.iter().map(AsFd::as_fd).collect();
         let which = &self.settings.service;
@@ -343,13 +352,23 @@ impl Context {
             (Err(Errno::CONNREFUSED), Service::Starting(since), _) if since.elapsed() < STARTS => {
                 Found::NotYet
             }
-            (Err(Errno::CONNREFUSED), Service::NotAsked, Some(start)) => {
+            (Err(Errno::CONNREFUSED), Service::NotAsked | Service::Silent(..), Some(start)) => {
                 start();
                 *service = Service::Starting(Instant::now());
                 Found::NotYet
             }
             // It is there, and many have come before.
             (Err(Errno::AGAIN), ..) => Found::NotYet,
+            // It is there, and has no core, or was stopped. Each question may take this program's
+            // patience: so they are fewer and fewer.
+            (Err(Errno::TIMEDOUT), before, _) => {
+                let pause = match before {
+                    Service::Silent(_, pause) => (*pause * 2).min(AGAIN),
+                    _ => PAUSE,
+                };
+                *service = Service::Silent(Instant::now(), pause);
+                Found::NotYet
+            }
             // (Somebody else may start one.)
             (Err(Errno::CONNREFUSED), Service::NotAsked, None) if self.settings.start.is_some() => {
                 Found::NotYet
@@ -398,7 +417,7 @@ impl Context {
     pub fn user_changes(&self) -> bool {
         let known = match &mut *lock(&self.service) {
             Service::Here(client) if !client.is_users() => client.clone(),
-            service @ Service::None(_) => {
+            service @ (Service::None(_) | Service::Silent(..)) => {
                 *service = Service::NotAsked;
                 return false;
             }
@@ -1040,6 +1059,47 @@ mod tests {
         let runs = std::thread::spawn(|| service.run());
         assert!(matches!(ask(), Found::None), "so soon");
         *lock(&context.service) = long_ago();
+        assert!(matches!(ask(), Found::Here(_)));
+        stop.stop();
+        runs.join().unwrap().unwrap();
+    }
+
+    /// A machine that is busy, or was stopped for a moment, leaves it no core for a second.
+    #[test]
+    fn one_that_is_there_and_silent_is_asked_again_soon_and_then_seldom() {
+        use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+        use uncopy_tcp_service::{Limits, Options, Service as Serving};
+        let name = format!("uncopy-tcp-test-silent-{}", std::process::id());
+        let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
+        let (unix, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let listener = socket_with(unix, kind, SocketFlags::CLOEXEC, None).unwrap();
+        rustix::net::bind(&listener, &address).unwrap();
+        rustix::net::listen(&listener, 8).unwrap();
+        let context = Context::new(Settings::new(name.as_str())).unwrap();
+        let ask = || context.client_of(Some(|| panic!("it is started")));
+        let pause = || match &*lock(&context.service) {
+            Service::Silent(_, pause) => *pause,
+            other => panic!("{other:?}"),
+        };
+        assert!(matches!(ask(), Found::NotYet));
+        assert_eq!(pause(), PAUSE);
+        let begun = Instant::now();
+        assert!(matches!(ask(), Found::NotYet));
+        assert!(begun.elapsed() < PAUSE / 2, "it waited so soon again");
+        let later = |pause| Service::Silent(Instant::now().checked_sub(pause).unwrap(), pause);
+        *lock(&context.service) = later(PAUSE);
+        assert!(matches!(ask(), Found::NotYet));
+        assert_eq!(pause(), PAUSE * 2);
+        *lock(&context.service) = later(AGAIN);
+        assert!(matches!(ask(), Found::NotYet));
+        assert_eq!(pause(), AGAIN);
+        // It answers after all.
+        drop(listener);
+        let limits = Limits::default();
+        let service = Serving::bind(Options { name, limits, ends_idle: None }).unwrap();
+        let stop = service.stop();
+        let runs = std::thread::spawn(|| service.run());
+        *lock(&context.service) = later(AGAIN);
         assert!(matches!(ask(), Found::Here(_)));
         stop.stop();
         runs.join().unwrap().unwrap();
