@@ -110,16 +110,18 @@ pub fn line(s: &Snapshot) -> Option<String> {
     }
     let mut parts = Vec::new();
     if s.tcp_connections > 0 {
-        let viewed = match s.tcp_viewed_bytes {
+        let without_copy = |bytes: u64| match bytes {
             0 => String::new(),
             bytes => format!(", of that {} without a copy", rough_size(bytes as f64)),
         };
         parts.push(format!(
-            "{} through shared memory ({} messages, {} sent, {} received{viewed})",
+            "{} through shared memory ({} messages, {} sent{}, {} received{})",
             grouped(s.tcp_connections),
             grouped(s.tcp_sends.saturating_add(s.tcp_receives)),
             rough_size(s.tcp_sent_bytes as f64),
-            rough_size(s.tcp_received_bytes as f64)
+            without_copy(s.tcp_given_on_bytes),
+            rough_size(s.tcp_received_bytes as f64),
+            without_copy(s.tcp_viewed_bytes)
         ));
     }
     if by_linux > 0 {
@@ -193,6 +195,8 @@ mod tests {
             "{said}"
         );
         assert!(said.contains("); 1 remote (") && !said.contains('\n'), "{said}");
+        let said = line(&Snapshot { tcp_given_on_bytes: 1 << 20, ..s }).unwrap();
+        assert!(said.contains("2.0 MB sent, of that 1.0 MB without a copy, 4.0 KB received)"));
         let said = line(&Snapshot { tcp_viewed_bytes: 2048, ..s }).unwrap();
         assert!(said.contains("4.0 KB received, of that 2.0 KB without a copy)"), "{said}");
     }

@@ -266,6 +266,8 @@ counters! {
     tcp_received_bytes,
     /// Of the bytes sent: copied into blocks that the receiver maps, instead of into the ring.
     tcp_block_bytes,
+    /// Of the bytes sent: given on without a copy, from blocks in which they had come from others.
+    tcp_given_on_bytes,
     /// Of the bytes received: taken from such blocks without a copy, as views.
     tcp_viewed_bytes,
     /// Large messages that went by the ring because the receiver would not view them, or is not to map what this program sends.

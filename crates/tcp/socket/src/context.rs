@@ -239,8 +239,6 @@ pub struct Context {
     pub(crate) gives_nothing: AtomicBool,
     /// Blocks that we were given were given on.
     pub(crate) gives_on: AtomicBool,
-    /// So many bytes.
-    pub(crate) given_on: AtomicU64,
     /// Our own blocks, as long as some peer has them.
     pub(crate) arena: Guarded<Weak<Own>>,
     service: Guarded<Service>,
@@ -288,7 +286,6 @@ impl Context {
             has_arenas: AtomicBool::new(false),
             gives_nothing: AtomicBool::new(false),
             gives_on: AtomicBool::new(false),
-            given_on: AtomicU64::new(0),
             arena: Guarded::new(Weak::new()),
             service: Guarded::default(),
             words: Guarded::default(),
@@ -861,7 +858,7 @@ impl Context {
 
     /// Bytes that were sent without a copy, because they lie in blocks that others have sent.
     pub fn bytes_given_on(&self) -> u64 {
-        self.given_on.load(Ordering::Relaxed)
+        self.settings.counters.tcp_given_on_bytes.load(Ordering::Relaxed)
     }
 
     /// There were arenas that we were given.

@@ -248,7 +248,7 @@ impl Flow {
         let counters = self.context.settings.counters;
         let (bytes, short) = (take(&mut own.in_blocks), take(&mut own.short_of_blocks));
         add(&counters.tcp_block_bytes, bytes);
-        self.context.given_on.fetch_add(take(&mut own.given_on), Relaxed);
+        add(&counters.tcp_given_on_bytes, take(&mut own.given_on));
         add(&counters.tcp_blocks_short, short.into());
     }
 
