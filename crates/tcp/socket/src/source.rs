@@ -134,7 +134,7 @@ impl<'a> Buffers<'a> {
         attached: &Attached,
         own: &mut Held<Sending>,
         blocks: Wanted,
-    ) -> Option<Result<usize, Errno>> {
+    ) -> Option<usize> {
         let (left, mapped) = (self.left(), &attached.mapped);
         let (free, head) = (own.writer.free_for_run(left), own.writer.head());
         own.runs.look(head);
@@ -144,7 +144,7 @@ impl<'a> Buffers<'a> {
         let (mut bytes, least) = match self.next(blocks.context, attached) {
             Next::Onward(peer, number, at, bytes) => {
                 match self.put_onward(attached, own, (&peer, number, at, bytes)) {
-                    Some(sent) => return Some(Ok(sent)),
+                    Some(sent) => return Some(sent),
                     None => (left, blocks.from),
                 }
             }
@@ -187,7 +187,9 @@ impl<'a> Buffers<'a> {
             returns.done(handle, (bytes - done) as u32);
         }
         if done == 0 {
-            return Some(Err(Errno::FAULT));
+            // (The ring says whether it is the program's buffer that is not there, or memory for
+            // the block.)
+            return None;
         }
         let position = own.writer.tail();
         let run = Run { position, bytes: done as u32, at, arena: NUMBER, handle };
@@ -195,26 +197,24 @@ impl<'a> Buffers<'a> {
         own.runs.push(attached.slot().queue(mapped.side), produced, run);
         own.in_blocks += done as u64;
         own.writer.commit(produced, done as u32);
-        Some(Ok(self.sent(done)))
+        Some(self.sent(done))
     }
 
-    /// As [`Source::put`], in blocks, as far as there are any.
+    /// As [`Source::put`], in blocks, as far as there are any: so many bytes.
     #[inline(never)]
     fn put_blocks(
         &mut self,
         attached: &Attached,
         own: &mut Held<Sending>,
         blocks: Wanted,
-    ) -> Result<usize, Errno> {
+    ) -> usize {
         let mut sent = 0;
-        while self.left() > 0 {
-            match self.put_block(attached, own, blocks) {
-                Some(Ok(bytes)) => sent += bytes,
-                Some(Err(error)) if sent == 0 => return Err(error),
-                _ => break,
-            }
+        while self.left() > 0
+            && let Some(bytes) = self.put_block(attached, own, blocks)
+        {
+            sent += bytes;
         }
-        Ok(sent)
+        sent
     }
 
     /// Several parts that Linux would copy before it sends any: all of them into the ring, or none,
@@ -307,7 +307,7 @@ impl Source for Buffers<'_> {
         blocks: Option<Wanted>,
     ) -> Result<usize, Errno> {
         let Some(blocks) = blocks else { return self.put_ring(attached, own) };
-        let sent = self.put_blocks(attached, own, blocks)?;
+        let sent = self.put_blocks(attached, own, blocks);
         if sent > 0 && self.left() == 0 {
             return Ok(sent);
         }
