@@ -32,6 +32,15 @@ impl Process {
         self.space.shed_pool();
     }
 
+    /// Before this process executes another program: nobody views what it views of others' memory
+    /// any more, and they have it again. (A child of vfork has its parent's views.)
+    pub fn before_exec(&'static self) {
+        self.tcp.before_exec();
+        if self.tcp.is_own() && self.space.has_regions() {
+            self.space.recall(None);
+        }
+    }
+
     /// `limit`, which limits the program's address space to less: before it as
     /// [`Process::before_lock_all`], if there is a pool already.
     /// (Else it will be as small as the limit wants it: no other thread makes one before that can

@@ -13,7 +13,7 @@ use uncopy_kernel::critical;
 impl Space {
     /// Whether there may be any region.
     #[inline]
-    pub(crate) fn has_regions(&self) -> bool {
+    pub fn has_regions(&self) -> bool {
         self.regions_begun.load(Ordering::Relaxed)
     }
 

@@ -16,6 +16,9 @@ use uncopy_kernel::{limits, reading};
 pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
     PROCESS.before_lock_all();
     PROCESS.twin().close();
+    if flags & libc::MCL_ONFAULT == 0 {
+        PROCESS.tcp.locks_memory();
+    }
     // SAFETY: the program's own argument.
     unsafe { real::mlockall(flags) }
 }

@@ -132,7 +132,7 @@ pub(super) fn with_everything_ordinary<R>(
 /// where the program made up an environment of its own. Where we cannot be loaded we are left out
 /// of it.
 fn with_environment<R>(envp: Strings, what: Executed, call: impl FnOnce(Strings) -> R) -> R {
-    PROCESS.tcp.before_exec();
+    PROCESS.before_exec();
     handed_on(envp, what, call)
 }
 

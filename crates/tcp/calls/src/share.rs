@@ -87,6 +87,16 @@ impl Tcp {
         self.contexts(flows).iter().for_each(|context| context.forgets_arenas());
     }
 
+    /// All of the program's memory is about to be filled and locked: arenas are as long as they may
+    /// ever be used, so it has none from here on. (Its own stays, if it has one.)
+    pub fn locks_memory(&self) {
+        self.no_arenas.store(true, Relaxed);
+        if self.begun() && self.is_own() && !self.is_unknown() {
+            self.is_secret();
+            self.forgets_arenas();
+        }
+    }
+
     /// Nobody is to look at the program's memory any more (PR_SET_DUMPABLE): nothing more is put
     /// where its peers can.
     pub fn is_secret(&self) {

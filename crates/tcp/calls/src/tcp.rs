@@ -131,6 +131,8 @@ pub struct Tcp {
     pub(crate) stopped: AtomicU64,
     /// Some thread was cancelled.
     pub(crate) cancels: AtomicBool,
+    /// It takes and gives no arenas, whichever context it has.
+    pub(crate) no_arenas: AtomicBool,
     /// Some socket has an option that rings do not have.
     pub(crate) options: AtomicBool,
     /// Some socket signs its segments.
@@ -162,6 +164,7 @@ impl Tcp {
             process: AtomicU32::new(0),
             stopped: AtomicU64::new(0),
             cancels: AtomicBool::new(false),
+            no_arenas: AtomicBool::new(false),
             options: AtomicBool::new(false),
             signs: AtomicBool::new(false),
             over_fork: AtomicPtr::new(core::ptr::null_mut()),
@@ -203,7 +206,7 @@ impl Tcp {
 
     /// The table is this process's. (A child of vfork shares our memory, but has descriptors of its
     /// own.)
-    pub(crate) fn is_own(&self) -> bool {
+    pub fn is_own(&self) -> bool {
         self.process.load(Relaxed) == std::process::id()
     }
 
@@ -255,7 +258,7 @@ impl Tcp {
             waiting: settings.waiting,
             start: Some(settings.start),
             after: settings.after,
-            blocks: settings.blocks,
+            blocks: if self.no_arenas.load(Relaxed) { Blocks::NONE } else { settings.blocks },
             may_hold: settings.may_hold,
             counters: settings.counters,
             interrupted: settings.is_to_end,

@@ -17,11 +17,11 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::any::Any;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use uncopy_kernel::call::syscall4;
 use uncopy_kernel::descriptors::{Kept, OwnFd};
-use uncopy_kernel::{apart, critical};
+use uncopy_kernel::{apart, clock, critical};
 use uncopy_tcp_blocks::out::Out;
 use uncopy_tcp_blocks::pages::{Block, Pages};
 use uncopy_tcp_service::protocol::GIVERS;
@@ -67,6 +67,9 @@ pub(crate) const NUMBER: u16 = 0;
 /// Which that is of all that ever had the number: a region's side has one.
 pub(crate) const OWN: u32 = 1;
 
+/// After so many ms: there was no descriptor free, or no memory, or the service was behind.
+const OFFERS_AGAIN: u64 = 1000;
+
 /// What is to stay as it is until a receiver is done with it.
 pub type Keeps = Arc<dyn Any + Send + Sync>;
 
@@ -103,8 +106,12 @@ pub(crate) struct Exchange {
     generation: AtomicU32,
     /// Our own was offered, or cannot be.
     offered: AtomicBool,
+    /// If it could not for the moment it is tried again then, in ms.
+    offers_again: AtomicU64,
     /// Nothing of the other side's is read here any more, and none of its arenas taken.
     forsworn: AtomicBool,
+    /// It was another user's program's that this process is not any more: it is given nothing.
+    another_users: AtomicBool,
 }
 
 /// Which of those that had a number.
@@ -148,7 +155,9 @@ impl Exchange {
             onward: Guarded::default(),
             generation: AtomicU32::new(OWN),
             offered: AtomicBool::new(false),
+            offers_again: AtomicU64::new(0),
             forsworn: AtomicBool::new(false),
+            another_users: AtomicBool::new(false),
         }
     }
 
@@ -158,16 +167,22 @@ impl Exchange {
     }
 
     /// Before fork: a child reads what its parent's peers have given, and sends by Linux what its
-    /// parent has.
+    /// parent has. (What it does not use it may drop.)
     pub fn hold(&self) {
+        self.out.hold();
         self.peers.hold();
+        self.leaving.hold();
         self.onward.hold();
+        self.freed.hold();
     }
 
     /// After it.
     pub fn let_go(&self) {
+        self.freed.let_go();
         self.onward.let_go();
+        self.leaving.let_go();
         self.peers.let_go();
+        self.out.let_go();
     }
 
     /// It is this process's own. (A child of vfork has its memory, and is another.)
@@ -415,6 +430,16 @@ impl Exchange {
         self.there.iter().any(|there| there.load(Ordering::Acquire) != 0)
     }
 
+    /// From now on this process is another user's than when they met.
+    pub fn user_changes(&self) {
+        self.another_users.store(true, Ordering::Release);
+    }
+
+    /// So it is.
+    pub fn is_another_users(&self) -> bool {
+        self.another_users.load(Ordering::Relaxed)
+    }
+
     /// Nobody here reads what the other side has sent, from now on: its arenas are let go of.
     pub fn forswears(&self) {
         self.forsworn.store(true, Ordering::Release);
@@ -455,6 +480,18 @@ impl Exchange {
         };
         let over: Vec<_> = lock(&self.leaving).extract_if(.., is_over).collect();
         drop(over);
+    }
+
+    /// Nobody looks at it again: all that it was given, and has given on, goes. Not with a lock
+    /// held.
+    pub fn lets_go(&self) {
+        if self.is_own() {
+            self.recalls(true);
+            let mut onward = lock(&self.onward);
+            let peers: Vec<_> =
+                onward.iter_mut().flatten().filter_map(|of| of.peer.take()).collect();
+            drop((onward, peers));
+        }
     }
 
     /// Ranges of the other side's that were handed over, and are not released.
@@ -553,7 +590,7 @@ pub struct Peer {
     /// Ranges that were handed over, and are not released.
     viewed: AtomicUsize,
     /// By which handle they are given back: by the page in which they begin, one more than it.
-    handles: OnceLock<Box<[AtomicU64]>>,
+    handles: OnceLock<Box<[AtomicU16]>>,
     /// What the owner of views knows it by.
     known: OnceLock<Box<dyn Views>>,
 }
@@ -621,9 +658,10 @@ impl Peer {
         if self.ends.load(Ordering::Acquire) {
             return false;
         }
-        let new = || (0..PAGES).map(|_| AtomicU64::new(0)).collect();
+        let new = || (0..PAGES).map(|_| AtomicU16::new(0)).collect();
         let handle = &self.handles.get_or_init(new)[run.at as usize / PAGE];
-        let noted = u64::from(run.handle) + 1;
+        // (There is none of the highest number.)
+        let Some(noted) = run.handle.checked_add(1) else { return false };
         let free = handle.compare_exchange(0, noted, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         if free {
             self.viewed.fetch_add(1, Ordering::AcqRel);
@@ -645,7 +683,7 @@ impl Peer {
         let Some(handle) = handles.get(at.wrapping_sub(self.memory.base()) / PAGE) else { return };
         let handle = handle.swap(0, Ordering::AcqRel);
         if handle != 0 {
-            self.region.returns(1 - self.side).done((handle - 1) as u16, bytes as u32);
+            self.region.returns(1 - self.side).done(handle - 1, bytes as u32);
             // Last: from here on the region may go.
             self.viewed.fetch_sub(1, Ordering::AcqRel);
         }
@@ -685,9 +723,18 @@ impl Own {
 }
 
 impl Exchange {
-    /// It is to be offered now: the first time it is asked.
+    /// It is to be offered now: the first time it is asked, or a while after it could not be.
     pub fn is_to_be_offered(&self) -> bool {
-        !self.offered.swap(true, Ordering::AcqRel) && is_dumpable()
+        !self.offered.load(Ordering::Relaxed)
+            && clock::millis() >= self.offers_again.load(Ordering::Relaxed)
+            && !self.offered.swap(true, Ordering::AcqRel)
+            && is_dumpable()
+    }
+
+    /// It could not be offered for the moment.
+    pub fn was_not_offered(&self) {
+        self.offers_again.store(clock::millis() + OFFERS_AGAIN, Ordering::Relaxed);
+        self.offered.store(false, Ordering::Release);
     }
 
     /// The other side was given our arena.

@@ -254,8 +254,9 @@ pub struct Context {
     regions: Guarded<Vec<Arc<Mapped>>>,
     /// Some of these may be let go of: programs have gone.
     has_left: AtomicBool,
-    /// When that is tried again, in ms.
+    /// When that is tried again, in ms, and how long after that.
     tries_again: AtomicU64,
+    pause: AtomicU64,
     /// How many threads sleep over sets at each door. Changed with the lock of `regions`, whose
     /// notices say so.
     asleep: [AtomicU32; DOORS],
@@ -299,6 +300,7 @@ impl Context {
             regions: Guarded::default(),
             has_left: AtomicBool::new(false),
             tries_again: AtomicU64::new(0),
+            pause: AtomicU64::new(0),
             asleep: [const { AtomicU32::new(0) }; DOORS],
             elsewhere: AtomicBool::new(false),
         }))
@@ -421,6 +423,9 @@ impl Context {
             _ => return false,
         };
         self.lost(&known);
+        // (What it sends from now on nobody sees who has what it was.)
+        *lock(&self.arena) = Weak::new();
+        lock(&self.regions).iter().for_each(|mapped| mapped.exchange.user_changes());
         true
     }
 
@@ -676,6 +681,7 @@ impl Context {
                     if let (Some(mapped), Some(memory)) =
                         (self.known(region, side), fds.into_iter().next())
                         && mapped.blocks != Blocks::NONE
+                        && !self.gives_nothing.load(Ordering::Relaxed)
                     {
                         let which = (mapped.id, mapped.side);
                         // (Whom it does not fit gets bytes by the ring.)
@@ -758,6 +764,7 @@ impl Context {
 
     /// The next look at the service's answers lets go of regions.
     fn may_let_go(&self) {
+        self.pause.store(0, Ordering::Relaxed);
         self.tries_again.store(0, Ordering::Relaxed);
         self.has_left.store(true, Ordering::Relaxed);
     }
@@ -773,7 +780,7 @@ impl Context {
             return self.may_let_go();
         }
         self.has_left.store(false, Ordering::Relaxed);
-        drop(self.take_over());
+        Self::lets_go_of(&self.take_over());
         let all: Vec<Arc<Mapped>> = lock(&self.regions).clone();
         let mut again = false;
         // (What was given on to others keeps what it lies in.)
@@ -799,11 +806,19 @@ impl Context {
         drop(all);
         let over = self.take_over();
         again |= !over.is_empty();
-        drop(over);
+        Self::lets_go_of(&over);
         if again {
-            self.tries_again.store(clock::millis() + TRIES_AGAIN, Ordering::Relaxed);
+            let pause = self.pause.load(Ordering::Relaxed).max(TRIES_AGAIN);
+            self.pause.store((pause * 2).min(SELDOM), Ordering::Relaxed);
+            self.tries_again.store(clock::millis() + pause, Ordering::Relaxed);
             self.has_left.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// What was given goes now, and not with whoever drops the last reference to these: it may be
+    /// kept for long, or dropped in a section.
+    fn lets_go_of(over: &[Arc<Mapped>]) {
+        over.iter().for_each(|mapped| mapped.exchange.lets_go());
     }
 
     /// Those that nobody will look at again: to be dropped without a lock, as the books are that
@@ -828,7 +843,8 @@ impl Context {
         self.let_go_of_regions();
     }
 
-    /// Nobody is to look at this process' memory any more: nothing more is put where others can.
+    /// Nobody is to look at this process' memory any more: nothing more is put where others can,
+    /// nor taken from there.
     pub fn gives_nothing(&self) {
         self.gives_nothing.store(true, Ordering::Relaxed);
     }

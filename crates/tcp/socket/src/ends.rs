@@ -77,6 +77,8 @@ pub struct Receiving {
     pub refused: u32,
     /// So many large messages are taken from the ring before the next is wanted in a block.
     pub rests: u32,
+    /// So many calls in a row have received little.
+    pub small: u32,
 }
 
 impl Receiving {
@@ -167,6 +169,7 @@ impl Ends {
                 past_mark: false,
                 refused: 0,
                 rests: 0,
+                small: 0,
             }));
             (*at).processes.store(1, Ordering::Relaxed);
             (*at).names[0].store(process, Ordering::Relaxed);

@@ -10,13 +10,18 @@ use std::sync::atomic::Ordering;
 use uncopy_tcp_service::protocol::GIVERS;
 
 impl Context {
-    /// Gives the other side of a region our arena, once.
+    /// Gives the other side of a region our arena, once. (Where it cannot now, later.)
     pub(crate) fn offers_arena(&self, exchange: &Exchange, which: (u64, usize)) {
-        if exchange.is_to_be_offered()
-            && let (Some(client), Ok(own)) = (self.known_client(), self.own_arena())
-            && client.arena(which, (NUMBER, OWN), own.memory(), [0; GIVERS]).is_ok()
-        {
-            exchange.was_offered(own);
+        if !exchange.is_to_be_offered() {
+            return;
+        }
+        match (self.known_client(), self.own_arena()) {
+            (Some(client), Ok(own))
+                if client.arena(which, (NUMBER, OWN), own.memory(), [0; GIVERS]).is_ok() =>
+            {
+                exchange.was_offered(own);
+            }
+            _ => exchange.was_not_offered(),
         }
     }
 

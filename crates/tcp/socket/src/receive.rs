@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Instant;
 use uncopy_tcp_shared::arena;
+use uncopy_tcp_shared::layout::PAGE;
 use uncopy_tcp_shared::phase::At;
 use uncopy_tcp_shared::ring::{FINISHED, RING};
 use uncopy_tcp_shared::runs::{Piece, Run};
@@ -523,6 +524,7 @@ impl Flow {
         let looks = flags & MSG_PEEK != 0;
         let mut got = 0u32;
         let mut more = false;
+        let mut of_blocks = 0;
         'parts: for part in to {
             let mut left = part.iov_len;
             let mut at = part.iov_base.cast::<u8>();
@@ -566,6 +568,7 @@ impl Flow {
                             }
                             break 'parts;
                         }
+                        of_blocks += run.bytes;
                         run.bytes
                     }
                 };
@@ -577,6 +580,10 @@ impl Flow {
         if !looks {
             let returns = attached.mapped.region.returns(ring);
             self.takes(attached, own, got, |run| returns.done(run.handle, run.bytes));
+            // (Whoever reads so views nothing: a large call, or a small one of many.)
+            if of_blocks >= PAGE as u32 {
+                Self::refuses_block(attached, own);
+            }
         }
         Ok(got as usize)
     }
@@ -590,14 +597,23 @@ impl Flow {
         given_back: impl FnMut(Run),
     ) {
         let inward = attached.inward();
-        if !own.runs.is_empty() {
+        let had_runs = !own.runs.is_empty();
+        if had_runs {
             let queue = attached.slot().queue(1 - attached.mapped.side);
             let head = own.reader.head();
             own.runs.consume(queue, head, bytes, given_back);
         }
         own.reader.release(&inward.consumed, bytes);
-        if bytes as usize >= attached.mapped.blocks.from && !self.brings_much() {
-            self.much.store(true, Relaxed);
+        if had_runs || bytes as usize >= attached.mapped.blocks.from {
+            own.small = 0;
+            if !self.brings_much() {
+                self.much.store(true, Relaxed);
+            }
+        } else if self.brings_much() {
+            own.small += 1;
+            if own.small >= SMALL {
+                self.much.store(false, Relaxed);
+            }
         }
         let used = own.reader.filled();
         self.counts.received(self.context.settings.counters, bytes.into());
@@ -613,6 +629,9 @@ impl Flow {
         self.sees_end(attached);
     }
 }
+
+/// After so many calls that received little the next ones do not look for blocks.
+const SMALL: u32 = 64;
 
 /// See `take`. (No other answer of its is this one.)
 const NONSENSE: Errno = Errno::CONNRESET;

@@ -149,7 +149,13 @@ impl Flow {
             let there = self.find_blocks(attached, &mut own, room, |_, _, _| true);
             drop(own);
             match there {
-                Some(0) if !waited && flags & MSG_DONTWAIT == 0 && !self.is_nonblocking() => {
+                // (Where the program has set for how long it waits the call itself does.)
+                Some(0)
+                    if !waited
+                        && flags & MSG_DONTWAIT == 0
+                        && !self.is_nonblocking()
+                        && !self.has_timeout(false) =>
+                {
                     self.wait_in_call(For::Data, &mut None)?;
                     waited = true;
                 }
@@ -209,6 +215,11 @@ impl Flow {
             return;
         }
         add(&counters.tcp_views_refused, 1);
+        Self::refuses_block(attached, &mut own);
+    }
+
+    /// One more was copied, as from the ring.
+    pub(crate) fn refuses_block(attached: &Attached, own: &mut Held<Receiving>) {
         own.refused += 1;
         if own.refused.is_multiple_of(REFUSED) && !attached.mapped.blocks.always {
             own.rests = (own.refused * REFUSED).min(MOST_RESTS);

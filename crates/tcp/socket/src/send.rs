@@ -261,7 +261,7 @@ impl Flow {
         if own && !has {
             self.context.offers_arena(&mapped.exchange, (mapped.id, mapped.side));
         }
-        own && has && attached.is_sole()
+        own && has && !mapped.exchange.is_another_users() && attached.is_sole()
     }
 
     /// What the peer does not say itself, the kernel does. Then only Linux knows what is right: an

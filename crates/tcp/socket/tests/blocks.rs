@@ -313,6 +313,65 @@ fn what_is_viewed_of_a_program_that_has_gone_is_called_back_and_nothing_is_left_
     assert_eq!(calls.load(Relaxed), 2);
 }
 
+/// As [`program`], of large messages, and only where the receiver wants them so.
+fn program_of_large(service: &str) -> (Arc<Context>, &'static Counters) {
+    let counters: &Counters = Box::leak(Box::default());
+    let blocks = Blocks { from: LARGE, always: false };
+    let settings = Settings { waiting: Waiting::Sleep, counters, blocks, ..Settings::new(service) };
+    (Context::new(settings).unwrap(), counters)
+}
+const LARGE: usize = 100_000;
+
+/// Two ends; the second one's program takes blocks, as the first one knows.
+fn by_large_blocks((x, counters): &(Arc<Context>, &Counters), y: &Arc<Context>) -> (End, End) {
+    let (a, b) = at_rings(x, y);
+    let mut got = vec![0; LARGE];
+    wait_until("a message goes in a block", || {
+        // (As a call does that could view it.)
+        b.flow.await_blocks((1, LARGE), libc::MSG_DONTWAIT).unwrap();
+        y.pump();
+        a.send(&message(LARGE, 1)).unwrap();
+        assert_eq!(b.receive_with(&mut got, libc::MSG_WAITALL), Ok(LARGE));
+        counters.tcp_block_bytes.load(Relaxed) > 0
+    });
+    (a, b)
+}
+
+#[test]
+fn who_copies_all_that_comes_in_blocks_gets_it_by_the_ring() {
+    let service = service();
+    let (x, y) = (program_of_large(&service.name), program_of_large(&service.name));
+    let (a, b) = by_large_blocks(&x, &y.0);
+    let mut got = vec![0; LARGE];
+    let in_blocks = || x.1.tcp_block_bytes.load(Relaxed);
+    let sends = |got: &mut Vec<u8>| {
+        let before = in_blocks();
+        a.send(&message(LARGE, 5)).unwrap();
+        assert_eq!(b.receive_with(got, libc::MSG_WAITALL), Ok(LARGE));
+        assert!(*got == message(LARGE, 5));
+        in_blocks() > before
+    };
+    let blocks = (0..50).filter(|_| sends(&mut got)).count();
+    assert!(blocks < 10, "{blocks} of 50 went in blocks");
+    assert!(!sends(&mut got));
+}
+
+#[test]
+fn who_receives_little_for_long_does_not_look_for_blocks() {
+    let service = service();
+    let (x, y) = (program_of_large(&service.name), program_of_large(&service.name));
+    let (a, b) = by_large_blocks(&x, &y.0);
+    assert!(b.flow.brings_much());
+    for _ in 0..100 {
+        a.send(b"little").unwrap();
+        assert_eq!(b.receive(&mut [0; 6]), Ok(6));
+    }
+    assert!(!b.flow.brings_much());
+    a.send(&message(LARGE, 6)).unwrap();
+    assert_eq!(b.receive_with(&mut vec![0; LARGE], libc::MSG_WAITALL), Ok(LARGE));
+    assert!(b.flow.brings_much());
+}
+
 #[test]
 fn who_gives_up_rights_keeps_no_arena_and_goes_on_by_linux() {
     let service = service();
