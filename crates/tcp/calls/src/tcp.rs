@@ -18,7 +18,8 @@ use uncopy_kernel::descriptors::{Kept, have_room};
 use uncopy_kernel::fd_table::{FdGuard, FdTable};
 use uncopy_kernel::lock::Lock;
 use uncopy_tcp_socket::{
-    Blocks, Context, Flow, Reason, Rendezvous, Settings as OfContext, Waiting, stayed,
+    Blocks, Context, Flow, Reason, Rendezvous, Settings as OfContext, Waiting, is_unfiltered,
+    stayed,
 };
 
 /// A context's descriptors, with those of one program that it is connected to.
@@ -133,6 +134,8 @@ pub struct Tcp {
     pub(crate) cancels: AtomicBool,
     /// It takes and gives no arenas, whichever context it has.
     pub(crate) no_arenas: AtomicBool,
+    /// It was asked whether a filter of system calls is in force.
+    filter_known: AtomicBool,
     /// Some socket has an option that rings do not have.
     pub(crate) options: AtomicBool,
     /// Some socket signs its segments.
@@ -165,6 +168,7 @@ impl Tcp {
             stopped: AtomicU64::new(0),
             cancels: AtomicBool::new(false),
             no_arenas: AtomicBool::new(false),
+            filter_known: AtomicBool::new(false),
             options: AtomicBool::new(false),
             signs: AtomicBool::new(false),
             over_fork: AtomicPtr::new(core::ptr::null_mut()),
@@ -254,6 +258,13 @@ impl Tcp {
     fn make_context(&self) -> Option<Arc<Context>> {
         let settings = self.settings()?;
         (settings.publish)();
+        // (Asked once: forked children have the same filters.)
+        if settings.blocks != Blocks::NONE
+            && !self.filter_known.swap(true, Relaxed)
+            && !is_unfiltered()
+        {
+            self.no_arenas.store(true, Relaxed);
+        }
         let context = Context::new(OfContext {
             waiting: settings.waiting,
             start: Some(settings.start),

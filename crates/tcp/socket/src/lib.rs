@@ -74,7 +74,7 @@ pub mod spinning;
 pub mod wait;
 pub mod way;
 
-pub use blocks::{Blocks, Keeps, Peer, Views};
+pub use blocks::{Blocks, Keeps, Peer, Views, is_unfiltered};
 pub use context::{Context, Settings};
 pub use flow::Flow;
 pub use libc::iovec;
