@@ -75,8 +75,10 @@ pub struct Receiving {
     pub past_mark: bool,
     /// How often it was tried in vain to take a block without copying it, lately.
     pub refused: u32,
-    /// So many large messages are taken from the ring before the next is wanted in a block.
+    /// So many large messages are taken from the ring before the next is wanted in a block,
     pub rests: u32,
+    /// and so many bytes of the first of them were.
+    pub rested: u64,
     /// So many calls in a row have received little.
     pub small: u32,
 }
@@ -169,6 +171,7 @@ impl Ends {
                 past_mark: false,
                 refused: 0,
                 rests: 0,
+                rested: 0,
                 small: 0,
             }));
             (*at).processes.store(1, Ordering::Relaxed);

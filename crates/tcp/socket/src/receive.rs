@@ -604,6 +604,13 @@ impl Flow {
             own.runs.consume(queue, head, bytes, given_back);
         }
         own.reader.release(&inward.consumed, bytes);
+        if own.rests > 0 {
+            // (Bytes, and not calls: one message may take many.)
+            own.rested += u64::from(bytes);
+            let large = attached.mapped.blocks.from as u64;
+            own.rests = own.rests.saturating_sub((own.rested / large) as u32);
+            own.rested %= large;
+        }
         if had_runs || bytes as usize >= attached.mapped.blocks.from {
             own.small = 0;
             if !self.brings_much() {

@@ -232,7 +232,6 @@ impl Flow {
     pub(crate) fn wants_blocks(&self, attached: &Attached, own: &mut Held<Receiving>) {
         let (mapped, consumed) = (&attached.mapped, &attached.inward().consumed);
         if own.rests > 0 {
-            own.rests -= 1;
             return;
         }
         if consumed.flags.load(Relaxed) & TAKES_BLOCKS == 0 {
