@@ -115,5 +115,5 @@ plainly, programs.say = programs.say, say
 if __name__ == "__main__":
     compiler = os.environ.get("CC", "cc")
     subprocess.run([compiler, "-O2", "-o", TOOLS.name + "/gets", os.path.join(os.path.dirname(os.path.abspath(__file__)), "gets.c")], check=True)
-    print(f"{'':42} {'plain/s':>8} {'again':>7} {'copies':>7} {'uncopy':>7} | {'CPU us':>8} {'again':>7} {'copies':>7} {'uncopy':>7}", flush=True)
+    programs.HEADER = f"{'':42} {'plain/s':>8} {'again':>7} {'copies':>7} {'uncopy':>7} | {'CPU us':>8} {'again':>7} {'copies':>7} {'uncopy':>7}"
     sys.exit(programs.main())

@@ -36,6 +36,7 @@ SIDES = ("plain", "again", "uncopy")
 # Seconds until a server listens.
 STARTS = 30
 OPTIONS = None
+HEADER = f"{'':34} {'plain/s':>9} {'again':>6} {'uncopy':>7} | {'CPU us':>8} {'again':>6} {'uncopy':>7}"
 
 
 @dataclasses.dataclass
@@ -262,7 +263,7 @@ def main():
     # Whoever ends this ends the servers too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if not OPTIONS.json:
-        print(f"{'':34} {'plain/s':>9} {'again':>6} {'uncopy':>7} | {'CPU us':>8} {'again':>6} {'uncopy':>7}", flush=True)
+        print(HEADER, flush=True)
     bad = 0
     for case in CASES:
         if not any(word.lower() in case.name.lower() for word in OPTIONS.only.split(",")):
