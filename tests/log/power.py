@@ -234,7 +234,10 @@ class Session:
         other = os.path.join(ground, "other")
         with open(other, "wb") as file:
             file.truncate(1 << 20)
-        self.taken = sh(f"losetup -f --show '{other}'", capture_output=True, text=True).stdout.strip()
+        taken = sh(f"losetup -f --show '{other}'", capture_output=True, text=True).stdout.strip()
+        # (It is free again once this process has it open no more, however that ends.)
+        self.taken = os.open(taken, os.O_RDONLY)
+        sh(f"losetup -d {taken}")
         for work in self.works:
             work.read(until)
         self.operations = sum(len(work.times) for work in self.works)
@@ -243,7 +246,7 @@ class Session:
 
     def end(self):
         os.close(self.fd)
-        sh(f"losetup -d {self.taken}")
+        os.close(self.taken)
 
     def faults(self, place, moment, strict):
         return [fault for work in self.works for fault in work.faults(place, moment, strict)]
