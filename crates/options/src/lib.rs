@@ -157,7 +157,7 @@ pub const OPTIONS: &[Spec] = &[
         name: "tcp-references",
         env: "UNCOPY_TCP_REFERENCES",
         kind: Kind::Flag,
-        default: 0,
+        default: 1,
         min: 0,
         max: 1,
         help: "Let programs of the same user that could trace each other map what the other sends, so that the receiver need not copy large messages",
