@@ -493,16 +493,16 @@ impl World {
             points.push((e.copied + most).clamp(e.lo, e.hi));
         }
         points.push(e.hi);
-        // Who waits is woken by the first part of what comes.
+        // Who waits is woken by the first part of what comes. (An urgent byte that is left out
+        // counts besides.)
         let waited = because == Because::Later && said.result > before as i64;
-        if waited {
-            points.push((e.copied + said.result as u64 - before).min(e.lo));
-        }
+        let first = e.copied + said.result.max(0) as u64 - before.min(said.result.max(0) as u64);
+        let firsts = if waited { [first, first + 1].map(|at| at.min(e.lo)) } else { [u64::MAX; 2] };
+        points.extend(firsts.iter().filter(|_| waited));
         points.dedup();
-        let count = points.len();
         let views = points.iter().map(|&at| e.at(at)).chain([e.flushed()]);
-        for (number, view) in views.enumerate() {
-            let first_part = waited && number + 1 == count;
+        for view in views {
+            let first_part = firsts.contains(&view.lo);
             let (outcome, mut at) = view.receive(len, flags, before);
             // `recvmmsg` looks for an error first.
             let first = by == RecvBy::Recvmmsg && because == Because::Now && e.error != 0;
