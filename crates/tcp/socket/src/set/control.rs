@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
 
 /// What the kernel is told and what is noted of it change together, with the lock of the entries:
 /// other threads of the set hear of it as soon as the kernel knows. (Linux does the same, one
@@ -28,11 +28,20 @@ impl Set {
     ) -> Result<(), Errno> {
         let key = epoll::EventData::new_u64(data);
         let add = || epoll::add(self.kernel(), Self::borrowed(fd), key, Self::flags(events));
-        let Some(flow) = flow else { return add() };
+        let Some(flow) = flow else {
+            self.others_have(data);
+            return add();
+        };
         if let Some(again) = self.add_again(fd, &flow, events, data) {
             return again;
         }
         self.knows(fd, flow, events, data, add)
+    }
+
+    /// Something that is no connection is about to be in the set with these data.
+    fn others_have(&self, data: u64) {
+        let same = lock(&self.entries).of_data(data);
+        same.as_slice().iter().for_each(|entry| entry.shares.store(true, Release));
     }
 
     /// The program has removed it before, and the kernel does not know that yet. None: it is to be
@@ -103,6 +112,8 @@ impl Set {
             parked: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             lost: AtomicBool::new(false),
+            known_by: AtomicI32::new(fd),
+            shares: AtomicBool::new(false),
             at_ring: AtomicBool::new(false),
             leaves: AtomicU64::new(flow.counts.leaves.load(Relaxed)),
             had: AtomicU64::new(0),
@@ -152,6 +163,7 @@ impl Set {
             }
             None => {
                 drop(entries);
+                self.others_have(data);
                 let key = epoll::EventData::new_u64(data);
                 epoll::modify(self.kernel(), Self::borrowed(fd), key, Self::flags(events))
             }

@@ -73,6 +73,10 @@ pub(super) struct Entry {
     /// Its number is not the connection's any more, which has others: what is there now is another
     /// file's.
     pub(super) lost: AtomicBool,
+    /// By which number the kernel knows it: its own, or, where that was lost, the library's.
+    pub(super) known_by: AtomicI32,
+    /// Another file is in the set with the same data: what the kernel says may be of that.
+    pub(super) shares: AtomicBool,
     /// It was once at the ring.
     pub(super) at_ring: AtomicBool,
     /// How often sending had left the ring when it was last looked at.
@@ -175,11 +179,12 @@ impl Entry {
         let Some(entries) = self.entries.upgrade() else { return };
         let entries = lock(&entries);
         // What another thread has changed meanwhile the kernel knows.
-        if !entries.has(self) || !self.has_its_number() || self.arming.load(Acquire) != arming {
+        if !entries.has(self) || !self.is_known() || self.arming.load(Acquire) != arming {
             return;
         }
         let key = epoll::EventData::new_u64(self.kernel_data.load(Relaxed));
-        let (set, file) = (Set::borrowed(self.kernel.load(Relaxed)), Set::borrowed(self.fd));
+        let number = self.known_by.load(Acquire);
+        let (set, file) = (Set::borrowed(self.kernel.load(Relaxed)), Set::borrowed(number));
         if epoll::modify(set, file, key, Set::flags(events)).is_ok() {
             self.kernel_events.store(events, Relaxed);
         }
@@ -217,6 +222,34 @@ impl Entry {
     pub(super) fn has_its_number(&self) -> bool {
         !self.closed.load(Acquire) && !self.lost.load(Acquire)
     }
+
+    /// The kernel can be told of it: by its own number, or by the library's.
+    fn is_known(&self) -> bool {
+        !self.closed.load(Acquire) && (!self.lost.load(Acquire) || self.was_moved())
+    }
+
+    fn was_moved(&self) -> bool {
+        self.known_by.load(Acquire) != self.fd
+    }
+
+    /// Its number is about to be closed. From then on the kernel could be told nothing of it by
+    /// that, but would go on telling of it: so it gets to know it by the library's own number.
+    /// (Where another entry has that already, it stays as it is.)
+    fn moves(&self) {
+        let (own, Some(entries)) = (self.flow.number(), self.entries.upgrade()) else { return };
+        // (A child's set is its parent's, too.)
+        if own == self.fd || self.process != self.queue.context.process() {
+            return;
+        }
+        let _entries = lock(&entries);
+        let key = epoll::EventData::new_u64(self.kernel_data.load(Relaxed));
+        let events = Set::flags(self.kernel_events.load(Relaxed));
+        let set = Set::borrowed(self.kernel.load(Relaxed));
+        if epoll::add(set, Set::borrowed(own), key, events).is_ok() {
+            let _ = epoll::delete(set, Set::borrowed(self.fd));
+            self.known_by.store(own, Release);
+        }
+    }
 }
 
 impl Watcher for Entry {
@@ -240,8 +273,12 @@ impl Watcher for Entry {
         // there is none the kernel forgets it with the close. (The set is also that of a parent
         // process, which goes on with the connection.)
         let is_ours = self.process == self.queue.context.process();
-        if is_ours && self.fd == number && (self.flow.was_shown() || self.flow.number() != number) {
-            let _ = epoll::delete(Set::borrowed(self.kernel.load(Relaxed)), Set::borrowed(number));
+        let known_by = self.known_by.load(Acquire);
+        let is_closing =
+            self.fd == number && (self.flow.was_shown() || self.flow.number() != number);
+        if is_ours && (is_closing || self.was_moved()) {
+            let set = Set::borrowed(self.kernel.load(Relaxed));
+            let _ = epoll::delete(set, Set::borrowed(known_by));
         }
         self.off.store(true, Release);
         self.closed.store(true, Release);
@@ -263,6 +300,8 @@ impl Watcher for Entry {
             let _ = epoll::delete(Set::borrowed(self.kernel.load(Relaxed)), Set::borrowed(number));
             self.closed.store(true, Release);
             self.parked.store(false, Release);
+        } else if !self.lost.load(Acquire) {
+            self.moves();
         }
         self.lost.store(true, Release);
     }

@@ -176,7 +176,7 @@ impl Set {
         if entry.closed.load(Acquire) {
             return flags;
         }
-        if entry.lost.load(Acquire) {
+        if entry.lost.load(Acquire) && entry.shares.load(Acquire) {
             // (Or of the file that has its number, and its data, now.)
             flow.ask.store(true, Relaxed);
             return flags;
