@@ -73,6 +73,8 @@ pub struct Receiving {
     /// The ring was entered by a call that only looked, at Linux' mark: what the ring has comes
     /// behind that, and Linux still stands before it.
     pub past_mark: bool,
+    /// Where the ring stood then: as long as it does, Linux' mark is where the program is.
+    pub mark_at: u32,
     /// How often it was tried in vain to take a block without copying it, lately.
     pub refused: u32,
     /// So many large messages are taken from the ring before the next is wanted in a block,
@@ -90,6 +92,11 @@ impl Receiving {
         self.reader.look(produced)?;
         self.runs.look(produced);
         Ok(())
+    }
+
+    /// Who has only looked behind Linux' mark stands there still.
+    pub fn stands_at_mark(&self) -> bool {
+        self.past_mark && self.reader.head() == self.mark_at
     }
 }
 
@@ -169,6 +176,7 @@ impl Ends {
                 poisoned: false,
                 before_mark: 0,
                 past_mark: false,
+                mark_at: 0,
                 refused: 0,
                 rests: 0,
                 rested: 0,

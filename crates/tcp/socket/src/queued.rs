@@ -4,6 +4,7 @@ use crate::attached::Attached;
 use crate::flow::Flow;
 use crate::kernel;
 use rustix::io::Errno;
+use rustix::net::sockopt;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use uncopy_tcp_shared::phase::At;
 use uncopy_tcp_shared::ring::RING;
@@ -27,13 +28,23 @@ impl Flow {
         let unread = match attached.inward().switch.phase.at() {
             // What lies in the ring then is the sender's.
             Ok(At::Linux | At::Returned) | Err(_) => 0,
-            // (It comes after what Linux has, which counts up to the urgent byte alone.)
-            Ok(At::Offered) if kernel::has_mark(self.fd()) => 0,
+            Ok(At::Offered | At::Ring) if self.is_counted_to_mark(attached) => 0,
             Ok(At::Offered | At::Ring | At::Leaving) => attached.unread(),
         };
         let own = attached.mapped.ends.sending(attached.slot, self.context.process());
         let unsent = own.withdrawn.map_or(0, |done| own.writer.used().saturating_sub(done));
         (unread, unsent)
+    }
+
+    /// What the ring has comes behind an urgent byte of Linux', up to which alone it counts, also
+    /// where that was received (MSG_OOB).
+    fn is_counted_to_mark(&self, attached: &Attached) -> bool {
+        let own = attached.mapped.ends.receiving(attached.slot, self.context.process());
+        let is_behind = match attached.inward().switch.phase.at() {
+            Ok(At::Offered) => own.before_mark > 0 || kernel::has_mark(self.fd()),
+            _ => own.stands_at_mark() && kernel::is_at_mark(self.fd()),
+        };
+        is_behind && sockopt::socket_oobinline(self.fd()) != Ok(true)
     }
 
     /// As ioctl(SIOCINQ), also known as FIONREAD: bytes that can be received now.

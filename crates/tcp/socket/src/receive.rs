@@ -122,6 +122,9 @@ impl Flow {
     }
 
     fn is_elsewhere(attached: &Attached, own: &Held<Receiving>) -> bool {
+        if own.stands_at_mark() {
+            return false;
+        }
         match attached.inward().switch.phase.at() {
             Ok(At::Ring) => true,
             Ok(At::Leaving) if attached.unread() > 0 => true,
@@ -452,6 +455,7 @@ impl Flow {
                 own.reader.forget();
                 if inward.switch.phase.enter(found) {
                     own.past_mark = looks && kernel::is_at_mark(self.fd());
+                    own.mark_at = own.reader.head();
                 }
                 continue;
             }
