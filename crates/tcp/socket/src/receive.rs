@@ -476,8 +476,10 @@ impl Flow {
             }
             if own.ended {
                 if self.shut.load(Relaxed) {
-                    // (It may have been this side's own end so far.)
+                    // (It may have been this side's own end so far. A reset since then is told by
+                    // who knows of what the peer has left unread: this side, or Linux.)
                     self.sees_end(attached);
+                    kernel::look(self.fd()).err().into_iter().for_each(|error| self.keeps(error));
                 }
                 return attached.error().take().map_or(Ok(0), Err);
             }
