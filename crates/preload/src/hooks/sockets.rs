@@ -429,7 +429,7 @@ pub unsafe extern "C" fn splice(
         return splice();
     }
     let _plain = [to, from].map(|fd| PROCESS.log.plainly(fd, Reason::NotAppended));
-    let copied = (!PROCESS.tcp.give_to_linux(from))
+    let copied = (!PROCESS.tcp.give_to_linux_or_copy(from))
         // SAFETY: the program's own arguments.
         .then(|| unsafe { splice_copied(from, at, to, there, n, flags) });
     if let Some(Some(answer)) = copied {

@@ -32,6 +32,8 @@ type Numbered = Vec<(RawFd, Arc<Connection>)>;
 /// How long a program that is executed waits for the other side to take what it sent by the ring. A
 /// peer that runs takes microseconds.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// The same of a call that copies what the other side does not take.
+const MOMENT: Duration = Duration::from_millis(1);
 
 impl Tcp {
     fn all(&self) -> (Numbered, Vec<Arc<Epoll>>) {
@@ -353,7 +355,7 @@ impl Tcp {
         Reason::of(self.stopped.load(Relaxed))
     }
 
-    /// What the program is about to do with `fd` is not carried by rings (SCM_RIGHTS, splice, ...).
+    /// What the program is about to do with `fd` is not carried by rings (SCM_RIGHTS, ...).
     /// False: that has not come about, because the other side does not answer and has sent what was
     /// not received.
     #[cold]
@@ -364,5 +366,18 @@ impl Tcp {
     pub(crate) fn give_to_linux_for(&self, fd: RawFd, reason: Reason) -> bool {
         let connection = self.connection(fd);
         connection.is_none_or(|connection| self.by_linux_for(&connection, PATIENCE, reason))
+    }
+
+    /// The same for splice, which copies what the other side does not take: so that is asked once,
+    /// for a moment, and is left alone then until nothing is unread here.
+    #[cold]
+    pub fn give_to_linux_or_copy(&self, fd: RawFd) -> bool {
+        let Some(connection) = self.connection(fd) else { return true };
+        if connection.copies.load(Relaxed) && connection.flow.has_bytes() {
+            return false;
+        }
+        let given = self.by_linux_for(&connection, MOMENT, Reason::Used);
+        connection.copies.store(!given, Relaxed);
+        given
     }
 }

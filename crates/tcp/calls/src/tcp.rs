@@ -75,6 +75,8 @@ pub struct Connection {
     /// It connects by the service's wire: until it is connected, the service is told if it is
     /// closed.
     pub(crate) connects: AtomicBool,
+    /// A splice has asked the other side in vain for what lies unread.
+    pub(crate) copies: AtomicBool,
 }
 
 impl Connection {
@@ -84,6 +86,7 @@ impl Connection {
             numbers: AtomicU32::new(numbers),
             own: AtomicI32::new(-1),
             connects: AtomicBool::new(false),
+            copies: AtomicBool::new(false),
         }
     }
 
@@ -91,7 +94,8 @@ impl Connection {
         let numbers = AtomicU32::new(self.numbers.load(Relaxed));
         let own = AtomicI32::new(self.own.load(Relaxed));
         // (The parent says it.)
-        Self { flow, numbers, own, connects: AtomicBool::new(false) }
+        let (connects, copies) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { flow, numbers, own, connects, copies }
     }
 
     /// It has one more number. (Before the program knows it.)

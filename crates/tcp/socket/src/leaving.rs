@@ -8,6 +8,7 @@ use crate::context::Shown;
 use crate::ends::{Held, Receiving, Sending};
 use crate::flow::Flow;
 use crate::kernel;
+use rustix::event::PollFlags;
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -21,6 +22,9 @@ use uncopy_tcp_shared::ring::{BY_LINUX, FINISHED};
 
 /// How often it looks whether the other side has answered: a wake-up there takes about 5 us.
 const LOOK: Duration = Duration::from_micros(20);
+
+/// What the other side has taken back Linux has a moment later, unless that was interrupted.
+const ARRIVES: Duration = Duration::from_millis(100);
 
 /// What becomes of the unread bytes of a side that gives its ring back to a peer that does not
 /// answer.
@@ -108,9 +112,17 @@ impl Flow {
             return Ok(true);
         }
         attached.ask();
+        let mut taken = None;
         loop {
             match phase.at() {
-                Ok(At::Linux) => return Ok(true),
+                Ok(At::Linux) => {
+                    let since = *taken.get_or_insert_with(Instant::now);
+                    if unread && !self.is_news_of_linux() && since.elapsed() < ARRIVES {
+                        std::thread::sleep(LOOK);
+                        continue;
+                    }
+                    return Ok(true);
+                }
                 Ok(At::Returned) => {}
                 Ok(_) => break,
                 Err(_) => return self.poison(&mut own.poisoned),
@@ -136,6 +148,10 @@ impl Flow {
         }
         inward.consumed.flags.fetch_and(!BY_LINUX, Release);
         Ok(false)
+    }
+
+    fn is_news_of_linux(&self) -> bool {
+        !kernel::poll_now(self.fd(), PollFlags::IN | PollFlags::PRI | PollFlags::RDHUP).is_empty()
     }
 
     /// The other side has ended the stream or died: it sends nothing any more, whatever is asked of
