@@ -37,7 +37,9 @@ impl Flow {
         }
         let may_wait = flags & MSG_DONTWAIT == 0;
         let total: usize = to.iter().map(|part| part.iov_len).sum();
-        let all = may_wait && flags & MSG_WAITALL != 0 && !self.is_nonblocking();
+        // (An urgent byte is one.)
+        let all =
+            may_wait && flags & (MSG_WAITALL | MSG_OOB) == MSG_WAITALL && !self.is_nonblocking();
         let looks = flags & MSG_PEEK != 0;
         let mut got = 0;
         let mut ends = false;
