@@ -209,12 +209,13 @@ impl Entry {
     }
 
     /// It leaves the queue with nothing to tell: where sending goes by Linux, the kernel is to tell
-    /// of room.
-    pub(super) fn leaves_room_to_kernel(&self) {
+    /// of room, and of a death to who asks for nothing.
+    pub(super) fn leaves_rest_to_kernel(&self) {
         let arming = self.arming.load(Acquire);
         let asked = self.events.load(Relaxed);
-        if self.is_heeded() && self.flow.ready().ask.contains(PollFlags::OUT) {
-            self.mask(false, asked, arming);
+        let by_linux = self.flow.ready().ask.contains(PollFlags::OUT);
+        if self.is_heeded() && (by_linux || asked & HEARS == 0) {
+            self.mask(!by_linux, asked, arming);
         }
     }
 

@@ -7,7 +7,7 @@
 //! received, found no room, or changed what it asks for.
 
 use super::entry::{Entry, Queue};
-use super::{OUT, Set, door};
+use super::{HEARS, OUT, Set, door};
 use crate::lock::{Guarded, lock};
 use libc::EPOLLET;
 use rustix::event::{EventfdFlags, PollFlags, epoll, eventfd};
@@ -77,7 +77,7 @@ impl Queue {
         let mut left = vec![];
         self.settle_bell(&mut left);
         // (Without the bell's lock, which comes after that of the entries.)
-        left.iter().for_each(|entry| entry.leaves_room_to_kernel());
+        left.iter().for_each(|entry| entry.leaves_rest_to_kernel());
     }
 
     fn settle_bell(&self, left: &mut Vec<Arc<Entry>>) {
@@ -96,7 +96,7 @@ impl Queue {
     }
 
     /// Something of what is queued is ready. What is not leaves the queue: of these `left` gets
-    /// those that ask for room.
+    /// those of which the kernel is to tell something.
     fn has_ready(&self, left: &mut Vec<Arc<Entry>>) -> bool {
         loop {
             let Some(entry) = lock(&self.turns).entries.pop_front() else { return false };
@@ -107,7 +107,7 @@ impl Queue {
                 self.wake_sleepers();
                 return true;
             }
-            if entry.asks(OUT) {
+            if entry.asks(OUT) || !entry.asks(HEARS) {
                 left.push(entry);
             }
         }
