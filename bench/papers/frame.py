@@ -122,11 +122,9 @@ class Run:
         """One of two, by how much time there is."""
         return quick if self.quick else full
 
-    def bench(self, *words, variables=()):
-        """Rows of `uncopy-bench WORDS --json`, with VARIABLES (NAME=VALUE) set. The same words are measured once, whichever rows want
-        them."""
-        before = ["env", *variables] if variables else []
-        return json.loads(self.command([*before, BENCH, *words, "--json"]))
+    def bench(self, *words):
+        """Rows of `uncopy-bench WORDS --json`. The same words are measured once, whichever rows want them."""
+        return json.loads(self.command([BENCH, *words, "--json"]))
 
     def python(self, script, *words):
         """What a script of bench/ prints: `script` by its path from the repository's root."""

@@ -210,7 +210,7 @@ def mongodb(run):
 def relayed(run, *words):
     """Rows of `uncopy-bench relay`, messages by reference where both ends allow it."""
     length = ["--repeats", run.pick("1", "5"), "--seconds", run.pick("0.6", "2"), "--warmup", run.pick("1", "2")]
-    return run.bench("relay", *words, "--touch", "none", *length, variables=["UNCOPY_TCP_REFERENCES=yes"])["rows"]
+    return run.bench("relay", *words, "--touch", "none", *length)["rows"]
 
 
 def ways(row):
