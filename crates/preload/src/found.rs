@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Whether `free` is glibc's own.
 pub static GLIBC_MALLOC: AtomicBool = AtomicBool::new(false);
-/// Whether sizes of blocks can be asked for; see [`usable_size_fits`](crate::real::usable_size_fits).
+/// Whether sizes of blocks can be asked for: [`crate::real::usable_size_fits`].
 pub static USABLE_SIZE: AtomicBool = AtomicBool::new(false);
 /// Where the first thread's stack begins (its highest address, nearly).
 pub static GLIBC_STACK_END: AtomicUsize = AtomicUsize::new(0);
