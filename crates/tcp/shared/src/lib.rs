@@ -12,7 +12,7 @@
 //! | [`runs`] | which of a stream's bytes lie in blocks instead |
 //! | [`returns`] | how blocks come back, in any order |
 //! | [`closed`] | who gives back what nobody receives |
-//! | [`file`] | memory files, and the limit of their length |
+//! | [`mod@file`] | memory files, and the limit of their length |
 //! | [`arena`] | the memfd of blocks, which one program writes |
 //! | [`phase`] | whether a direction's bytes go through Linux or through the ring, and in which order |
 //! | [`wanted`] | who wants to be told, and the falling asleep that loses no wake-up |

@@ -831,7 +831,7 @@ impl Context {
     }
 
     /// This process gives up rights, and who it is from then on is not to see what others' arenas
-    /// show: theirs go of which no connection reads any more ([`Flow::has_arenas`]).
+    /// show: theirs go of which no connection reads any more ([`crate::flow::Flow::has_arenas`]).
     pub fn forgets_arenas(&self) {
         let all: Vec<Arc<Mapped>> = lock(&self.regions).clone();
         for mapped in all.iter().filter(|mapped| mapped.exchange.has_arenas()) {
