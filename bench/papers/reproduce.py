@@ -117,8 +117,10 @@ def main():
         results[row.key] = frame.measured(row, run)
         show(row, results[row.key])
         sys.stdout.flush()
+        # (After each row: a run that is ended has written what it measured.)
+        if not args.only:
+            write(ROWS, results, about(args, time.monotonic() - began))
     if not args.only:
-        write(ROWS, results, about(args, time.monotonic() - began))
         print(f"written: {DOCUMENT}, {KEPT}")
     return 1 if any(result.failed for result in results.values()) else 0
 
