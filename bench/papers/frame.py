@@ -99,7 +99,9 @@ def verdict(row, result):
         return "impossible" if row.impossible else "missing"
     if result is None or not result.parts:
         return "missing"
-    words = {part.verdict() for part in result.parts} - {"missing"}
+    # (Numbers that the paper does not have are shown, and judge nothing where there are others.)
+    judged = [part for part in result.parts if part.theirs is not None or part.good is not None] or result.parts
+    words = {part.verdict() for part in judged} - {"missing"}
     if not words:
         return "missing"
     if len(words) == 1:

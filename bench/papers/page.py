@@ -71,8 +71,8 @@ def sentences(rows, results):
     out = []
     for row in rows:
         word = verdict(row, results.get(row.key))
-        if word in ("worse", "mixed") and row.why:
-            out.append(f"- {PAPERS[row.paper].split(':')[0].split(',')[0]}, {row.figure} ({row.what}), {word}: {row.why}")
+        if word in ("worse", "mixed"):
+            out.append(f"- {PAPERS[row.paper].split(':')[0].split(',')[0]}, {row.figure} ({row.what}), {word}: {row.why or 'The cause is not known.'}")
     return out
 
 

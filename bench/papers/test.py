@@ -44,6 +44,10 @@ class Judging(unittest.TestCase):
         self.assertEqual(frame.verdict(row(), result(Part("a", 1.0, 2.0), Part("b", 2.0, 1.0))), "mixed")
         self.assertEqual(frame.verdict(row(), result(Part("a", 1.0, 2.0), Part("b", 2.0, 1.2, same=False))), "in kind")
 
+    def test_a_number_that_the_paper_does_not_have_judges_nothing_beside_one_that_it_has(self):
+        self.assertEqual(frame.verdict(row(), result(Part("a", 3.8, 5.0), Part("b", None, 2.0))), "better")
+        self.assertEqual(frame.verdict(row(), result(Part("b", None, 2.0))), "in kind")
+
     def test_a_row_that_was_not_measured_is_missing_or_impossible(self):
         self.assertEqual(frame.verdict(row(), None), "missing")
         self.assertEqual(frame.verdict(row(), result(failed="no redis")), "missing")
