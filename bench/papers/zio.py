@@ -1,10 +1,11 @@
 """zIO (OSDI 2022): rows whose measurement is a command of `uncopy-bench` or of bench/. The others are in zio_more.py."""
 
 import json
+import os
 import re
 import statistics
 
-from frame import Part, Row, Unmeasured
+from frame import ROOT, Part, Row, Unmeasured
 
 HALF_MEGABYTE = "512K"
 
@@ -177,9 +178,11 @@ def breakdown(run):
 
 def logged(run):
     parts = []
+    directory = os.path.join(ROOT, "target", "papers")
+    os.makedirs(directory, exist_ok=True)
     for fsync, size, clients in (("always", 4096, 1), ("everysec", 65536, 50), ("everysec", 262144, 50)):
         requests = str(run.pick(3000, 20000) if size < 65536 else run.pick(5000, 20000))
-        words = ["--fsync", fsync, "--size", str(size), "--clients", str(clients), "--requests", requests, "--turns", run.pick("1", "5"), "--json"]
+        words = ["--fsync", fsync, "--size", str(size), "--clients", str(clients), "--requests", requests, "--turns", run.pick("1", "5"), "--dir", directory, "--json"]
         sides = json.loads(run.python("bench/redis/aof.py", *words))["sides"]
         noise = abs(sides["again"]["per_s"] / sides["plain"]["per_s"] - 1)
         cpu = sides["plain"]["cpu_us"] / sides["log"]["cpu_us"]
