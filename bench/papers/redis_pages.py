@@ -131,7 +131,7 @@ def huge(o):
             before = turns.cpu(servers[name].pid)
             drive(ports[name], o.size, o.requests, "set", "get")
             took = turns.cpu(servers[name].pid) - before
-            give_back(sides[name].directory)
+            turns.give_back(sides[name].directory)
             with open(f"/proc/{servers[name].pid}/smaps_rollup") as f:
                 return {"cpu": took, "huge": huge_share(f.read())}
 
@@ -144,15 +144,6 @@ def huge(o):
             "cpu_ratio": round(ratio(found, name, lambda t: t["cpu"]), 3),
         }
     return {"bench": "redis_pages", "what": "huge", "size": o.size, "sides": rows}
-
-
-def give_back(where):
-    """The append-only file's pages: the next turn writes into memory that was written before."""
-    folder = os.path.join(where, "appendonlydir")
-    for name in os.listdir(folder) if os.path.isdir(folder) else ():
-        path = os.path.join(folder, name)
-        if name.endswith(".incr.aof") and os.path.getsize(path):
-            subprocess.run(["fallocate", "-p", "-o", "0", "-l", str(os.path.getsize(path)), path], check=True)
 
 
 def measure(o):

@@ -124,21 +124,12 @@ def redis(o):
                         )
                         if done.returncode:
                             raise Failure(f"redis-benchmark: {done.stderr.strip()[-200:]}")
-                        give_back(where)
+                        turns.give_back(where)
 
                 drive(1.0)
                 found = recorded(turns.descendants(main.pid)[-1:], o.seconds, side.directory, drive)
         rows.append({"size": size} | found)
     return {"bench": "share", "side": o.side, "rows": rows}
-
-
-def give_back(where):
-    """The append-only file's pages: the next piece is written into memory that was written before."""
-    folder = os.path.join(where, "appendonlydir")
-    for name in os.listdir(folder) if os.path.isdir(folder) else ():
-        path = os.path.join(folder, name)
-        if name.endswith(".incr.aof") and os.path.getsize(path):
-            subprocess.run(["fallocate", "-p", "-o", "0", "-l", str(os.path.getsize(path)), path], check=True)
 
 
 def measure(o):
