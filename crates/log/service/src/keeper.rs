@@ -151,7 +151,7 @@ fn take_over(directory: &Path, kind: Kind) -> Option<()> {
             std::thread::sleep(AGAIN);
         }
     }
-    // A lease may have been taken of which no entry knows yet. (Elsewhere there is none to give up.)
+    // A lease may have been taken of which no entry knows yet. (Elsewhere there is none.)
     for file in descriptions() {
         if !holds.iter().any(|(slot, _)| is_of(file, memory.entry(*slot).identity())) {
             lease::give_up(file);
