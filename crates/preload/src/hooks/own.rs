@@ -16,14 +16,14 @@ macro_rules! declare {
         $( $doc:literal, $name:ident($($arg:ident: $type:ty),*) -> $result:ty,
             if { $($condition:tt)* } else $body:ident $(told in $register:literal)?; )*
         inputs: $( $in_doc:literal, $in:ident($($in_arg:ident: $in_type:ty),*),
-        unless [$($unless:literal),*],
+            unless [$($unless:literal),*],
             else $in_body:ident told [$($told:literal)?]; )*
         lists: $( $list_doc:literal, $list:ident($($list_arg:ident: $list_type:ty),*),
-        unless [$($list_unless:literal),*],
+            unless [$($list_unless:literal),*],
             at [$($at:literal),*], $few:tt, else $list_body:ident told [$($list_told:literal)?]; )*
         copies: $( $copy_doc:literal, $copy:ident, $large:ident, $near:ident; )*
         of_files: $( $file_doc:literal,
-        $file:ident($($file_arg:ident: $file_type:ty),*) -> $file_result:ty; )*
+            $file:ident($($file_arg:ident: $file_type:ty),*) -> $file_result:ty; )*
     ) => {
         unsafe extern "C" {
             $(

@@ -82,21 +82,21 @@ macro_rules! with_rows {
 
     lists:
     "`readv(2)`.", readv(fd: c_int, iov: *const iovec, count: c_int),
-    unless [], at ["mov r8, rsi", "mov eax, edx"], received, else readv_for told ["mov rcx,
-        qword ptr [rsp]"];
+    unless [], at ["mov r8, rsi", "mov eax, edx"], received,
+        else readv_for told ["mov rcx, qword ptr [rsp]"];
 
     "`recvmsg(2)`.", recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int),
-    unless ["test edx, 0x2021", "jnz 2f"], at ["mov r8, qword ptr [rsi + 16]", "mov rax,
-        qword ptr [rsi + 24]"],
+    unless ["test edx, 0x2021", "jnz 2f"], at ["mov r8, qword ptr [rsi + 16]",
+        "mov rax, qword ptr [rsi + 24]"],
     received, else recvmsg_for told ["mov rcx, qword ptr [rsp]"];
 
     "`writev(2)`.", writev(fd: c_int, iov: *const iovec, count: c_int),
-    unless [], at ["mov r8, rsi", "mov eax, edx"], sent, else writev_from told ["mov rcx,
-        qword ptr [rsp]"];
+    unless [], at ["mov r8, rsi", "mov eax, edx"], sent,
+        else writev_from told ["mov rcx, qword ptr [rsp]"];
 
     "`sendmsg(2)`.", sendmsg(fd: c_int, msg: *const msghdr, flags: c_int),
-    unless ["test edx, 1 << 26", "jnz 2f"], at ["mov r8, qword ptr [rsi + 16]", "mov rax,
-        qword ptr [rsi + 24]"],
+    unless ["test edx, 1 << 26", "jnz 2f"], at ["mov r8, qword ptr [rsi + 16]",
+        "mov rax, qword ptr [rsi + 24]"],
     sent, else sendmsg_from told ["mov rcx, qword ptr [rsp]"];
 
     copies:
