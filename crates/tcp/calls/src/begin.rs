@@ -3,9 +3,10 @@
 //!
 //! unsafe: descriptors by their numbers.
 
+use crate::connection::Connection;
 use crate::end::is_standard;
-use crate::tcp::Entry;
-use crate::tcp::{Connection, Tcp};
+use crate::entry::Entry;
+use crate::tcp::Tcp;
 use core::sync::atomic::Ordering::Relaxed;
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::net::{getsockname, ipproto, sockopt};

@@ -2,8 +2,9 @@
 //!
 //! unsafe: buffers and numbers of the program's, which are handed on; `errno`.
 
-use crate::tcp::Entry;
-use crate::tcp::{Connection, Tcp};
+use crate::connection::Connection;
+use crate::entry::Entry;
+use crate::tcp::Tcp;
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
 use libc::iovec;

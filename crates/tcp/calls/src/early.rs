@@ -1,105 +1,15 @@
 //! Sockets that are added to a set before they connect, as nginx and asio do: a set has to know of
 //! a connection what was said of its socket.
 //!
-//! unsafe: descriptors by their numbers; the list is behind its lock.
+//! unsafe: descriptors by their numbers.
 
 use crate::tcp::Tcp;
-use core::cell::UnsafeCell;
-use core::ops::RangeInclusive;
-use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
 use rustix::io::Errno;
 use rustix::net::{getpeername, ipproto, sockopt};
-use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{BorrowedFd, RawFd};
-use uncopy_kernel::critical;
-use uncopy_kernel::lock::Lock;
 use uncopy_tcp_socket::Reason;
 use uncopy_tcp_socket::set::Event;
-
-/// What was said. (Zeros where nothing was, which a `Vec` has not.)
-#[derive(Debug)]
-struct Said {
-    /// By the socket's number and the set's.
-    of: BTreeMap<(RawFd, RawFd), Event>,
-    /// The same the other way round.
-    by_set: BTreeSet<(RawFd, RawFd)>,
-}
-
-impl Said {
-    fn insert(&mut self, fd: RawFd, set: RawFd, event: Event) {
-        self.of.insert((fd, set), event);
-        self.by_set.insert((set, fd));
-    }
-
-    fn remove(&mut self, fd: RawFd, set: RawFd) -> Option<Event> {
-        self.by_set.remove(&(set, fd));
-        self.of.remove(&(fd, set))
-    }
-
-    fn sets_of(&self, fds: RangeInclusive<RawFd>) -> Vec<(RawFd, RawFd)> {
-        let range = (*fds.start(), 0)..=(*fds.end(), RawFd::MAX);
-        self.of.range(range).map(|(&both, _)| both).collect()
-    }
-
-    /// What was said of these numbers, as sockets or as sets, is over.
-    fn forget(&mut self, numbers: RangeInclusive<RawFd>) {
-        let range = (*numbers.start(), 0)..=(*numbers.end(), RawFd::MAX);
-        let mut all: Vec<_> = self.by_set.range(range).map(|&(set, fd)| (fd, set)).collect();
-        all.extend(self.sets_of(numbers));
-        all.into_iter().for_each(|(fd, set)| _ = self.remove(fd, set));
-    }
-}
-
-/// See the module. Zeros at first.
-#[derive(Debug)]
-pub(crate) struct Early {
-    /// There was something: closes look.
-    any: AtomicBool,
-    lock: Lock,
-    said: UnsafeCell<Said>,
-}
-
-// SAFETY: the list is used with the lock.
-unsafe impl Sync for Early {}
-
-impl Early {
-    pub const fn new() -> Self {
-        let said = Said { of: BTreeMap::new(), by_set: BTreeSet::new() };
-        Self { any: AtomicBool::new(false), lock: Lock::new(), said: UnsafeCell::new(said) }
-    }
-
-    fn with<R>(&self, f: impl FnOnce(&mut Said) -> R) -> R {
-        critical::within(|| {
-            self.lock.lock();
-            // SAFETY: the lock is held.
-            let result = f(unsafe { &mut *self.said.get() });
-            self.lock.unlock();
-            result
-        })
-    }
-
-    /// Something was said of these numbers, perhaps.
-    pub fn is_any(&self) -> bool {
-        self.any.load(Relaxed)
-    }
-
-    /// They are about to be closed: what was said of them is not true of whatever has these numbers
-    /// next.
-    pub fn closes(&self, numbers: RangeInclusive<RawFd>) {
-        if self.is_any() {
-            self.with(|said| said.forget(numbers));
-        }
-    }
-
-    pub fn hold(&self) {
-        self.lock.lock();
-    }
-
-    pub fn let_go(&self) {
-        self.lock.unlock();
-    }
-}
 
 /// It may connect yet.
 fn is_unconnected(fd: RawFd) -> bool {

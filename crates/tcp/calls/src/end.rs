@@ -2,9 +2,10 @@
 //!
 //! unsafe: descriptors by their numbers.
 
+use crate::connection::Connection;
 use crate::data::answer;
-use crate::tcp::Entry;
-use crate::tcp::{Connection, Tcp};
+use crate::entry::Entry;
+use crate::tcp::Tcp;
 use core::ffi::c_int;
 use rustix::io::Errno;
 use std::os::fd::{BorrowedFd, RawFd};

@@ -5,9 +5,10 @@
 //! | module | one idea |
 //! | --- | --- |
 //! | [`tcp`] | the one value of a process: its fd table, its context |
+//! | `entry`, `connection`, `epoll` | what a number of the program's is |
 //! | [`begin`] | connections begin: connect, accept |
-//! | [`listening`] | sockets that listen, for a service with a wire |
-//! | `early` | sockets in sets before they connect |
+//! | [`listening`], `listeners` | sockets that listen, for a service with a wire |
+//! | `early`, `said` | sockets in sets before they connect |
 //! | [`end`] | numbers are closed and duplicated |
 //! | [`data`] | bytes: send, receive, and their kin |
 //! | [`wait`] | poll and select |
@@ -15,20 +16,31 @@
 //! | [`options`] | options that rings do not have |
 //! | [`info`] | what Linux cannot tell of connections to other hosts (TCP_INFO) |
 //! | [`outward`] | sockets that connect to other hosts |
-//! | [`share`] | fork, exec |
+//! | [`share`], `over_fork` | fork, exec |
+//! | `seldom` | what is not done again soon |
 
 pub mod begin;
+mod connection;
 pub mod data;
 mod early;
 pub mod end;
+mod entry;
+mod epoll;
 pub mod info;
+mod listeners;
 pub mod listening;
 pub mod options;
 pub mod outward;
+mod over_fork;
+mod said;
+mod seldom;
 pub mod sets;
 pub mod share;
 pub mod tcp;
 pub mod wait;
 
-pub use tcp::{Entry, Settings, Tcp};
+pub use connection::Connection;
+pub use entry::Entry;
+pub use epoll::Epoll;
+pub use tcp::{Settings, Tcp};
 pub use uncopy_tcp_socket::{Blocks, Waiting};

@@ -6,40 +6,7 @@
 
 use crate::tcp::Tcp;
 use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicI32, AtomicU64};
 use std::os::fd::{BorrowedFd, RawFd};
-use std::time::{SystemTime, UNIX_EPOCH};
-
-/// So many of a program are shown again; those beyond once.
-const MOST: usize = 32;
-/// Not more often than this: asking for a service that is not there takes some microseconds.
-const AGAIN: u64 = 1000;
-
-/// The sockets of a process. Zeros: none.
-#[derive(Debug)]
-pub(crate) struct Listening {
-    /// Their numbers and one.
-    numbers: [AtomicI32; MOST],
-    /// When they were shown last, in milliseconds.
-    shown: AtomicU64,
-}
-
-impl Listening {
-    pub const fn new() -> Self {
-        Self { numbers: [const { AtomicI32::new(0) }; MOST], shown: AtomicU64::new(0) }
-    }
-
-    /// (The same number may be there twice. Numbers that are closed stay: what they are is asked
-    /// each time.)
-    fn add(&self, fd: RawFd) {
-        for number in &self.numbers {
-            let known = number.compare_exchange(0, fd + 1, Relaxed, Relaxed);
-            if known.is_ok() || known == Err(fd + 1) {
-                return;
-            }
-        }
-    }
-}
 
 impl Tcp {
     /// `fd` listens.
@@ -81,17 +48,8 @@ impl Tcp {
 
     /// Linux has brought a connection of another host.
     pub(crate) fn came_by_linux(&self) {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let now = now.map_or(0, |now| now.as_millis() as u64);
-        let before = self.listening.shown.load(Relaxed);
-        if now.abs_diff(before) < AGAIN || self.is_stopped() {
-            return;
-        }
-        if self.listening.shown.compare_exchange(before, now, Relaxed, Relaxed).is_ok() {
-            let numbers = self.listening.numbers.iter().map(|number| number.load(Relaxed));
-            numbers.take_while(|number| *number != 0).for_each(|number| {
-                self.show_listener(number - 1);
-            });
+        if !self.is_stopped() && self.listening.shown.takes_turn() {
+            self.listening.all().for_each(|fd| _ = self.show_listener(fd));
         }
     }
 }

@@ -3,37 +3,13 @@
 //!
 //! unsafe: descriptors by their numbers.
 
-use crate::tcp::Entry;
-use crate::tcp::{Connection, Tcp};
-use core::sync::atomic::AtomicU64;
+use crate::entry::Entry;
+use crate::tcp::Tcp;
 use core::sync::atomic::Ordering::Relaxed;
 use rustix::net::{SocketType, ipproto, sockopt};
 use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 use std::os::fd::{BorrowedFd, RawFd};
-use std::time::{SystemTime, UNIX_EPOCH};
 use uncopy_tcp_socket::Carrier;
-
-/// Where there is no service with a wire, one is looked for no more often than this, in
-/// milliseconds.
-const AGAIN: u64 = 1000;
-
-/// See the module. Zeros at first.
-#[derive(Debug)]
-pub(crate) struct Outward {
-    /// When there was no service with a wire, in milliseconds.
-    none: AtomicU64,
-}
-
-impl Outward {
-    pub const fn new() -> Self {
-        Self { none: AtomicU64::new(0) }
-    }
-}
-
-fn now() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.map_or(0, |now| now.as_millis() as u64)
-}
 
 impl Tcp {
     /// `fd` is about to connect to `other`. True: the service carries that, if Linux begins to
@@ -85,12 +61,12 @@ impl Tcp {
 
     /// There was no service with a wire a moment ago, or none that answers.
     pub(crate) fn is_nobody_there(&self) -> bool {
-        now().abs_diff(self.outward.none.load(Relaxed)) < AGAIN
+        self.no_wire.is_recent()
     }
 
     /// There is none. (Since now: it may have been waited for.)
     pub(crate) fn nobody_is_there(&self) {
-        self.outward.none.store(now(), Relaxed);
+        self.no_wire.is_done();
     }
 
     /// Linux has not connected `fd`, which the service would have carried.
@@ -115,13 +91,4 @@ impl Tcp {
 
 fn is_undecided(what: &Entry) -> bool {
     matches!(what, Entry::Connection(connection) if connection.flow.is_undecided())
-}
-
-impl Connection {
-    /// Before the last number is closed.
-    pub(crate) fn says_that_it_closes(&self) {
-        if self.connects.load(Relaxed) && self.flow.is_undecided() {
-            self.flow.context().closes(self.flow.fd());
-        }
-    }
 }

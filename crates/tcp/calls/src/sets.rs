@@ -1,81 +1,14 @@
 //! epoll: a set is the kernel's until a connection is added to it.
 
-use crate::tcp::Entry;
+use crate::entry::Entry;
+use crate::epoll::Epoll;
 use crate::tcp::Tcp;
-use core::sync::atomic::AtomicBool;
-use core::sync::atomic::AtomicI32;
-use core::sync::atomic::Ordering::Relaxed;
 use rustix::io::Errno;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
-use std::sync::{Arc, OnceLock};
+use std::os::fd::RawFd;
+use std::sync::Arc;
 use std::time::Duration;
-use uncopy_kernel::descriptors::Kept;
 use uncopy_tcp_socket::Set;
 use uncopy_tcp_socket::set::Event;
-
-/// A set, by however many numbers the program knows it.
-#[derive(Debug)]
-pub struct Epoll {
-    number: AtomicI32,
-    /// A number of our own, if it ever had several.
-    own: AtomicI32,
-    set: OnceLock<Arc<Set>>,
-    waited_for: AtomicBool,
-}
-
-impl Epoll {
-    fn new(number: RawFd) -> Self {
-        Self {
-            number: AtomicI32::new(number),
-            own: AtomicI32::new(-1),
-            set: OnceLock::new(),
-            waited_for: AtomicBool::new(false),
-        }
-    }
-
-    /// The set, if it has a connection.
-    pub fn set(&self) -> Option<Arc<Set>> {
-        self.set.get().cloned()
-    }
-
-    /// It gets a second number, or more. (Before the program knows it.)
-    pub(crate) fn one_more(&self) -> Result<(), Errno> {
-        if self.own.load(Relaxed) >= 0 {
-            return Ok(());
-        }
-        // SAFETY: the program's, open.
-        let number = unsafe { BorrowedFd::borrow_raw(self.number.load(Relaxed)) };
-        let own = Kept::duplicate_of(number)?;
-        self.number.store(own.as_raw_fd(), Relaxed);
-        if let Some(set) = self.set.get() {
-            set.set_number(own.as_raw_fd());
-        }
-        self.own.store(own.into_raw(), Relaxed);
-        Ok(())
-    }
-
-    pub(crate) fn close_own(&self) {
-        let own = self.own.swap(-1, Relaxed);
-        if own >= 0 {
-            // SAFETY: ours, and nobody uses it any more.
-            drop(unsafe { Kept::from_raw(own) });
-        }
-    }
-
-    /// By another set, or by poll.
-    pub(crate) fn is_waited_for(&self) {
-        self.waited_for.store(true, Relaxed);
-        if let Some(set) = self.set.get() {
-            set.nest();
-        }
-    }
-}
-
-impl Drop for Epoll {
-    fn drop(&mut self) {
-        self.close_own();
-    }
-}
 
 /// By level: the kernel, whose buffers have room while the ring has none, would say so again and
 /// again. And what is exclusive cannot be changed there.
@@ -155,17 +88,7 @@ impl Tcp {
         match epoll.set() {
             Some(set) => Ok(set),
             None if !self.is_own() => Err(Errno::INVAL),
-            None => {
-                let context = self.context().ok_or(Errno::NOMEM)?;
-                let made = Set::around(context, epoll.number.load(Relaxed))?;
-                // Whoever sleeps in the kernel's set is woken by the door, and comes here.
-                made.wake();
-                let set = epoll.set.get_or_init(|| Arc::new(made)).clone();
-                if epoll.waited_for.load(Relaxed) {
-                    set.nest();
-                }
-                Ok(set)
-            }
+            None => epoll.made(self.context().ok_or(Errno::NOMEM)?),
         }
     }
 

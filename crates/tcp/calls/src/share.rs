@@ -4,9 +4,11 @@
 //! unsafe: asks for a descriptor's flags; puts another file under a program's number; a list that
 //! lives from one fork handler to the next.
 
-use crate::sets::Epoll;
-use crate::tcp::Entry;
-use crate::tcp::{Connection, Tcp};
+use crate::connection::Connection;
+use crate::entry::Entry;
+use crate::epoll::Epoll;
+use crate::over_fork::OverFork;
+use crate::tcp::Tcp;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use rustix::io::FdFlags;
 use rustix::net::sockopt::socket_cookie;
@@ -17,15 +19,6 @@ use std::time::{Duration, Instant};
 use uncopy_kernel::critical;
 use uncopy_tcp_socket::set::Added;
 use uncopy_tcp_socket::{Context, Flow, Reason, Set, fork};
-
-/// What is held over a fork.
-#[derive(Debug)]
-pub struct OverFork {
-    contexts: Vec<Arc<Context>>,
-    flows: Vec<Arc<Flow>>,
-    sets: Vec<Arc<Set>>,
-    enters: bool,
-}
 
 type Numbered = Vec<(RawFd, Arc<Connection>)>;
 

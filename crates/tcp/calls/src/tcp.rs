@@ -3,18 +3,19 @@
 //!
 //! unsafe: what is made once is reached by its address.
 
-use crate::early::Early;
-use crate::listening::Listening;
-use crate::outward::Outward;
-use crate::sets::Epoll;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
-use rustix::io::Errno;
-use std::os::fd::{AsRawFd, RawFd};
+use crate::connection::Connection;
+use crate::entry::Entry;
+use crate::listeners::Listening;
+use crate::over_fork::OverFork;
+use crate::said::Early;
+use crate::seldom::Seldom;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use uncopy_counters::{Counters, add};
 use uncopy_kernel::critical;
-use uncopy_kernel::descriptors::{Kept, have_room};
+use uncopy_kernel::descriptors::have_room;
 use uncopy_kernel::fd_table::{FdGuard, FdTable};
 use uncopy_kernel::lock::Lock;
 use uncopy_tcp_socket::{
@@ -24,15 +25,6 @@ use uncopy_tcp_socket::{
 
 /// A context's descriptors, with those of one program that it is connected to.
 const FEWEST: u64 = 16;
-
-/// What a descriptor is.
-#[derive(Clone, Debug)]
-pub enum Entry {
-    /// A connection.
-    Connection(Arc<Connection>),
-    /// A set of epoll's.
-    Set(Arc<Epoll>),
-}
 
 /// What it needs of the process that it runs in.
 #[derive(Clone, Debug)]
@@ -63,67 +55,6 @@ pub struct Settings {
     pub goes_on: fn() -> bool,
 }
 
-/// A connection, by however many numbers the program knows it.
-#[derive(Debug)]
-pub struct Connection {
-    /// The connection.
-    pub flow: Arc<Flow>,
-    numbers: AtomicU32,
-    /// A number of our own, if it ever had several: those of the program's may be closed in any
-    /// order.
-    own: AtomicI32,
-    /// It connects by the service's wire: until it is connected, the service is told if it is
-    /// closed.
-    pub(crate) connects: AtomicBool,
-    /// A splice has asked the other side in vain for what lies unread.
-    pub(crate) copies: AtomicBool,
-}
-
-impl Connection {
-    pub(crate) fn new(flow: Arc<Flow>, numbers: u32) -> Self {
-        Self {
-            flow,
-            numbers: AtomicU32::new(numbers),
-            own: AtomicI32::new(-1),
-            connects: AtomicBool::new(false),
-            copies: AtomicBool::new(false),
-        }
-    }
-
-    pub(crate) fn of_child(&self, flow: Arc<Flow>) -> Self {
-        let numbers = AtomicU32::new(self.numbers.load(Relaxed));
-        let own = AtomicI32::new(self.own.load(Relaxed));
-        // (The parent says it.)
-        let (connects, copies) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { flow, numbers, own, connects, copies }
-    }
-
-    /// It has one more number. (Before the program knows it.)
-    pub(crate) fn one_more(&self) -> Result<(), Errno> {
-        if self.own.load(Relaxed) < 0 {
-            let own = have_room(1).then(|| Kept::duplicate_of(self.flow.fd()));
-            let own = own.unwrap_or(Err(Errno::MFILE))?;
-            self.flow.set_number(own.as_raw_fd());
-            self.own.store(own.into_raw(), Relaxed);
-        }
-        self.numbers.fetch_add(1, AcqRel);
-        Ok(())
-    }
-
-    /// It has one number less. True: that was the last.
-    pub(crate) fn one_less(&self) -> bool {
-        self.numbers.fetch_sub(1, AcqRel) == 1
-    }
-
-    pub(crate) fn close_own(&self) {
-        let own = self.own.swap(-1, Relaxed);
-        if own >= 0 {
-            // SAFETY: ours, and nobody uses it any more.
-            drop(unsafe { Kept::from_raw(own) });
-        }
-    }
-}
-
 /// See the module. Zeros at first.
 #[derive(Debug)]
 pub struct Tcp {
@@ -144,9 +75,10 @@ pub struct Tcp {
     pub(crate) options: AtomicBool,
     /// Some socket signs its segments.
     pub(crate) signs: AtomicBool,
-    pub(crate) over_fork: AtomicPtr<crate::share::OverFork>,
+    pub(crate) over_fork: AtomicPtr<OverFork>,
     pub(crate) listening: Listening,
-    pub(crate) outward: Outward,
+    /// There was no service with a wire.
+    pub(crate) no_wire: Seldom,
     pub(crate) early: Early,
 }
 
@@ -177,7 +109,7 @@ impl Tcp {
             signs: AtomicBool::new(false),
             over_fork: AtomicPtr::new(core::ptr::null_mut()),
             listening: Listening::new(),
-            outward: Outward::new(),
+            no_wire: Seldom::new(),
             early: Early::new(),
         }
     }

@@ -2,8 +2,9 @@
 //!
 //! unsafe: descriptors by their numbers.
 
-use crate::tcp::Entry;
-use crate::tcp::{Connection, Tcp};
+use crate::connection::Connection;
+use crate::entry::Entry;
+use crate::tcp::Tcp;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
