@@ -1,7 +1,7 @@
 //! A slot of a region, as one of its two sides sees it.
 
-use crate::context::Mapped;
-use crate::sleepers::OwnDoor;
+use crate::door::OwnDoor;
+use crate::mapped::Mapped;
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
@@ -140,12 +140,12 @@ impl Attached {
             let by_linux = self.mapped.by_linux.stamp(&self.out().produced);
             let asleep = self.mapped.region.notice(other, door).post(self.slot);
             if self.mapped.knocked.is_due(door, by_linux) || asleep {
-                self.mapped.knocks.at(&self.mapped, door);
+                self.mapped.knocks.at(&self.mapped.doors, door);
             }
         }
         for door in doors.wakes() {
             self.mapped.wakes(door);
-            self.mapped.knocks.at(&self.mapped, door);
+            self.mapped.knocks.at(&self.mapped.doors, door);
         }
         if doors.wakes_own()
             && let Some(own) = self.other_door.get()

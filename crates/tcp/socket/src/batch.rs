@@ -1,13 +1,11 @@
 //! Which stores a batch is written by, and what that has cost both ends. See
 //! `uncopy_tcp_shared::stores`.
 
-use crate::attached::Attached;
-use crate::ends::{Held, Sending};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 use uncopy_tcp_shared::layout::Direction;
 use uncopy_tcp_shared::ring::Consumed;
-use uncopy_tcp_shared::stores::{BATCH, Batch, LEAST, Stores, Timed};
+use uncopy_tcp_shared::stores::{BATCH, Batch, LEAST, Prices, Stores, Timed};
 
 /// The batch that a direction's bytes belong to.
 #[derive(Debug, Default)]
@@ -47,39 +45,38 @@ impl Writing {
             self.written.ns += began.elapsed().as_nanos() as u64;
         }
     }
-}
 
-/// Before a copy of so many bytes.
-#[inline]
-pub(crate) fn copy(attached: &Attached, own: &mut Held<Sending>, bytes: usize) -> Copy {
-    if bytes < LEAST {
-        return Copy { stores: Stores::Ordinary, began: None };
+    /// Before a copy of so many bytes, to this direction.
+    #[inline]
+    pub(crate) fn copy(&mut self, prices: &Prices, out: &Direction, bytes: usize) -> Copy {
+        if bytes < LEAST {
+            return Copy { stores: Stores::Ordinary, began: None };
+        }
+        let how = match self.how {
+            Some(how) if self.bytes < BATCH => how,
+            _ => self.next(prices, out),
+        };
+        Copy { stores: how.stores, began: how.timed.then(Instant::now) }
     }
-    let how = match own.batch.how {
-        Some(how) if own.batch.bytes < BATCH => how,
-        _ => next(attached, own),
-    };
-    Copy { stores: how.stores, began: how.timed.then(Instant::now) }
-}
 
-#[cold]
-fn next(attached: &Attached, own: &mut Held<Sending>) -> Batch {
-    end(attached, own);
-    let (how, out) = (attached.mapped.prices.next(), attached.out());
-    own.batch.how = Some(how);
-    own.batch.read = if how.timed { timed_by_reader(&out.consumed) } else { Timed::default() };
-    out.produced.timed.store(how.timed.into(), Relaxed);
-    how
-}
+    #[cold]
+    fn next(&mut self, prices: &Prices, out: &Direction) -> Batch {
+        self.end(prices, out);
+        let how = prices.next();
+        self.how = Some(how);
+        self.read = if how.timed { timed_by_reader(&out.consumed) } else { Timed::default() };
+        out.produced.timed.store(how.timed.into(), Relaxed);
+        how
+    }
 
-/// The batch is over, and what it has cost is known.
-pub(crate) fn end(attached: &Attached, own: &mut Held<Sending>) {
-    let prices = &attached.mapped.prices;
-    let Writing { how, bytes, written, read, streamed } = std::mem::take(&mut own.batch);
-    own.batch.streamed = streamed;
-    prices.wrote(bytes);
-    if let Some(Batch { stores, timed: true }) = how {
-        prices.learn(stores, written, timed_by_reader(&attached.out().consumed).since(read));
+    /// The batch is over, and what it has cost is known.
+    pub(crate) fn end(&mut self, prices: &Prices, out: &Direction) {
+        let Self { how, bytes, written, read, streamed } = std::mem::take(self);
+        self.streamed = streamed;
+        prices.wrote(bytes);
+        if let Some(Batch { stores, timed: true }) = how {
+            prices.learn(stores, written, timed_by_reader(&out.consumed).since(read));
+        }
     }
 }
 

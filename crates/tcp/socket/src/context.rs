@@ -2,14 +2,17 @@
 //! knows of connections what `Shown` says.
 
 use crate::blocks::{Blocks, Exchange, Own, Peer};
+use crate::door::knock_at;
 use crate::ends::Ends;
 use crate::holders::Words;
 use crate::knocks::Knocks;
 use crate::lengths::Lengths;
 use crate::lock::{Guarded, lock};
+use crate::mapped::{Mapped, Shown};
 use crate::order::{AllNews, ByLinux, Knocked, News};
+use crate::settings::Settings;
 use crate::sleepers::Sleepers;
-use crate::spinning::{Spinning, Waiting};
+use crate::spinning::Spinning;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::fs::fstat;
 use rustix::io::Errno;
@@ -19,172 +22,17 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-use uncopy_counters::Counters;
 use uncopy_kernel::descriptors::{Kept, OwnFd, have_room};
 use uncopy_kernel::{apart, clock, critical};
 use uncopy_tcp_service::ends::EndName;
 use uncopy_tcp_service::protocol::{Message, Reason};
-use uncopy_tcp_service::{Client, Rendezvous, Wired};
+use uncopy_tcp_service::{Client, Wired};
 use uncopy_tcp_shared::layout::REGION;
 use uncopy_tcp_shared::notice::SLOTS;
 use uncopy_tcp_shared::region::Region;
 use uncopy_tcp_shared::stores::Prices;
 use uncopy_tcp_shared::ticks::ticks;
 use uncopy_tcp_shared::wanted::{ASK, DOORS};
-
-/// How a process uses the service.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Which service.
-    pub service: Rendezvous,
-    /// How blocking calls and sets wait.
-    pub waiting: Waiting,
-    /// Starts a service where none answers. It need not be there at once.
-    pub start: Option<fn()>,
-    /// Calls after which a connection is shown, where a test says it.
-    pub after: Option<u32>,
-    /// The calling thread is to stop waiting: its call says EINTR. Whoever makes that so wakes it
-    /// ([`Context::wake_sleepers`]).
-    pub interrupted: fn() -> bool,
-    /// Where what became of connections is counted.
-    pub counters: &'static Counters,
-    /// The other sides are of other users, and may mean harm: none of them is waited for.
-    pub wary: bool,
-    /// Which messages go in blocks of memory that the receiver maps, where it would view them.
-    pub blocks: Blocks,
-    /// Whether blocks may take so many bytes of memory.
-    pub may_hold: fn(u64) -> bool,
-}
-
-/// A static: for those who do not look.
-static NOBODYS: Counters = Counters::new();
-
-impl Settings {
-    /// Of this service, or the one of this name.
-    pub fn new(service: impl Into<Rendezvous>) -> Self {
-        Self {
-            service: service.into(),
-            waiting: Waiting::Adaptive,
-            start: None,
-            after: None,
-            interrupted: || false,
-            counters: &NOBODYS,
-            wary: false,
-            blocks: Blocks::NONE,
-            may_hold: |_| true,
-        }
-    }
-}
-
-/// A connection, as far as a process routes to it what the service and the other side say.
-pub(crate) trait Shown: Send + Sync {
-    /// The socket.
-    fn fd(&self) -> BorrowedFd<'_>;
-    /// It is shown by this name.
-    fn is_named(&self, token: u64);
-    /// Linux's for good.
-    fn stays(&self, reason: Reason);
-    /// There is no service now; later there may be.
-    fn not_yet(&self);
-    /// The service has given it a slot.
-    fn attach(self: Arc<Self>, mapped: Arc<Mapped>, slot: usize, generation: u32);
-    /// The sets that it is in look at it: also those in which a thread of another set sleeps, if
-    /// so.
-    fn tell_sets(&self, asleep_too: bool);
-    /// The other side has asked for what lies unread in the ring.
-    fn is_asked_for(&self);
-    /// The other side has a door of its own for it.
-    fn take_door(&self, generation: u32, door: OwnFd);
-    /// Knocks at that.
-    fn knock(&self);
-    /// The program has closed it.
-    fn has_ended(&self) -> bool;
-    /// Nothing is received by the ring any more.
-    fn has_left(&self) -> bool;
-    /// The other program has ended, or a process of it: Linux is to be asked.
-    fn may_have_ended(&self);
-}
-
-/// A region, as one of its sides.
-#[derive(Debug)]
-pub(crate) struct Mapped {
-    pub id: u64,
-    pub process: u32,
-    pub side: usize,
-    /// What goes in blocks.
-    pub exchange: Exchange,
-    /// Which messages do.
-    pub blocks: Blocks,
-    pub region: Arc<Region>,
-    pub doors: Vec<Kept>,
-    pub ends: Ends,
-    /// What large copies have cost that we make for the other side.
-    pub prices: Prices,
-    /// This process'.
-    pub knocks: Arc<Knocks>,
-    /// This process'.
-    pub by_linux: Arc<ByLinux>,
-    /// At the other side's doors.
-    pub knocked: Knocked,
-    /// The other program has left the service. Its children may still hold connections.
-    gone: AtomicBool,
-    flows: Guarded<[Option<Weak<dyn Shown>>; SLOTS]>,
-}
-
-impl Mapped {
-    pub fn flow(&self, slot: usize) -> Option<Arc<dyn Shown>> {
-        lock(&self.flows)[slot].as_ref()?.upgrade()
-    }
-
-    /// All connections that are in it.
-    pub fn flows(&self) -> Vec<Arc<dyn Shown>> {
-        lock(&self.flows).iter().flatten().filter_map(Weak::upgrade).collect()
-    }
-
-    pub fn set_flow(&self, slot: usize, flow: Option<Weak<dyn Shown>>) {
-        lock(&self.flows)[slot] = flow;
-    }
-
-    /// The other program has gone, and no connection is in it.
-    fn is_left(&self) -> bool {
-        let ended = |flow: Arc<dyn Shown>| flow.has_ended();
-        self.gone.load(Ordering::Relaxed)
-            && lock(&self.flows).iter().flatten().all(|flow| flow.upgrade().is_none_or(ended))
-    }
-
-    /// Nobody will look at it again.
-    fn is_over(&self) -> bool {
-        self.is_left() && self.exchange.is_over(self.region.returns(self.side), self.id)
-    }
-
-    /// Nobody here will look at this slot.
-    pub fn closed(&self, slot: usize, generation: u32) {
-        self.region.slot(slot).header.ends[self.side].closed.store(generation, Ordering::Release);
-    }
-
-    /// One of the other side's doors is about to be knocked at, whatever there is news of.
-    pub fn wakes(&self, door: usize) {
-        self.region.notice(1 - self.side, door).wakes(ticks());
-    }
-
-    /// Knocks at one of the other side's doors.
-    pub fn knock(&self, door: usize) {
-        if let Some(door) = self.doors.get(door) {
-            self.knocks.knock(door);
-        }
-    }
-}
-
-/// Knocks at a door of ours, or of another program's.
-pub(crate) fn knock_at(door: &Kept) {
-    let one = 1u64.to_ne_bytes();
-    if rustix::io::write(door, &one) == Err(Errno::AGAIN) {
-        // Doors are never read, so that no sleeper takes another's knock. Somebody filled it: empty
-        // it, and knock.
-        let _ = rustix::io::read(door, &mut [0; 8]);
-        let _ = rustix::io::write(door, &one);
-    }
-}
 
 #[derive(Debug, Default)]
 enum Service {
@@ -495,6 +343,17 @@ impl Context {
         knock_at(&self.doors[door]);
     }
 
+    /// Until [`knocks_now`](Self::knocks_now), which has to follow soon, nobody is woken because of
+    /// bytes or room.
+    pub fn knocks_later(&self) {
+        self.knocks.later();
+    }
+
+    /// Wakes who was to be woken.
+    pub fn knocks_now(&self) {
+        self.knocks.now();
+    }
+
     /// A door for a set, until [`Context::no_set`].
     pub(crate) fn next_door(&self) -> usize {
         let door = self.next_door.fetch_add(1, Ordering::Relaxed) as usize % DOORS;
@@ -741,8 +600,9 @@ impl Context {
             doors: fds
                 .into_iter()
                 .map(|door| Kept::new(self.is_door(&door).then_some(door).ok_or(Errno::INVAL)?))
-                .collect::<Result<_, _>>()
-                .ok()?,
+                .collect::<Result<Vec<_>, _>>()
+                .ok()?
+                .into(),
             ends: Ends::new().ok()?,
             exchange: Exchange::new(self.process()),
             blocks: if self.settings.wary { Blocks::NONE } else { self.settings.blocks },

@@ -1,7 +1,16 @@
-//! What went by the ring, of one connection, and when the process' totals learn of it.
+//! What went by the ring, of one connection, and when the process' totals learn of it; and which of
+//! these a connection is counted in that stays with Linux.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use uncopy_counters::Counters;
+use uncopy_counters::{Counters, connections};
+use uncopy_tcp_service::protocol::Reason;
+
+/// Where connections are counted that stay with Linux for this reason.
+pub fn stayed(counters: &Counters, reason: Reason) -> &AtomicU64 {
+    // (What is a direction's only never comes here.)
+    connections::stays(reason.name())
+        .map_or(&counters.tcp_stayed_use, |stays| (stays.counter)(counters))
+}
 
 /// What went how. Each is changed with the lock of its direction held.
 #[derive(Debug, Default)]

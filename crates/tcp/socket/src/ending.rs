@@ -1,10 +1,10 @@
 //! Shutdown and close.
 
 use crate::attached::Attached;
-use crate::context::Shown;
 use crate::ends::{Held, Receiving, Sending};
 use crate::flow::Flow;
 use crate::kernel;
+use crate::mapped::Shown;
 use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown, sockopt};
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release, SeqCst};

@@ -5,7 +5,7 @@
 
 use crate::asks::Asks;
 use crate::batch::Writing;
-use crate::errors::KeptError;
+use crate::kept_error::KeptError;
 use crate::lock::{Lock, Section, has_ended};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};

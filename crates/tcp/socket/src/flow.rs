@@ -5,14 +5,15 @@
 //! unsafe: a descriptor by its number.
 
 use crate::attached::Attached;
-use crate::batch;
-use crate::context::{Context, Shown};
-use crate::counts::Counts;
+use crate::context::Context;
+use crate::counts::{Counts, stayed};
 use crate::holders::Holders;
+use crate::kernel;
 use crate::lock::{Guarded, lock};
-use crate::set::Added;
-use crate::shown::stayed;
+use crate::mapped::Shown;
+use crate::set::events::Added;
 use crate::sleepers::OwnSleeper;
+use crate::watcher::Watcher;
 use rustix::event::PollFlags;
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::Errno;
@@ -22,20 +23,6 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use uncopy_counters::add;
 use uncopy_tcp_service::protocol::Reason;
-
-/// Who looks at a connection when there is news of it: a set that it is in.
-pub(crate) trait Watcher: std::fmt::Debug + Send + Sync {
-    /// There may be news. `asleep_too`: where a thread sleeps over it, that is woken.
-    fn news(self: Arc<Self>, asleep_too: bool);
-    /// What was there may be gone.
-    fn settles(&self);
-    /// The connection is about to be closed, by this number.
-    fn gone(&self, number: RawFd);
-    /// This number of the connection's, which has others, is about to be closed.
-    fn loses(&self, number: RawFd);
-    /// How the program added it there, if it has not removed it.
-    fn added(&self) -> Option<Added>;
-}
 
 /// See above.
 #[derive(Debug)]
@@ -321,7 +308,7 @@ impl Flow {
             // Who was in a call is not any more; who comes later sees it.
             drop(mapped.ends.receiving(*slot, self.context.process()));
             let mut own = mapped.ends.sending(*slot, self.context.process());
-            batch::end(attached, &mut own);
+            own.batch.end(&mapped.prices, attached.out());
         }
     }
 
@@ -443,7 +430,7 @@ impl Flow {
 
     /// Asks the kernel's connection.
     pub(crate) fn kernel_poll(&self, events: PollFlags) -> PollFlags {
-        self.with_error(crate::kernel::poll_now(self.fd(), events))
+        self.with_error(kernel::poll_now(self.fd(), events))
     }
 
     /// What the kernel's connection says; POLLERR too, where its error is kept here.

@@ -2,7 +2,7 @@
 //! door for the first, has the program awake, done and asleep again before it comes to the second.
 //! So it may knock once it has come to all of them.
 
-use crate::context::{Context, Mapped, knock_at};
+use crate::door::knock_at;
 use crate::lock::{Guarded, lock};
 use crate::signals::Signals;
 use rustix::io::Errno;
@@ -18,7 +18,7 @@ pub(crate) struct Knocks {
     signals: Option<Signals>,
     /// Changed with the lock of `held`.
     later: AtomicBool,
-    held: Guarded<Vec<(Arc<Mapped>, usize)>>,
+    held: Guarded<Vec<(Arc<[Kept]>, usize)>>,
 }
 
 impl Knocks {
@@ -37,34 +37,38 @@ impl Knocks {
         }
     }
 
-    /// At this door of the other side's: now, or with the others.
+    /// At this one of another program's doors: now, or with the others.
     #[inline]
-    pub fn at(&self, mapped: &Arc<Mapped>, door: usize) {
+    pub fn at(&self, doors: &Arc<[Kept]>, door: usize) {
         if self.later.load(Relaxed) {
             let mut held = lock(&self.held);
             if self.later.load(Relaxed) {
-                if !held.iter().any(|(other, at)| *at == door && Arc::ptr_eq(other, mapped)) {
-                    held.push((mapped.clone(), door));
+                if !held.iter().any(|(other, at)| *at == door && Arc::ptr_eq(other, doors)) {
+                    held.push((doors.clone(), door));
                 }
                 return;
             }
         }
-        mapped.knock(door);
+        self.knock_one(doors, door);
     }
-}
 
-impl Context {
-    /// Until [`knocks_now`](Self::knocks_now), which has to follow soon, nobody is woken because of
-    /// bytes or room.
-    pub fn knocks_later(&self) {
-        let _held = lock(&self.knocks.held);
-        self.knocks.later.store(true, Relaxed);
+    /// At this one of another program's doors, now.
+    pub fn knock_one(&self, doors: &[Kept], door: usize) {
+        if let Some(door) = doors.get(door) {
+            self.knock(door);
+        }
+    }
+
+    /// Until [`now`](Self::now) nobody is woken by [`at`](Self::at).
+    pub fn later(&self) {
+        let _held = lock(&self.held);
+        self.later.store(true, Relaxed);
     }
 
     /// Wakes who was to be woken.
-    pub fn knocks_now(&self) {
-        let mut held = lock(&self.knocks.held);
-        self.knocks.later.store(false, Relaxed);
-        held.drain(..).for_each(|(mapped, door)| mapped.knock(door));
+    pub fn now(&self) {
+        let mut held = lock(&self.held);
+        self.later.store(false, Relaxed);
+        held.drain(..).for_each(|(doors, door)| self.knock_one(&doors, door));
     }
 }

@@ -4,10 +4,10 @@
 //! and they stay in order, whoever reads them then. See `uncopy_tcp_shared::phase`.
 
 use crate::attached::Attached;
-use crate::context::Shown;
 use crate::ends::{Held, Receiving, Sending};
 use crate::flow::Flow;
 use crate::kernel;
+use crate::mapped::Shown;
 use rustix::event::PollFlags;
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;

@@ -5,7 +5,8 @@
 //!
 //! | module | one idea |
 //! | --- | --- |
-//! | [`context`] | a process: its doors, the service, the regions that it shares |
+//! | [`context`], [`settings`] | a process: its doors, the service, the regions that it shares |
+//! | `mapped` | such a region, and the connections in it |
 //! | [`flow`] | a connection |
 //! | [`way`] | whose a call is, and when a connection is shown |
 //! | `lengths` | after how many calls that is worth while |
@@ -15,19 +16,21 @@
 //! | `batch` | which stores large copies are made by, and what they have cost |
 //! | [`blocks`] | large messages in memory that the receiver maps: given, received, given back |
 //! | `buffers` | through which files are streamed |
+//! | `door` | what sleepers listen at |
 //! | `knocks` | wakes that are made together |
 //! | `signals` | knocks that wait for nobody |
 //! | [`counts`] | what went by the ring |
 //! | [`fork`], `holders` | children share connections |
-//! | `errors` | errors that Linux tells once, kept for the call that is to be told |
+//! | `errors`, `kept_error` | errors that Linux tells once, kept for the call that is to be told |
 //! | `source` | what is to be sent: the program's buffers, or a file |
 //! | [`send`] | the sender's half, and its way to the ring and back |
 //! | [`receive`] | the receiver's half |
 //! | [`mod@reference`] | receiving without a copy |
 //! | [`wait`] | what a blocking call does until there is something: spin, then sleep |
 //! | [`spinning`] | whether spinning pays |
-//! | [`sleepers`] | what threads sleep in |
+//! | [`sleepers`], `sleeping` | what threads sleep in |
 //! | [`ready`] | what poll says of a connection |
+//! | `watcher` | who looks at a connection when there is news |
 //! | [`set`] | epoll over connections and everything else |
 //! | `offering` | a peer is given the arena of blocks |
 //! | `order` | what was sent first is told first |
@@ -46,17 +49,20 @@ pub mod blocks;
 mod buffers;
 pub mod context;
 pub mod counts;
+mod door;
 pub mod ending;
 pub mod ends;
 mod errors;
 pub mod flow;
 pub mod fork;
 mod holders;
+mod kept_error;
 pub mod kernel;
 mod knocks;
 pub mod leaving;
 mod lengths;
 pub mod lock;
+mod mapped;
 mod offering;
 mod order;
 pub mod outward;
@@ -66,23 +72,27 @@ pub mod receive;
 pub mod reference;
 pub mod send;
 pub mod set;
+pub mod settings;
 mod shown;
 mod signals;
 pub mod sleepers;
+mod sleeping;
 mod source;
 pub mod spinning;
 pub mod wait;
+mod watcher;
 pub mod way;
 
 pub use blocks::{Blocks, Keeps, Peer, Views, is_unfiltered};
-pub use context::{Context, Settings};
+pub use context::Context;
+pub use counts::stayed;
 pub use flow::Flow;
 pub use libc::iovec;
 pub use outward::Carrier;
 pub use reference::{Forward, Taken};
 pub use rustix::io::Errno;
 pub use set::Set;
-pub use shown::stayed;
+pub use settings::Settings;
 pub use spinning::Waiting;
 pub use uncopy_tcp_service::ends::{is_stand_in, listens, listens_at};
 pub use uncopy_tcp_service::protocol::Reason;

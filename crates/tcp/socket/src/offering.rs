@@ -2,8 +2,9 @@
 //! are those that the process was given itself, when it sends on what lies there.
 
 use crate::blocks::{Exchange, NUMBER, OWN, Own, Peer, is_dumpable};
-use crate::context::{Context, Mapped};
+use crate::context::Context;
 use crate::lock::lock;
+use crate::mapped::Mapped;
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

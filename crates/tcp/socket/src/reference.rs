@@ -3,9 +3,9 @@
 
 use crate::attached::Attached;
 use crate::blocks::{Blocks, Keeps, NUMBER, Peer};
-use crate::context::Shown;
 use crate::ends::{Held, Receiving};
 use crate::flow::Flow;
+use crate::mapped::Shown;
 use crate::wait::For;
 use arrayvec::ArrayVec;
 use libc::{MSG_DONTWAIT, iovec};

@@ -5,11 +5,11 @@
 
 use crate::attached::Attached;
 use crate::blocks::{Blocks, NUMBER, OWN};
-use crate::context::Shown;
 use crate::ends::{Held, Sending};
-use crate::errors::is_told_once;
 use crate::flow::Flow;
+use crate::kept_error::is_told_once;
 use crate::kernel;
+use crate::mapped::Shown;
 use crate::reference::Forward;
 use crate::source::{Buffers, ELSEWHERE, FilePart, Source, Wanted};
 use crate::wait::For;

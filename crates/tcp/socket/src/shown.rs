@@ -1,25 +1,20 @@
 //! A connection is shown, and becomes Linux's for good or gets a slot.
 
 use crate::attached::Attached;
-use crate::context::{Context, Mapped, Shown, knock_at};
+use crate::context::Context;
+use crate::counts::stayed;
+use crate::door::{OwnDoor, knock_at};
 use crate::flow::Flow;
 use crate::lock::lock;
-use crate::sleepers::OwnDoor;
+use crate::mapped::{Mapped, Shown};
 use rustix::net::sockopt::socket_cookie;
 use std::os::fd::{BorrowedFd, RawFd};
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, OnceLock, Weak};
-use uncopy_counters::{Counters, add, connections};
+use uncopy_counters::add;
 use uncopy_kernel::descriptors::OwnFd;
 use uncopy_tcp_service::ends::is_stand_in;
 use uncopy_tcp_service::protocol::Reason;
-
-/// Where connections are counted that stay with Linux for this reason.
-pub fn stayed(counters: &Counters, reason: Reason) -> &AtomicU64 {
-    // (What is a direction's only never comes here.)
-    connections::stays(reason.name())
-        .map_or(&counters.tcp_stayed_use, |stays| (stays.counter)(counters))
-}
 
 impl Shown for Flow {
     fn fd(&self) -> BorrowedFd<'_> {
@@ -159,6 +154,7 @@ impl Context {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use uncopy_counters::connections;
 
     #[test]
     fn every_reason_that_is_counted_is_the_services_and_documented_with_what_to_do() {

@@ -8,16 +8,14 @@
 //!
 //! unsafe: a descriptor by its number.
 
-use crate::attached::Attached;
-use crate::context::Context;
-use crate::flow::Flow;
+use crate::door::OwnDoor;
 use crate::lock::{Guarded, lock};
-use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::event::epoll;
 use rustix::io::Errno;
-use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32};
-use uncopy_kernel::descriptors::{Kept, OwnFd};
+use uncopy_kernel::descriptors::Kept;
 use uncopy_tcp_shared::wanted::{DOORS, Doors};
 
 /// What a thread sleeps in: an epoll set of a door and at most one socket. Each has a view of its
@@ -26,14 +24,14 @@ use uncopy_tcp_shared::wanted::{DOORS, Doors};
 pub(crate) struct Sleeper {
     pub set: Kept,
     /// Which of the process' doors it listens at.
-    door: usize,
+    pub door: usize,
     /// Its connection's own, which it listens at too.
-    own: Option<OwnDoor>,
+    pub own: Option<OwnDoor>,
     /// It listens at that alone.
-    alone: bool,
+    pub alone: bool,
     /// It shares the process' door with others, and nobody has tried to give it one of its own.
-    shares: bool,
-    socket: Option<(RawFd, epoll::EventFlags)>,
+    pub shares: bool,
+    pub socket: Option<(RawFd, epoll::EventFlags)>,
 }
 
 /// As many as threads ever slept at once.
@@ -43,12 +41,12 @@ pub(crate) struct Sleepers {
     made: AtomicU32,
 }
 
-const EDGES: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::ET);
+pub(crate) const EDGES: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::ET);
 
 impl Sleepers {
     /// One that nobody sleeps in, if possible one that watches this socket already. None: one that
     /// watches no socket.
-    fn take(&self, doors: &[Kept], socket: Option<RawFd>) -> Result<Sleeper, Errno> {
+    pub fn take(&self, doors: &[Kept], socket: Option<RawFd>) -> Result<Sleeper, Errno> {
         {
             let mut idle = lock(&self.idle);
             let of = |sleeper: &Sleeper| sleeper.socket.map(|(fd, _)| fd);
@@ -71,7 +69,7 @@ impl Sleepers {
     }
 
     /// Nobody sleeps in it any more, if `as_it_is` still says that what it watches is that.
-    fn give_back(&self, sleeper: Sleeper, as_it_is: impl FnOnce(&Sleeper) -> bool) {
+    pub fn give_back(&self, sleeper: Sleeper, as_it_is: impl FnOnce(&Sleeper) -> bool) {
         let mut idle = lock(&self.idle);
         if as_it_is(&sleeper) {
             idle.push(sleeper);
@@ -127,7 +125,8 @@ impl Sleeper {
         Ok(())
     }
 
-    fn unwatch(&mut self) {
+    /// Of no socket from now on.
+    pub fn unwatch(&mut self) {
         if let Some((fd, _)) = self.socket.take() {
             // SAFETY: only a number for the kernel; `forget` has been called if it is another
             // file's now.
@@ -142,7 +141,8 @@ impl Sleeper {
         }
     }
 
-    fn is_crowded(&self) -> bool {
+    /// A knock for another connection would wake it.
+    pub fn is_crowded(&self) -> bool {
         self.shares || self.own.is_some() && !self.alone
     }
 
@@ -152,27 +152,17 @@ impl Sleeper {
     }
 }
 
-/// A door of one connection's own: its eventfd, here or on the other side.
-#[derive(Debug)]
-pub(crate) struct OwnDoor(pub Kept);
-
-impl OwnDoor {
-    /// `door` is one. EMFILE: there are as many descriptors of ours as there may be.
-    pub fn new(door: impl Into<OwnFd>) -> Result<Self, Errno> {
-        Kept::if_room(|| Ok(door)).map(Self)
-    }
-}
-
 /// What threads sleep in over just this connection, once there was a crowd.
 #[derive(Debug, Default)]
 pub(crate) struct OwnSleeper {
-    idle: Guarded<Option<Sleeper>>,
-    made: AtomicBool,
-    closed: AtomicBool,
+    pub idle: Guarded<Option<Sleeper>>,
+    pub made: AtomicBool,
+    pub closed: AtomicBool,
 }
 
 impl OwnSleeper {
-    fn take(&self) -> Option<Sleeper> {
+    /// The one that nobody sleeps in, if there is one.
+    pub fn take(&self) -> Option<Sleeper> {
         if self.made.load(Relaxed) { lock(&self.idle).take() } else { None }
     }
 
@@ -195,77 +185,5 @@ impl OwnSleeper {
 
     pub fn let_go(&self) {
         self.idle.let_go();
-    }
-}
-
-impl Context {
-    /// What a thread sleeps in over several connections.
-    pub(crate) fn sleeper(&self) -> Result<Sleeper, Errno> {
-        self.sleepers.take(&self.doors, None)
-    }
-}
-
-impl Flow {
-    /// What a thread sleeps in over this connection: with its socket, or without.
-    pub(crate) fn take_sleeper(&self, with_socket: bool) -> Result<Sleeper, Errno> {
-        let context = &self.context;
-        let mut sleeper = match self.own_sleeper.take() {
-            Some(sleeper) => sleeper,
-            None => {
-                let socket = with_socket.then(|| self.number());
-                context.sleepers.take(&context.doors, socket)?
-            }
-        };
-        if !with_socket {
-            sleeper.unwatch();
-        }
-        if sleeper.is_crowded()
-            && let Some(attached) = self.attached()
-        {
-            self.heed_own_door(attached, &mut sleeper);
-        }
-        Ok(sleeper)
-    }
-
-    /// Nobody sleeps in it any more.
-    pub(crate) fn give_back_sleeper(&self, sleeper: Sleeper) {
-        // While a thread slept in it `forget` did not reach it: another socket may have its number.
-        let as_it_is = |sleeper: &Sleeper| {
-            !self.is_closed() && sleeper.socket.is_none_or(|(number, _)| number == self.number())
-        };
-        if sleeper.own.is_none() {
-            return self.context.sleepers.give_back(sleeper, as_it_is);
-        }
-        let mut idle = lock(&self.own_sleeper.idle);
-        if !self.own_sleeper.closed.load(Relaxed) && as_it_is(&sleeper) {
-            *idle = Some(sleeper);
-        }
-    }
-
-    /// A sleeper that shares its door gets one that is this connection's; once the other side
-    /// knocks there, it listens there alone. (A knock at the shared door of a moment ago is missed
-    /// by nobody: words are armed, and looked at again, after this.)
-    fn heed_own_door(&self, attached: &Attached, sleeper: &mut Sleeper) {
-        if sleeper.own.is_some() {
-            if attached.other_knocks() {
-                let shared = &self.context.doors[sleeper.door];
-                sleeper.alone = epoll::delete(&sleeper.set, shared).is_ok();
-            }
-            return;
-        }
-        sleeper.shares = false;
-        // (What a child inherited is told at its parent's doors.)
-        if !self.is_inherited() && !self.own_sleeper.made.swap(true, Relaxed) {
-            sleeper.own = self.make_own_door(attached, &sleeper.set).ok();
-        }
-    }
-
-    fn make_own_door(&self, attached: &Attached, set: &Kept) -> Result<OwnDoor, Errno> {
-        let client = self.context.known_client().ok_or(Errno::NOTCONN)?;
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let own = OwnDoor::new(eventfd(0, flags)?)?;
-        epoll::add(set, &own.0, epoll::EventData::new_u64(0), EDGES)?;
-        attached.give_door(&client, own.0.as_fd())?;
-        Ok(own)
     }
 }

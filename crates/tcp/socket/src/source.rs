@@ -3,7 +3,6 @@
 //! unsafe: the program's buffers; a file's bytes are read into the ring's memory.
 
 use crate::attached::Attached;
-use crate::batch;
 use crate::blocks::{NUMBER, Peer, Place};
 use crate::buffers;
 use crate::context::Context;
@@ -232,7 +231,8 @@ impl<'a> Buffers<'a> {
         if spans.bytes() as usize != all {
             return None;
         }
-        let (side, copy) = (attached.mapped.side, batch::copy(attached, own, all));
+        let (side, copy) =
+            (attached.mapped.side, own.batch.copy(&attached.mapped.prices, attached.out(), all));
         let mut put = 0;
         for part in self.parts() {
             let (room, from) = (spans.part(put, part.iov_len as u32), part.iov_base.cast());
@@ -263,7 +263,7 @@ impl<'a> Buffers<'a> {
                 if bytes == 0 {
                     break 'parts;
                 }
-                let copy = batch::copy(attached, own, bytes);
+                let copy = own.batch.copy(&attached.mapped.prices, attached.out(), bytes);
                 // SAFETY: the promise of `new`.
                 let put = unsafe { attached.slot().put(side, spans, from, copy.stores) };
                 if put.is_err() {
@@ -397,7 +397,7 @@ impl Source for FilePart<'_> {
         if room.bytes() == 0 {
             return Err(Errno::AGAIN);
         }
-        let copy = batch::copy(attached, own, room.bytes() as usize);
+        let copy = own.batch.copy(&attached.mapped.prices, attached.out(), room.bytes() as usize);
         let streamed = match copy.stores {
             Stores::Ordinary => None,
             Stores::Streaming => self.stream(attached, room),

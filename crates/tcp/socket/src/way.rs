@@ -1,8 +1,8 @@
 //! Whose a call is: Linux's, or the ring's; and when a connection is shown.
 
 use crate::attached::Attached;
-use crate::context::Shown;
 use crate::flow::Flow;
+use crate::mapped::Shown;
 use crate::order::ByLinux;
 use crate::wait::For;
 use rustix::io::Errno;

@@ -1,9 +1,9 @@
 //! epoll_ctl: added, changed, removed. The kernel is told what it must know: programs change their
 //! minds with every message.
 
-use super::entries::Entries;
-use super::entry::Entry;
-use super::{EVENTS, Event, OUT, Set};
+use super::Set;
+use super::entry::{Entries, Entry};
+use super::events::{EVENTS, Event, OUT, borrowed, flags};
 use crate::flow::Flow;
 use crate::lock::lock;
 use libc::EPOLLEXCLUSIVE;
@@ -27,7 +27,7 @@ impl Set {
         data: u64,
     ) -> Result<(), Errno> {
         let key = epoll::EventData::new_u64(data);
-        let add = || epoll::add(self.kernel(), Self::borrowed(fd), key, Self::flags(events));
+        let add = || epoll::add(self.kernel(), borrowed(fd), key, flags(events));
         let Some(flow) = flow else {
             self.others_have(data);
             return add();
@@ -77,7 +77,7 @@ impl Set {
     pub fn adopt(&self, fd: RawFd, flow: &Arc<Flow>, event: Event) -> Result<(), Errno> {
         let Event { events, data } = event;
         let key = epoll::EventData::new_u64(data);
-        let modify = || epoll::modify(self.kernel(), Self::borrowed(fd), key, Self::flags(events));
+        let modify = || epoll::modify(self.kernel(), borrowed(fd), key, flags(events));
         self.knows(fd, flow.clone(), events, data, modify)
     }
 
@@ -165,7 +165,7 @@ impl Set {
                 drop(entries);
                 self.others_have(data);
                 let key = epoll::EventData::new_u64(data);
-                epoll::modify(self.kernel(), Self::borrowed(fd), key, Self::flags(events))
+                epoll::modify(self.kernel(), borrowed(fd), key, flags(events))
             }
         }
     }
@@ -190,8 +190,8 @@ impl Set {
         if !plain || needed & !told != 0 || older_key != data {
             let key = epoll::EventData::new_u64(data);
             entry.kernel_data.store(data, Relaxed);
-            let fd = Self::borrowed(entry.fd);
-            if let Err(error) = epoll::modify(self.kernel(), fd, key, Self::flags(events)) {
+            let fd = borrowed(entry.fd);
+            if let Err(error) = epoll::modify(self.kernel(), fd, key, flags(events)) {
                 entry.kernel_data.store(older_key, Relaxed);
                 entry.becomes(entries, older_events, older_data);
                 if was_told {
@@ -209,7 +209,7 @@ impl Set {
         let mut entries = lock(&self.entries);
         let Some(entry) = entries.of_number(fd) else {
             drop(entries);
-            return epoll::delete(self.kernel(), Self::borrowed(fd));
+            return epoll::delete(self.kernel(), borrowed(fd));
         };
         if entry.removed.load(Acquire) {
             return Err(Errno::NOENT);
@@ -223,7 +223,7 @@ impl Set {
             entry.off.store(true, Release);
             entry.parked.store(true, Release);
         } else {
-            epoll::delete(self.kernel(), Self::borrowed(fd))?;
+            epoll::delete(self.kernel(), borrowed(fd))?;
             entries.forget(&entry);
         }
         drop(entries);
@@ -243,7 +243,7 @@ impl Set {
                 return false;
             }
             if !entry.closed.load(Acquire) {
-                let _ = epoll::delete(self.kernel(), Self::borrowed(entry.fd));
+                let _ = epoll::delete(self.kernel(), borrowed(entry.fd));
             }
             entries.forget(entry);
         }

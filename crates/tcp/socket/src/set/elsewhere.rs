@@ -1,7 +1,8 @@
 //! A thread that has other things to wait for besides, as a lane of the TCP service has: it puts
 //! them into the kernel's set, and waits there itself.
 
-use super::{Event, Set};
+use super::Set;
+use super::events::Event;
 use crate::lock::lock;
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;

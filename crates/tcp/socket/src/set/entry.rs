@@ -1,22 +1,30 @@
-//! A connection in a set, and the queue of those that are to be looked at.
+//! A connection in a set, all that are in it, and the queue of those that are to be looked at.
 
-use super::entries::Entries;
-use super::nested::Bell;
+use super::by_number::ByNumber;
+use super::events::OUT;
 use super::turns::Turns;
-use super::{Added, EVENTS, Event, HEARS, OUT, Set};
 use crate::context::Context;
-use crate::flow::{Flow, Watcher};
+use crate::flow::Flow;
 use crate::lock::{Guarded, lock};
 use libc::{EPOLLET, EPOLLONESHOT};
-use rustix::event::{PollFlags, epoll};
+use rustix::event::PollFlags;
 use std::os::fd::RawFd;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, fence};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
+use uncopy_kernel::descriptors::Kept;
+
+/// See [`super::nested`].
+#[derive(Debug, Default)]
+pub(super) struct Bell {
+    pub(super) eventfd: OnceLock<Kept>,
+    /// It can be read.
+    pub(super) rings: Guarded<bool>,
+}
 
 #[derive(Debug)]
 pub(super) struct Queue {
-    pub(super) turns: Guarded<Turns>,
+    pub(super) turns: Guarded<Turns<Entry>>,
     /// The kernel is to be told when there is news, because the set is itself waited for: by
     /// another set, or by poll.
     pub(super) nested: AtomicBool,
@@ -170,150 +178,103 @@ impl Entry {
             lock(&self.queue.turns).entries.push_front(self.clone());
         }
     }
-}
-
-impl Entry {
-    /// The kernel is asked for these, which follow from what the program wanted when it had changed
-    /// it for the `arming`th time.
-    pub(super) fn asks_kernel(&self, events: u32, arming: u32) {
-        let Some(entries) = self.entries.upgrade() else { return };
-        let entries = lock(&entries);
-        // What another thread has changed meanwhile the kernel knows.
-        if !entries.has(self) || !self.is_known() || self.arming.load(Acquire) != arming {
-            return;
-        }
-        let key = epoll::EventData::new_u64(self.kernel_data.load(Relaxed));
-        let number = self.known_by.load(Acquire);
-        let (set, file) = (Set::borrowed(self.kernel.load(Relaxed)), Set::borrowed(number));
-        if epoll::modify(set, file, key, Set::flags(events)).is_ok() {
-            self.kernel_events.store(events, Relaxed);
-        }
-    }
-
-    /// What of `asked` is the kernel's to tell, it is asked for.
-    pub(super) fn mask(&self, sends_by_ring: bool, asked: u32, arming: u32) {
-        let wanted = Set::for_kernel(self, asked, sends_by_ring);
-        let told = self.kernel_events.load(Relaxed);
-        if asked & (EPOLLET | EPOLLONESHOT) as u32 != 0 {
-            let room =
-                asked & EPOLLET as u32 == 0 && asked & OUT != 0 && told & OUT != wanted & OUT;
-            let end = asked & HEARS == 0 && wanted & !told != 0;
-            if room || end {
-                self.asks_kernel(wanted, arming);
-            }
-            return;
-        }
-        if sends_by_ring && told & OUT != 0 || wanted & !told != 0 {
-            self.asks_kernel(wanted, arming);
-        }
-    }
-
-    /// It leaves the queue with nothing to tell: where sending goes by Linux, the kernel is to tell
-    /// of room, and of a death to who asks for nothing.
-    pub(super) fn leaves_rest_to_kernel(&self) {
-        let arming = self.arming.load(Acquire);
-        let asked = self.events.load(Relaxed);
-        let by_linux = self.flow.ready().ask.contains(PollFlags::OUT);
-        if self.is_heeded() && (by_linux || asked & HEARS == 0) {
-            self.mask(!by_linux, asked, arming);
-        }
-    }
 
     /// Its number is open, and still the connection's.
     pub(super) fn has_its_number(&self) -> bool {
         !self.closed.load(Acquire) && !self.lost.load(Acquire)
     }
+}
 
-    /// The kernel can be told of it: by its own number, or by the library's.
-    fn is_known(&self) -> bool {
-        !self.closed.load(Acquire) && (!self.lost.load(Acquire) || self.was_moved())
+/// Which connections are in a set, and which is which: by its number, and by the program's data,
+/// which is all the kernel says.
+#[derive(Debug, Default)]
+pub(super) struct Entries {
+    pub(super) by_fd: ByNumber<RawFd, Arc<Entry>>,
+    pub(super) by_data: ByNumber<u64, Vec<Arc<Entry>>>,
+    /// Those of which every wait looks: a parent process attached them, for notices of their region
+    /// are the parent's.
+    pub(super) swept: Vec<Arc<Entry>>,
+}
+
+impl Entries {
+    pub(super) fn insert(&mut self, entry: Arc<Entry>) -> Option<Arc<Entry>> {
+        let older = self.remove(entry.fd);
+        self.by_data.entry(entry.data.load(Relaxed)).or_default().push(entry.clone());
+        self.by_fd.insert(entry.fd, entry);
+        older
     }
 
-    fn was_moved(&self) -> bool {
-        self.known_by.load(Acquire) != self.fd
+    pub(super) fn remove(&mut self, fd: RawFd) -> Option<Arc<Entry>> {
+        let entry = self.by_fd.remove(&fd)?;
+        self.forget_data(&entry);
+        self.swept.retain(|other| !Arc::ptr_eq(other, &entry));
+        Some(entry)
     }
 
-    /// Its number is about to be closed. From then on the kernel could be told nothing of it by
-    /// that, but would go on telling of it: so it gets to know it by the library's own number.
-    /// (Where another entry has that already, it stays as it is.)
-    fn moves(&self) {
-        let (own, Some(entries)) = (self.flow.number(), self.entries.upgrade()) else { return };
-        // (A child's set is its parent's, too.)
-        if own == self.fd || self.process != self.queue.context.process() {
-            return;
+    /// Removes this one, unless another has its number by now.
+    pub(super) fn forget(&mut self, entry: &Entry) {
+        if self.has(entry) {
+            self.remove(entry.fd);
         }
-        let _entries = lock(&entries);
-        let key = epoll::EventData::new_u64(self.kernel_data.load(Relaxed));
-        let events = Set::flags(self.kernel_events.load(Relaxed));
-        let set = Set::borrowed(self.kernel.load(Relaxed));
-        if epoll::add(set, Set::borrowed(own), key, events).is_ok() {
-            let _ = epoll::delete(set, Set::borrowed(self.fd));
-            self.known_by.store(own, Release);
+    }
+
+    /// The connection of this number, as it was added.
+    pub(super) fn of_number(&self, fd: RawFd) -> Option<Arc<Entry>> {
+        self.by_fd.get(&fd).filter(|entry| entry.has_its_number()).cloned()
+    }
+
+    pub(super) fn has(&self, entry: &Entry) -> bool {
+        self.by_fd.get(&entry.fd).is_some_and(|other| std::ptr::eq(&raw const **other, entry))
+    }
+
+    /// Every wait looks at it, as long as it is in the set.
+    pub(super) fn sweep(&mut self, entry: &Arc<Entry>) {
+        if self.has(entry) && !self.swept.iter().any(|other| Arc::ptr_eq(other, entry)) {
+            self.swept.push(entry.clone());
+        }
+    }
+
+    pub(super) fn of_data(&self, data: u64) -> Same {
+        match self.by_data.get(&data).map(Vec::as_slice) {
+            None => Same::None,
+            Some([one]) => Same::One([one.clone()]),
+            Some(several) => Same::Several(several.to_vec()),
+        }
+    }
+
+    fn forget_data(&mut self, entry: &Arc<Entry>) {
+        let data = entry.data.load(Relaxed);
+        if let Some(same) = self.by_data.get_mut(&data) {
+            same.retain(|other| !Arc::ptr_eq(other, entry));
+            if same.is_empty() {
+                self.by_data.remove(&data);
+            }
+        }
+    }
+
+    pub(super) fn change_data(&mut self, entry: &Arc<Entry>, data: u64) {
+        // (Another thread may have closed it.)
+        if entry.data.load(Relaxed) != data && self.has(entry) {
+            self.forget_data(entry);
+            entry.data.store(data, Relaxed);
+            self.by_data.entry(data).or_default().push(entry.clone());
         }
     }
 }
 
-impl Watcher for Entry {
-    fn news(self: Arc<Self>, asleep_too: bool) {
-        self.queue();
-        if asleep_too {
-            self.queue.wake_sleepers();
-        }
-        self.settles();
-    }
+/// Entries with the same data.
+pub(super) enum Same {
+    None,
+    One([Arc<Entry>; 1]),
+    Several(Vec<Arc<Entry>>),
+}
 
-    fn settles(&self) {
-        if self.queue.nested.load(Relaxed) {
-            self.queue.settle();
+impl Same {
+    pub(super) fn as_slice(&self) -> &[Arc<Entry>] {
+        match self {
+            Self::None => &[],
+            Self::One(one) => one,
+            Self::Several(several) => several,
         }
-    }
-
-    fn gone(&self, number: RawFd) {
-        // The service may have a copy of the socket on its way: so long the kernel would go on
-        // telling of it, by a number that is another's. (So would it for a number of ours.) Where
-        // there is none the kernel forgets it with the close. (The set is also that of a parent
-        // process, which goes on with the connection.)
-        let is_ours = self.process == self.queue.context.process();
-        let known_by = self.known_by.load(Acquire);
-        let is_closing =
-            self.fd == number && (self.flow.was_shown() || self.flow.number() != number);
-        if is_ours && (is_closing || self.was_moved()) {
-            let set = Set::borrowed(self.kernel.load(Relaxed));
-            let _ = epoll::delete(set, Set::borrowed(known_by));
-        }
-        self.off.store(true, Release);
-        self.closed.store(true, Release);
-        // The kernel tells of nothing any more that the program has removed. (What has this number
-        // and this data next is the program's.)
-        self.parked.store(false, Release);
-        if let Some(entries) = self.entries.upgrade() {
-            lock(&entries).forget(self);
-        }
-    }
-
-    fn loses(&self, number: RawFd) {
-        if self.fd != number {
-            return;
-        }
-        if self.parked.load(Acquire) || self.is_off() {
-            // (Soon the kernel would know it by a number that is another's. And what a ring has
-            // told once the kernel has not: nobody can arm it anew, and nobody is to be told.)
-            let _ = epoll::delete(Set::borrowed(self.kernel.load(Relaxed)), Set::borrowed(number));
-            self.closed.store(true, Release);
-            self.parked.store(false, Release);
-        } else if !self.lost.load(Acquire) {
-            self.moves();
-        }
-        self.lost.store(true, Release);
-    }
-
-    fn added(&self) -> Option<Added> {
-        let asked = self.events.load(Relaxed);
-        // (What has told once asks for nothing until it is changed.)
-        let events = if self.is_off() { asked & !EVENTS } else { asked };
-        let (kernel, data) = (self.kernel.clone(), self.data.load(Relaxed));
-        let event = Event { events, data };
-        let is_there = !self.parked.load(Acquire) && self.has_its_number();
-        is_there.then_some(Added { kernel, number: self.fd, event })
     }
 }

@@ -1,7 +1,8 @@
 //! What the kernel says, of connections and of everything else.
 
+use super::Set;
 use super::entry::Entry;
-use super::{ALWAYS, Event, HEARS, OUT, Set, door};
+use super::events::{ALWAYS, Event, HEARS, OUT, door};
 use crate::flow::Flow;
 use crate::kernel;
 use crate::lock::lock;

@@ -1,7 +1,8 @@
 //! What the rings say, of what is asked; and what the kernel is asked for besides.
 
+use super::Set;
 use super::entry::Entry;
-use super::{ALWAYS, Event, HEARS, OUT, Set};
+use super::events::{ALWAYS, Event, HEARS, OUT};
 use crate::flow::Flow;
 use crate::lock::lock;
 use libc::{EPOLLET, EPOLLONESHOT, EPOLLPRI, EPOLLRDHUP};

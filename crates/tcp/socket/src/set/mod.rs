@@ -4,9 +4,10 @@
 //!
 //! | module | one idea |
 //! | --- | --- |
-//! | `entry` | a connection in a set, and the queue of those to be looked at |
+//! | `events` | what is asked and told, and how a descriptor is in a set |
 //! | `by_number` | maps by descriptors and by the program's data |
-//! | `entries` | which connection is which, by number and by the program's data |
+//! | `entry` | a connection in a set, all of a set, and the queue of those to be looked at |
+//! | `watching` | what the kernel is asked of one, and what becomes of it |
 //! | `control` | added, changed, removed: the kernel is told what it must know |
 //! | `wait` | epoll_wait |
 //! | `turns` | whose turn it is: the rings', or the kernel's |
@@ -20,86 +21,27 @@
 mod by_number;
 mod control;
 mod elsewhere;
-mod entries;
 mod entry;
+pub(crate) mod events;
 mod heard;
 mod look;
 mod nested;
 mod turns;
 mod wait;
+mod watching;
 
-use self::entries::Entries;
-use self::entry::Queue;
-use self::nested::Bell;
+use self::entry::{Bell, Entries, Queue};
+use self::events::borrowed;
+pub use self::events::{Added, Event, door};
 use crate::context::Context;
 use crate::lock::{Guarded, lock};
 use crate::order::Marks;
-use libc::{EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP, EPOLLWRNORM};
 use rustix::event::epoll;
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
-
-const OUT: u32 = (EPOLLOUT | EPOLLWRNORM) as u32;
-/// Who asks for one of these is told of the end.
-const HEARS: u32 = OUT | (EPOLLIN | EPOLLRDHUP) as u32;
-const ALWAYS: u32 = (EPOLLERR | EPOLLHUP) as u32;
-/// Events proper: the other bits say how they are told.
-const EVENTS: u32 = 0x3fff;
-/// What the kernel says of a door. No program's own: it is where something of ours lies.
-pub fn door() -> u64 {
-    static HERE: u8 = 0;
-    &raw const HERE as u64
-}
-
-/// An event.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Event {
-    /// What is so.
-    pub events: u32,
-    /// What the program gave.
-    pub data: u64,
-}
-
-impl Event {
-    /// As the kernel says it.
-    pub fn said(by_kernel: &epoll::Event) -> Self {
-        let epoll::Event { flags, data } = *by_kernel;
-        Self { events: flags.bits(), data: data.u64() }
-    }
-}
-
-/// How a descriptor is in a set, by one of its numbers: for another file that is to be there in its
-/// place.
-#[derive(Debug)]
-pub struct Added {
-    kernel: Arc<AtomicI32>,
-    number: RawFd,
-    event: Event,
-}
-
-impl Added {
-    /// By which number.
-    pub fn number(&self) -> RawFd {
-        self.number
-    }
-
-    /// Takes the file that has this number out of the set. False: it is not there.
-    pub fn take_out(&self) -> bool {
-        let (set, file) = (Set::borrowed(self.kernel.load(Relaxed)), Set::borrowed(self.number));
-        epoll::delete(set, file).is_ok()
-    }
-
-    /// Adds the file that has it now. (One that cannot be there, for want of memory, is not: the
-    /// program hears of it when it changes it.)
-    pub fn put(&self) {
-        let Event { events, data } = self.event;
-        let (set, file) = (Set::borrowed(self.kernel.load(Relaxed)), Set::borrowed(self.number));
-        let _ = epoll::add(set, file, epoll::EventData::new_u64(data), Set::flags(events));
-    }
-}
 
 /// See above.
 #[derive(Debug)]
@@ -167,21 +109,12 @@ impl Set {
     }
 
     pub(super) fn kernel<'a>(&self) -> BorrowedFd<'a> {
-        Self::borrowed(self.kernel.load(Relaxed))
+        borrowed(self.kernel.load(Relaxed))
     }
 
     /// The same set of the kernel's has another number, which stays open.
     pub fn set_number(&self, fd: RawFd) {
         self.kernel.store(fd, Relaxed);
-    }
-
-    pub(super) fn borrowed<'a>(fd: RawFd) -> BorrowedFd<'a> {
-        // SAFETY: a number for the kernel, which checks it.
-        unsafe { BorrowedFd::borrow_raw(fd) }
-    }
-
-    pub(super) fn flags(events: u32) -> epoll::EventFlags {
-        epoll::EventFlags::from_bits_retain(events)
     }
 
     /// Whoever sleeps in it looks.

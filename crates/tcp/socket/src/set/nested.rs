@@ -6,26 +6,18 @@
 //! ready: it is set and reset ([`Set::settle`]) after each wait, and whenever the program has
 //! received, found no room, or changed what it asks for.
 
+use super::Set;
 use super::entry::{Entry, Queue};
-use super::{HEARS, OUT, Set, door};
-use crate::lock::{Guarded, lock};
+use super::events::{HEARS, OUT, door};
+use crate::lock::lock;
 use libc::EPOLLET;
 use rustix::event::{EventfdFlags, PollFlags, epoll, eventfd};
 use rustix::io::Errno;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use uncopy_kernel::descriptors::{Kept, OwnFd};
 use uncopy_tcp_shared::wanted::Doors;
-
-/// See above.
-#[derive(Debug, Default)]
-pub(super) struct Bell {
-    eventfd: OnceLock<Kept>,
-    /// It can be read.
-    pub(super) rings: Guarded<bool>,
-}
 
 impl Set {
     /// It is itself waited for, by another set or by poll: from now on the kernel's set is ready

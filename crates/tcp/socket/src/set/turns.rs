@@ -3,15 +3,14 @@
 //! kernel says. So nobody waits for more than one round, whatever the others have.
 
 use super::by_number::ByNumber;
-use super::door;
-use super::entry::Entry;
+use super::events::door;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// What is to be looked at, and whose turn it is.
-#[derive(Debug, Default)]
-pub(super) struct Turns {
-    pub(super) entries: VecDeque<Arc<Entry>>,
+#[derive(Debug)]
+pub(super) struct Turns<T> {
+    pub(super) entries: VecDeque<Arc<T>>,
     /// Of these, those that are still to be looked at in this round.
     left: usize,
     /// The program has left one of this round's as it was when it was told of it before.
@@ -27,7 +26,21 @@ pub(super) struct Turns {
     told: ByNumber<u64, ()>,
 }
 
-impl Turns {
+impl<T> Default for Turns<T> {
+    fn default() -> Self {
+        Self {
+            entries: VecDeque::new(),
+            left: 0,
+            is_left: false,
+            kernel: false,
+            before_linux: None,
+            before_rest: None,
+            told: ByNumber::default(),
+        }
+    }
+}
+
+impl<T> Turns<T> {
     /// How many connections are to be looked at before it is the kernel's turn; and whether one of
     /// this round's before them was left as it was. Where none is left a round begins.
     pub(super) fn left(&mut self) -> (usize, bool) {
@@ -46,7 +59,7 @@ impl Turns {
     }
 
     /// The next one.
-    pub(super) fn next(&mut self) -> Option<Arc<Entry>> {
+    pub(super) fn next(&mut self) -> Option<Arc<T>> {
         self.left = self.left.saturating_sub(1);
         for before in [&mut self.before_linux, &mut self.before_rest] {
             *before = before.map(|before| before.saturating_sub(1));
@@ -121,7 +134,7 @@ mod tests {
     struct Kernel(VecDeque<u64>);
 
     impl Kernel {
-        fn says(&mut self, turns: &mut Turns, room: usize) -> Vec<u64> {
+        fn says(&mut self, turns: &mut Turns<()>, room: usize) -> Vec<u64> {
             let said: Vec<u64> = self.0.iter().copied().take(room).collect();
             self.0.rotate_left(said.len());
             turns.kernel_said(said.iter().copied(), said.len() < room);

@@ -1,7 +1,8 @@
 //! epoll_wait: what the rings say, else what the kernel says, until one of them says something.
 
+use super::Set;
+use super::events::Event;
 use super::look::Looked;
-use super::{Event, Set};
 use crate::lock::lock;
 use crate::wait::until;
 use rustix::io::Errno;
