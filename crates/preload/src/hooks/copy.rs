@@ -151,7 +151,7 @@ pub unsafe fn move_block(to: *mut c_void, from: *const c_void, n: usize) {
         if n < LOOK || !PROCESS.space.wanted() {
             copy_bytes(to.cast(), from.cast(), n);
         } else {
-            uncounted(to, from, n, super::allocate::realloc as *const () as usize + 1);
+            uncounted(to, from, n, super::own::realloc as *const () as usize + 1);
         }
     }
 }
