@@ -124,7 +124,7 @@ fn the_json_has_every_turn_of_every_side() {
         assert!(cpu.iter().all(|s| (0.001..60.0).contains(&s.as_f64().unwrap())), "{side}");
         assert!(side["smallest"].as_f64() <= side["largest"].as_f64());
     }
-    let verdicts = ["pays", "memory", "no_copies", "loses", "unknown"];
+    let verdicts = ["pays", "memory", "no_copies", "loses", "unknown", "too_short", "fixed_time"];
     assert!(verdicts.iter().any(|v| report["verdict"] == *v), "{report}");
     assert!(report["counters_per_run"]["elided_bytes"].is_u64());
 }

@@ -19,7 +19,8 @@ pub const KEEP: &str = "glibc.malloc.mmap_threshold=4294967296:glibc.malloc.trim
 /// Options of `uncopy run` that leave faster copies, placing and recycling of memory, and nothing else.
 const UNELIDED: &[(&str, &str)] = &[("elide", "no"), ("lend", "no")];
 /// And without faster copies.
-const PLACED: &[(&str, &str)] = &[("elide", "no"), ("lend", "no"), ("copies", "libc")];
+const PLACED: &[(&str, &str)] =
+    &[("allocator", "yes"), ("elide", "no"), ("lend", "no"), ("copies", "libc")];
 
 /// One of what is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -1,5 +1,6 @@
 //! The load of a server, and the number that it prints.
 
+use std::cell::OnceCell;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -8,25 +9,36 @@ use uncopy_measure::Outcome;
 
 use super::said::last_lines;
 
+/// How programs that load servers, often for a fixed time, say how much they did: all of it, not a
+/// rate, so that it is right for a fixed amount of work, too.
+const KNOWN: [(&str, &str); 3] = [
+    ("wrk", "([0-9]+) requests in [0-9.]+[a-z]+,"),
+    ("ab", "Complete requests: +([0-9]+)"),
+    ("h2load", "requests: [0-9]+ total, [0-9]+ started, [0-9]+ done, ([0-9]+) succeeded"),
+];
+
 /// A command for the shell.
 #[derive(Clone, Debug)]
 pub struct Load {
     /// As it was given.
     pub text: String,
-    /// Finds how much work was done.
-    count: Option<Regex>,
+    /// Finds how much work was done: what was given, or what the first output shows.
+    count: OnceCell<Option<Regex>>,
 }
 
 impl Load {
     /// `count`: a regular expression with a group.
     pub fn new(text: &str, count: Option<&str>) -> Outcome<Self> {
-        let count = count.map(expression).transpose()?;
-        Ok(Self { text: text.to_owned(), count })
+        let cell = OnceCell::new();
+        if let Some(count) = count {
+            let _ = cell.set(Some(expression(count)?));
+        }
+        Ok(Self { text: text.to_owned(), count: cell })
     }
 
-    /// Whether its work is counted.
+    /// Whether its work is counted, as far as is known.
     pub fn counts(&self) -> bool {
-        self.count.is_some()
+        matches!(self.count.get(), Some(Some(_)))
     }
 
     /// Runs it; how long it took, in seconds, and how much work it did.
@@ -43,8 +55,9 @@ impl Load {
                 last_lines(&[output.stderr, output.stdout].concat())
             ));
         }
-        let number = |regex| number(regex, &String::from_utf8_lossy(&output.stdout));
-        Ok((elapsed, self.count.as_ref().map(number).transpose()?))
+        let said = String::from_utf8_lossy(&output.stdout);
+        let count = self.count.get_or_init(|| known(&said));
+        Ok((elapsed, count.as_ref().map(|regex| number(regex, &said)).transpose()?))
     }
 }
 
@@ -57,6 +70,18 @@ fn expression(text: &str) -> Outcome<Regex> {
         ));
     }
     Ok(regex)
+}
+
+/// How work is counted in what a load said, if it is one of [`KNOWN`]; tells the user so.
+fn known(said: &str) -> Option<Regex> {
+    KNOWN.iter().find_map(|(name, text)| {
+        let regex = Regex::new(text).ok().filter(|regex| regex.is_match(said))?;
+        eprintln!(
+            "uncopy try: the load's output is {name}'s: its work is counted by '{text}'. Another \
+             way: --count REGEX"
+        );
+        Some(regex)
+    })
 }
 
 /// What the first group finds.
@@ -87,6 +112,22 @@ mod tests {
         assert!(number(&regex, "none").unwrap_err().contains("finds nothing"));
         assert!(expression("[0-9]+").unwrap_err().contains("no group"));
         assert!(expression("(").is_err());
+    }
+
+    #[test]
+    fn work_is_counted_in_the_output_of_known_loads_without_being_told() {
+        let wrk = "  4 threads\n  20714 requests in 2.00s, 1.27GB read\nRequests/sec:  10354.99\n";
+        let load = Load::new(&format!("cat <<'E'\n{wrk}E"), None).unwrap();
+        assert!(!load.counts());
+        assert_eq!(load.run().unwrap().1, Some(20714.0));
+        assert!(load.counts());
+        let load = Load::new("echo done", None).unwrap();
+        assert_eq!(load.run().unwrap().1, None);
+        assert!(!load.counts());
+        let ab = "Concurrency Level:      1\nComplete requests:      100\n";
+        assert_eq!(number(&known(ab).unwrap(), ab), Ok(100.0));
+        let h2load = "requests: 10 total, 10 started, 10 done, 9 succeeded, 1 failed, 0 errored\n";
+        assert_eq!(number(&known(h2load).unwrap(), h2load), Ok(9.0));
     }
 
     #[test]

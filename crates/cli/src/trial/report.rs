@@ -49,6 +49,13 @@ pub fn so_far(turns: &Turns) -> String {
     format!("gain over plain so far: {}", gains.collect::<Vec<_>>().join(", "))
 }
 
+/// How long the loads took, in seconds, if they took long, and as long as each other.
+fn fixed_time(turns: &Turns) -> Option<f64> {
+    let [least, most] = extremes(turns.iter().flatten().map(|turn| turn.elapsed).collect());
+    // (A load for a fixed time takes that and its own start.)
+    (least > 0.5 && most - least < 0.05 && most < 1.02 * least).then_some(least)
+}
+
 impl<'a> Report<'a> {
     /// From the counted turns.
     pub fn new(
@@ -66,6 +73,7 @@ impl<'a> Report<'a> {
             saved: counters::saved(&total),
             worked: rehearsed.map_or(run, |of| f64::from(of.pace.learns) * run),
             learning_counts: rehearsed.is_none(),
+            fixed_time: load.filter(|load| !load.counts()).and_then(|_| fixed_time(turns)),
         };
         Self { load, program, turns, rehearsed, did, verdict: Verdict::of(&facts), facts }
     }

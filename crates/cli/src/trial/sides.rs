@@ -61,13 +61,20 @@ mod tests {
 
     #[test]
     fn given_options_go_on_but_for_those_that_make_the_side() {
-        let options = vec![("threshold", 8192), ("elide", 1), ("verbose", 0)];
+        let options = vec![("threshold", 8192), ("elide", 1), ("verbose", 0), ("allocator", 0)];
         let program = Program { words: vec!["cat".into()], library: "/l.so".into(), options };
         let words = program.run_words(Side::NoElision).join(" ");
-        assert_eq!(words, "run --require --verbose=counters --elide=no --lend=no --threshold=8192");
+        assert_eq!(
+            words,
+            "run --require --verbose=counters --elide=no --lend=no --threshold=8192 --allocator=0"
+        );
         let words = program.run_words(Side::Placed).join(" ");
+        assert!(words.contains(" --allocator=yes "), "{words}");
         assert!(words.ends_with(" --lend=no --copies=libc --threshold=8192"), "{words}");
         let words = program.run_words(Side::Uncopy).join(" ");
-        assert_eq!(words, "run --require --verbose=counters --threshold=8192 --elide=1");
+        assert_eq!(
+            words,
+            "run --require --verbose=counters --threshold=8192 --elide=1 --allocator=0"
+        );
     }
 }

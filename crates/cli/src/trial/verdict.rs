@@ -8,6 +8,9 @@ use super::compare::{Found, Standing};
 const SIMPLEST_FIRST: [Side; 5] =
     [Side::Plain, Side::Kept, Side::Placed, Side::NoElision, Side::Uncopy];
 
+/// Runs of less processor time, in seconds, are mostly their start.
+const SEEN: f64 = 0.05;
+
 /// What there is to be told apart.
 #[derive(Clone, Debug)]
 pub struct Facts {
@@ -19,6 +22,9 @@ pub struct Facts {
     pub worked: f64,
     /// Whether what it learnt in is measured with the rest.
     pub learning_counts: bool,
+    /// How long each of the loads took, in seconds, if all took as long though nobody counts their
+    /// work.
+    pub fixed_time: Option<f64>,
 }
 
 /// The answer.
@@ -34,12 +40,22 @@ pub enum Verdict {
     Loses,
     /// Too noisy, or too little.
     Unknown,
+    /// Runs are over before anything can be seen.
+    TooShort,
+    /// All loads took as long as each other: they may have done more or less work in it.
+    FixedTime,
 }
 
 impl Verdict {
     /// From the facts.
     pub fn of(facts: &Facts) -> Self {
         let standing = &facts.standing;
+        if facts.learning_counts && standing.plain().median < SEEN {
+            return Self::TooShort;
+        }
+        if facts.fixed_time.is_some() {
+            return Self::FixedTime;
+        }
         let best = SIMPLEST_FIRST
             .into_iter()
             .fold(Side::Plain, |best, side| if standing.better(side, best) { side } else { best });
@@ -60,6 +76,8 @@ impl Verdict {
             Self::NoCopies => "no_copies",
             Self::Loses => "loses",
             Self::Unknown => "unknown",
+            Self::TooShort => "too_short",
+            Self::FixedTime => "fixed_time",
         }
     }
 
@@ -101,6 +119,18 @@ impl Verdict {
                 let none = if facts.saved == 0 { "nothing was elided, and " } else { "" };
                 format!("does not pay: {none}under uncopy there is {}.", gains(Side::Uncopy))
             }
+            Self::TooShort => format!(
+                "cannot tell: a run takes {:.1} ms of processor time, which is mostly its start.",
+                standing.plain().median * 1e3
+            ),
+            Self::FixedTime => format!(
+                "cannot tell: each load took {:.2} s, whatever the side, as one that runs for a \
+                 fixed time does; then more work in that time looks like a loss. Have its work \
+                 counted: --count REGEX. If it does the same work each time, at a rate of its own, \
+                 the ratios of processor time below hold: uncopy has {}.",
+                facts.fixed_time.unwrap_or_default(),
+                gains(Side::Uncopy)
+            ),
             Self::Unknown => format!(
                 "cannot tell: uncopy and plain differ by {:.1}%, and the plain turns among \
                  themselves by {:.1}%; a difference below {:.1}% is not seen. More rounds, longer \
@@ -146,7 +176,7 @@ mod tests {
     fn facts(seconds: impl Fn(Side) -> f64) -> Facts {
         let turns = |side: Side| [0.99, 1.0, 1.01].map(|part| part * seconds(side)).to_vec();
         let standing = Standing::new(by_side(turns), by_side(|_| vec![1.0; 3]));
-        Facts { standing, saved: 1, worked: 100.0, learning_counts: false }
+        Facts { standing, saved: 1, worked: 100.0, learning_counts: false, fixed_time: None }
     }
 
     fn verdict(kept: f64, placed: f64, no_elision: f64, uncopy: f64) -> Verdict {
@@ -192,6 +222,7 @@ mod tests {
             saved: 1,
             worked: 100.0,
             learning_counts: true,
+            fixed_time: None,
         };
         assert_eq!(Verdict::of(&with(by_side(cpu), time(3.0))), Verdict::Pays(Side::Uncopy));
         let less = by_side(|side| if side == Side::Uncopy { vec![5.0; 3] } else { cpu(side) });
@@ -199,6 +230,25 @@ mod tests {
         assert_eq!(Verdict::of(&traded), Verdict::Unknown);
         let said = Verdict::of(&traded).advice(&traded, "");
         assert!(said.contains("yours to say"), "{said}");
+    }
+
+    #[test]
+    fn what_is_over_at_once_gets_no_verdict_whatever_its_turns_say() {
+        let short = facts(|side| if side == Side::Kept { 0.0007 } else { 0.0008 });
+        let short = Facts { worked: 0.0008, learning_counts: true, ..short };
+        assert_eq!(Verdict::of(&short), Verdict::TooShort);
+        let said = Verdict::TooShort.advice(&short, "");
+        assert!(said.contains("0.8 ms") && said.contains("runs of 9 s"), "{said}");
+    }
+
+    #[test]
+    fn loads_that_all_take_as_long_get_no_verdict_unless_their_work_is_counted() {
+        let facts = facts(|side| if side == Side::Uncopy { 12.0 } else { 10.0 });
+        assert_eq!(Verdict::of(&facts), Verdict::Loses);
+        let fixed = Facts { fixed_time: Some(2.05), ..facts };
+        assert_eq!(Verdict::of(&fixed), Verdict::FixedTime);
+        let said = Verdict::FixedTime.advice(&fixed, "");
+        assert!(said.contains("2.05 s") && said.contains("--count"), "{said}");
     }
 
     #[test]
