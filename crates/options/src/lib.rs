@@ -218,6 +218,7 @@ pub const RESERVED: &[&str] = &[
     PROFILE,
     PROFILE_LEAST,
     PROFILE_TOUCH,
+    REQUIRED_OF,
 ];
 
 /// The directory of the log's service; set by `uncopy run --log`.
@@ -249,6 +250,13 @@ pub const PROFILE_LEAST: &str = "UNCOPY_PROFILE_LEAST";
 
 /// `0`: `uncopy profile` does not look for touches.
 pub const PROFILE_TOUCH: &str = "UNCOPY_PROFILE_TOUCH";
+
+/// The number of the process that ends where nothing can be elided, with [`REFUSED`]; set by
+/// `uncopy run --require`. (A limit of descriptors, for one, holds in the program alone.)
+pub const REQUIRED_OF: &str = "UNCOPY_REQUIRED_OF";
+
+/// The status with which `--require` refuses.
+pub const REFUSED: u8 = 125;
 
 /// Makes calls of the library's fail, for tests: see `uncopy_inject`.
 pub const INJECT: &str = "UNCOPY_INJECT";

@@ -144,6 +144,8 @@ struct Places {
     /// valgrind runs the program. It runs one thread at a time: who waits for a page keeps out who
     /// would answer.
     valgrind: bool,
+    /// `uncopy run --require` started this process.
+    required: bool,
 }
 
 /// Options and prices from the environment; also the library's own path, what to hand on, and where
@@ -191,6 +193,10 @@ unsafe fn read_environment(envp: *const *const c_char) -> (Values, Costs, ExecEn
                 && let Ok(measured) = Costs::parse(value)
             {
                 costs = measured;
+            }
+            if name == options::REQUIRED_OF {
+                let own = rustix::process::getpid().as_raw_nonzero().get();
+                places.required = value.parse() == Ok(own);
             }
             if name == options::TCP_SERVICE {
                 places.tcp_service = Some(value.to_owned());
@@ -351,14 +357,19 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
             }
             summary::banner(values, "ready");
         }
-        Err(why) => summary::banner(
-            values,
-            match why {
+        Err(why) => {
+            let state = match why {
                 Refusal::Permission => "userfaultfd is not permitted: nothing is elided",
                 Refusal::Kernel => "the kernel has no UFFDIO_MOVE (Linux 6.8): nothing is elided",
                 Refusal::Other(_) => "userfaultfd failed: nothing is elided",
-            },
-        ),
+            };
+            if places.required {
+                summary::say(&format!("uncopy: refused: {state}\n"));
+                // SAFETY: the program has not begun: nothing of it is lost.
+                unsafe { libc::_exit(options::REFUSED.into()) }
+            }
+            summary::banner(values, state);
+        }
     }
 }
 

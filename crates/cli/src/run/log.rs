@@ -2,7 +2,7 @@
 //! answers.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgMatches, Command, value_parser};
 use uncopy_log_store::Kind;
@@ -23,7 +23,8 @@ pub(super) fn with_options(command: Command) -> Command {
             Arg::new("log")
                 .long("log")
                 .value_name("DIR")
-                .value_parser(value_parser!(PathBuf))
+                // (Not a PathBuf: clap has no empty ones, and `--log` alone is one.)
+                .value_parser(value_parser!(OsString))
                 .num_args(0..=1)
                 .require_equals(true)
                 .default_missing_value("")
@@ -68,8 +69,8 @@ pub(super) fn wanted(matches: &ArgMatches) -> Option<Result<Log, String>> {
 }
 
 fn made(matches: &ArgMatches) -> Result<Log, String> {
-    let named = matches.get_one::<PathBuf>("log").filter(|path| !path.as_os_str().is_empty());
-    let directory = directory::chosen(named.map(PathBuf::as_path))?;
+    let named = matches.get_one::<OsString>("log").filter(|path| !path.is_empty());
+    let directory = directory::chosen(named.map(Path::new))?;
     let size = *matches.get_one::<usize>("log-size").expect("it has a default") as u64;
     let kind = matches.get_one::<String>("log-store").and_then(|name| Kind::of(name));
     let kind = kind.ok_or("no such store")?;
@@ -82,4 +83,21 @@ fn made(matches: &ArgMatches) -> Result<Log, String> {
     let directory = directory.canonicalize();
     let directory = directory.map_err(|why| format!("the log's directory: {why}"))?;
     Ok(Log { directory, files: matches.get_one::<OsString>("log-files").cloned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_without_a_directory_is_this_users_own() {
+        let of = |words: &[&str]| {
+            let command = with_options(Command::new("run").arg(Arg::new("words").num_args(0..)));
+            let matches = command.try_get_matches_from([&["run"], words].concat()).unwrap();
+            (is_wanted(&matches), matches.get_one::<OsString>("log").cloned())
+        };
+        assert_eq!(of(&["--", "true"]), (false, None));
+        assert_eq!(of(&["--log", "--", "true"]), (true, Some("".into())));
+        assert_eq!(of(&["--log=/srv/log", "--", "true"]), (true, Some("/srv/log".into())));
+    }
 }

@@ -21,9 +21,6 @@ use uncopy_stats::family;
 
 use self::environment::Environment;
 
-/// Exit status when `--require` refuses.
-const REFUSED: u8 = 125;
-
 /// The subcommand, with an option for every row of the table.
 pub fn command() -> Command {
     let command = Command::new("run")
@@ -207,6 +204,10 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
             for (spec, value) in given(matches) {
                 environment.set(spec.env, options::text(spec, value));
             }
+            if required {
+                // (The program is what this process becomes.)
+                environment.set(options::REQUIRED_OF, std::process::id().to_string());
+            }
             if let Some(file) = record {
                 environment.set(options::RECORD, file);
             }
@@ -218,7 +219,7 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
             }
             sum_up(&mut environment);
         }
-        _ if required => return ExitCode::from(REFUSED),
+        _ if required => return ExitCode::from(options::REFUSED),
         _ => {}
     }
 
