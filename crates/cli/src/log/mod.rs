@@ -10,15 +10,19 @@ pub mod directory;
 pub mod start;
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::{ArgMatches, Args, Command, ValueEnum};
+use uncopy_log_service::place::NoPlace;
 use uncopy_log_service::verify::{drop_logs, verify};
 use uncopy_log_service::{Client, Options, Place, Report, Service, keeper};
 use uncopy_log_store::Kind;
 use uncopy_measure::printable::printable;
 use uncopy_measure::words::{parsed, with_args};
 use uncopy_measure::{Outcome, values};
+
+/// How often it is looked whether a service has ended.
+const SOON: Duration = Duration::from_millis(200);
 
 /// Where the log is.
 #[derive(Args, Clone, Debug)]
@@ -152,7 +156,14 @@ pub fn say(report: &Report) {
 }
 
 fn recover_at(place: &Place, kind: Kind) -> Outcome {
-    let report = start::recovered(place, kind).map_err(|why| why.to_string())?;
+    let report = start::recovered(place, kind).map_err(|why| match why {
+        NoPlace::Busy(_) if Client::is_served(place.path()) => format!(
+            "{}: its service runs, and has recovered what a crash had left; 'uncopy log digest' \
+             brings home what is held now",
+            place.path().display()
+        ),
+        why => why.to_string(),
+    })?;
     say(&report);
     let path = place.path().display();
     if report.kept.is_some() {
@@ -187,8 +198,31 @@ fn verified(args: &LookArgs) -> Outcome {
     if sound { Ok(()) } else { Err(format!("{}: not all is sound", place.path().display())) }
 }
 
+/// Waits for the end of a service that has no programs any more.
+fn await_end(place: &Place) -> Outcome {
+    let path = place.path().display();
+    let begun = Instant::now();
+    while Client::is_served(place.path()) {
+        if begun.elapsed() > start::IDLE + Duration::from_secs(2) {
+            return Err(format!(
+                "{path}: its service runs, for programs that use it; 'uncopy log status' says what \
+                 is held"
+            ));
+        }
+        if begun.elapsed() < SOON {
+            eprintln!(
+                "uncopy log: {path}: waits for its service, which ends {} s after the last program",
+                start::IDLE.as_secs()
+            );
+        }
+        std::thread::sleep(SOON);
+    }
+    Ok(())
+}
+
 fn dropped(args: &LookArgs) -> Outcome {
     let place = args.at.place()?;
+    await_end(&place)?;
     recover_at(&place, args.stored.store.kind())?;
     let dropped = drop_logs(&place).map_err(|why| why.to_string())?;
     uncopy_measure::print(&format!("{}: {dropped} logs removed\n", place.path().display()))

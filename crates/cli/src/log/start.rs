@@ -21,7 +21,7 @@ use uncopy_options::INJECT;
 /// The hidden subcommand.
 pub const NAME: &str = "__log-service";
 /// So long an idle service waits for programs.
-const IDLE: Duration = Duration::from_secs(10);
+pub const IDLE: Duration = Duration::from_secs(10);
 /// After so long it is looked whether it still lives.
 const AGAIN: Duration = Duration::from_secs(1);
 /// What a dead service leaves is home after so long at most, or others bring it there.

@@ -181,11 +181,13 @@ impl Service {
     }
 
     fn is_idle(&mut self) -> bool {
-        let used = !self.programs.is_empty() || self.holds.iter().any(Option::is_some);
-        if used {
+        // (Who only asks, as `uncopy log status` does, sends no `Hello`.)
+        let greeted = self.programs.values().any(|program| program.greeted);
+        if greeted || self.holds.iter().any(Option::is_some) {
             self.idle_since = Instant::now();
         }
-        self.options.until_idle.is_some_and(|after| self.idle_since.elapsed() >= after)
+        self.programs.is_empty()
+            && self.options.until_idle.is_some_and(|after| self.idle_since.elapsed() >= after)
     }
 
     fn turn(&mut self) -> Result<(), Errno> {

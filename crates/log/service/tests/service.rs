@@ -400,3 +400,15 @@ fn nothing_is_written_where_a_link_leads() {
     assert!(place.lose("file", b"bytes").is_err());
     assert!(!here.file("file").exists());
 }
+
+#[test]
+fn a_service_that_others_only_ask_ends_when_no_program_is_there() {
+    let mut here = Here::new();
+    let begun = Instant::now();
+    while Client::is_served(&here.log()) {
+        let _ = Client::status(&here.log());
+        assert!(begun.elapsed() < Duration::from_secs(20), "it is kept by those who ask");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    here.ended();
+}
