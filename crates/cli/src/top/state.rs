@@ -152,6 +152,8 @@ pub struct State {
     pub paused: bool,
     /// What keys do, and what the words mean, is shown in place of all.
     pub help: bool,
+    /// The first line of that that is shown.
+    pub help_from: u16,
     /// The call sites of the selected program are shown.
     pub details: bool,
     selected: Option<u32>,
@@ -166,6 +168,7 @@ impl Default for State {
             ascending: false,
             paused: false,
             help: false,
+            help_from: 0,
             details: true,
             selected: None,
         }
@@ -228,9 +231,13 @@ impl State {
     pub fn key(&mut self, key: KeyEvent) -> Next {
         let asked = key.code == KeyCode::Char('?') || key.code == KeyCode::Char('h');
         let ends = matches!(key.code, KeyCode::Char('c' | 'q'));
+        if self.help && self.scrolls_help(key.code) {
+            return Next::Stay;
+        }
         if asked || self.help && !ends {
-            // (Any key leads back.)
+            // (Any other key leads back.)
             self.help = !self.help;
+            self.help_from = 0;
             return Next::Stay;
         }
         match key.code {
@@ -254,6 +261,18 @@ impl State {
             _ => {}
         }
         Next::Stay
+    }
+
+    /// A key that moves within the help. (How far that goes the screen knows.)
+    fn scrolls_help(&mut self, key: KeyCode) -> bool {
+        self.help_from = match key {
+            KeyCode::Up | KeyCode::Char('k') => self.help_from.saturating_sub(1),
+            KeyCode::Down | KeyCode::Char('j') => self.help_from.saturating_add(1),
+            KeyCode::PageUp => self.help_from.saturating_sub(10),
+            KeyCode::PageDown => self.help_from.saturating_add(10),
+            _ => return false,
+        };
+        true
     }
 
     fn sort_by(&mut self, column: usize) {
@@ -331,13 +350,17 @@ pub mod tests {
     }
 
     #[test]
-    fn a_question_mark_shows_what_keys_do_and_any_key_leads_back() {
+    fn a_question_mark_shows_what_keys_do_and_any_key_but_those_that_scroll_leads_back() {
         let mut state = State::default();
         for (key, shown) in [('?', true), ('?', false), ('h', true), ('r', false)] {
             assert_eq!(press(&mut state, key), Next::Stay);
             assert_eq!((state.help, state.ascending), (shown, false), "{key}");
         }
         press(&mut state, '?');
+        for (key, from) in [('j', 1), ('j', 2), ('k', 1)] {
+            press(&mut state, key);
+            assert_eq!((state.help, state.help_from), (true, from), "{key}");
+        }
         assert_eq!(press(&mut state, 'q'), Next::Quit);
     }
 

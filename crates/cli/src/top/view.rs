@@ -13,12 +13,16 @@ use super::state::{COLUMNS, Column, State};
 use crate::stat::program::{Decision, Site};
 
 const HISTORY: u16 = 24;
+/// A shorter history says nothing.
+const SHORTEST: u16 = 8;
+/// Of the columns.
+const WIDTHS: [u16; COLUMNS.len()] = [7, 16, 9, 10, 10, 10, 9, 9, 10];
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 
 /// Draws all of it.
 pub fn draw(frame: &mut Frame, state: &mut State) {
     if state.help {
-        legend(frame);
+        legend(frame, state);
         return;
     }
     let details = state.details && !state.lines.is_empty() && frame.area().height >= 20;
@@ -58,20 +62,19 @@ fn totals(state: &State) -> Paragraph<'static> {
 /// Keys, and what they do in a word and in a sentence.
 const KEYS: [(&str, &str, &str); 7] = [
     ("q", "quit", "Quit (also Esc, Ctrl-C)."),
+    ("?", "help", "Show this (also h)."),
     ("↑↓", "select", "Select a program (also j, k)."),
     ("←→ 1-9", "sort by", "Sort by the column beside, or by that number (also s, S)."),
     ("r", "reverse", "The smallest first, or the largest."),
     ("d", "call sites", "Show the selected program's call sites, or not (also Enter)."),
     ("p", "pause", "Take no new look, or go on (also the space bar)."),
-    ("?", "help", "Show this (also h)."),
 ];
 
 /// What keys do, and what the words on the screen mean.
-fn legend(frame: &mut Frame) {
+fn legend(frame: &mut Frame, state: &mut State) {
     let [head, body, foot] =
         Layout::vertical([Constraint::Length(1), Constraint::Min(3), Constraint::Length(1)])
             .areas(frame.area());
-    let [left, right] = Layout::horizontal([Constraint::Percentage(50); 2]).areas(body);
     let title = |text: &'static str| TextLine::styled(text, BOLD.fg(Color::Yellow));
     let line = |word: &str, width: usize, says: &str| {
         TextLine::from(vec![Span::styled(format!(" {word:width$} "), BOLD), says.to_owned().into()])
@@ -85,9 +88,39 @@ fn legend(frame: &mut Frame) {
     there.extend(["".into(), title("Why a copy was made all the same")]);
     there.extend(REASONS.iter().map(|(_, name, says)| line(name, 18, says.trim())));
     frame.render_widget(Paragraph::new(TextLine::styled("uncopy top: help", BOLD)), head);
-    frame.render_widget(Paragraph::new(here).wrap(Wrap { trim: false }), left);
-    frame.render_widget(Paragraph::new(there).wrap(Wrap { trim: false }), right);
-    frame.render_widget(Paragraph::new(" any key: back   q: quit"), foot);
+    if body.width >= BESIDE {
+        let [left, right] = Layout::horizontal([Constraint::Percentage(50); 2]).areas(body);
+        scrolled(frame, &mut state.help_from, [(here, left), (there, right)]);
+    } else {
+        here.push("".into());
+        here.extend(there);
+        scrolled(frame, &mut state.help_from, [(here, body)]);
+    }
+    frame.render_widget(Paragraph::new(" ↑↓: scroll   q: quit   any other key: back"), foot);
+}
+
+/// From so many columns on what keys do stands beside what words mean.
+const BESIDE: u16 = 110;
+/// Columns of the longest word there.
+const LONGEST: u16 = 12;
+
+/// Shows texts from one line on, which is brought back to where the longest of them ends.
+fn scrolled<const N: usize>(
+    frame: &mut Frame,
+    from: &mut u16,
+    texts: [(Vec<TextLine<'static>>, Rect); N],
+) {
+    let hidden = texts.iter().map(|(text, area)| {
+        // (No word is longer than LONGEST: a line that is broken keeps all but that.)
+        let kept = usize::from(area.width.saturating_sub(LONGEST)).max(1);
+        let lines: usize = text.iter().map(|line| line.width().div_ceil(kept).max(1)).sum();
+        lines.saturating_sub(area.height.into())
+    });
+    *from = (*from).min(hidden.max().unwrap_or(0).try_into().unwrap_or(u16::MAX));
+    for (text, area) in texts {
+        let text = Paragraph::new(text).wrap(Wrap { trim: false });
+        frame.render_widget(text.scroll((*from, 0)), area);
+    }
 }
 
 fn help() -> Paragraph<'static> {
@@ -105,15 +138,19 @@ fn programs(frame: &mut Frame, state: &mut State, area: Rect) {
         frame.render_widget(Paragraph::new(text), area);
         return;
     }
-    let header = COLUMNS.iter().enumerate().map(|(i, (_, name))| {
+    let columns = fitting(area.width);
+    let history = area.width.saturating_sub(needed(columns) + 1).min(HISTORY);
+    let history = (history >= SHORTEST).then_some(history);
+    let header = COLUMNS[..columns].iter().enumerate().map(|(i, (_, name))| {
         let arrow = if state.ascending { "▲" } else { "▼" };
         let text = if i == state.sort { format!("{name}{arrow}") } else { (*name).to_owned() };
         let style = if i == state.sort { BOLD.fg(Color::Yellow) } else { BOLD };
         Cell::from(aligned(text, i != 1)).style(style)
     });
-    let header = Row::new(header.chain([Cell::from("ELIDED/s, HISTORY").style(BOLD)]));
+    let bars = history.map(|_| Cell::from("ELIDED/s, HISTORY").style(BOLD));
+    let header = Row::new(header.chain(bars));
     let rows = state.lines.iter().map(|l| {
-        let cells = COLUMNS.iter().map(|(column, _)| {
+        let cells = COLUMNS[..columns].iter().map(|(column, _)| {
             let value = l.value(*column);
             match column {
                 Column::Pid => aligned(l.program.pid.to_string(), true),
@@ -122,14 +159,25 @@ fn programs(frame: &mut Frame, state: &mut State, area: Rect) {
                 _ => aligned(rough_size(value), true),
             }
         });
-        let bars = TextLine::from(l.elided.bars(HISTORY as usize)).style(Color::Green);
-        Row::new(cells.chain([bars]))
+        let bars =
+            history.map(|width| TextLine::from(l.elided.bars(width as usize)).style(Color::Green));
+        Row::new(cells.chain(bars))
     });
-    let widths = [7, 16, 9, 10, 10, 10, 9, 9, 10, HISTORY].map(Constraint::Length);
+    let widths = WIDTHS[..columns].iter().copied().chain(history).map(Constraint::Length);
     let table = Table::new(rows, widths)
         .header(header)
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
     frame.render_stateful_widget(table, area, &mut state.table);
+}
+
+/// What so many columns need, with what lies between them.
+fn needed(columns: usize) -> u16 {
+    WIDTHS[..columns].iter().map(|width| width + 1).sum::<u16>().saturating_sub(1)
+}
+
+/// How many columns a screen has room for: those on the right go.
+fn fitting(width: u16) -> usize {
+    (1..=COLUMNS.len()).rev().find(|columns| needed(*columns) <= width).unwrap_or(1)
 }
 
 fn aligned(text: String, right: bool) -> TextLine<'static> {
@@ -213,6 +261,25 @@ mod tests {
         for expected in ["1 program ", "program-7", "3.0 MB", "ELIDED/s▼", "█", " q ", "quit"] {
             assert!(text.contains(expected), "{expected}: {text}");
         }
+    }
+
+    #[test]
+    fn a_narrow_screen_has_whole_columns_and_a_help_that_scrolls() {
+        let mut state = State::default();
+        state.take(vec![program(7, 0)], Instant::now());
+        let text = screen(&mut state, 80, 24);
+        for expected in ["PID", "COPIES/s", "ELIDED/s", "TOUCHED/s", " ? ", "help"] {
+            assert!(text.contains(expected), "{expected}: {text}");
+        }
+        assert!(!text.contains("HISTORY") && !text.contains("ALLOC"), "{text}");
+        state.help = true;
+        let (first, last) = (REASONS[0].1, REASONS[REASONS.len() - 1].1);
+        assert!(!screen(&mut state, 80, 24).contains(last));
+        state.help_from = u16::MAX;
+        let text = screen(&mut state, 80, 24);
+        assert!(text.contains(last) && !text.contains("Keys"), "{text}");
+        let text = screen(&mut state, 130, 50);
+        assert!(text.contains(first) && text.contains("Keys") && text.contains(last), "{text}");
     }
 
     #[test]
