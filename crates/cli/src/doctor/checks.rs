@@ -102,7 +102,7 @@ fn ways() -> Vec<Check> {
         if ways {
             maker().make(bits).map(drop).map_err(said)
         } else {
-            Err("not to be asked".into())
+            Err("cannot be asked without a way".into())
         }
     };
     let found = |what: &Result<(), String>| what.as_ref().err().cloned().unwrap_or("yes".into());

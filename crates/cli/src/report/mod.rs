@@ -58,6 +58,9 @@ pub fn main(args: &ReportArgs) -> Outcome {
         return Ok(());
     }
     write(&directory, &parts)?;
+    if let Some(Err(why)) = args.pid.map(files::of) {
+        uncopy_measure::complain(&format!("the program's parts say little: {why}"));
+    }
     uncopy_measure::print(&format!(
         "\nWritten. Look through it, then attach it: tar czf {0}.tar.gz {0}\n",
         printable(&directory)

@@ -106,7 +106,8 @@ fn status(pid: u32) -> String {
     let mut text = String::new();
     for line in read("status").unwrap_or_default().lines() {
         if STATUS.iter().any(|name| line.split(':').next() == Some(name)) {
-            let _ = writeln!(text, "{}", printable(line));
+            // (The kernel writes a tab behind the name.)
+            let _ = writeln!(text, "{}", printable(line.replace('\t', " ")));
         }
     }
     let _ = writeln!(text, "\n{}", read("limits").unwrap_or_else(|e| format!("limits: {e}\n")));

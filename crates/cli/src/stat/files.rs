@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use nix::unistd::geteuid;
+use nix::unistd::{AccessFlags, access, geteuid};
 
 use super::process;
 use super::program::{Bad, Program};
@@ -33,6 +33,17 @@ pub fn directories() -> Vec<PathBuf> {
     found.sort();
     found.dedup();
     found
+}
+
+/// Why programs that this user starts here can leave no statistics, if they cannot.
+pub fn unwritable() -> Option<String> {
+    let session = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let session = session.filter(|path| path.is_absolute());
+    let writable = |path: &Path| access(path, AccessFlags::W_OK);
+    if session.is_some_and(|path| writable(&path).is_ok()) {
+        return None;
+    }
+    writable(Path::new("/dev/shm")).err().map(|why| format!("/dev/shm: {}", why.desc()))
 }
 
 fn entries(directory: &Path) -> Vec<PathBuf> {
@@ -97,7 +108,8 @@ pub fn of(pid: u32) -> Result<Program, String> {
         format!(
             "process {pid} ({name}) is under uncopy, but publishes nothing: it has not copied 8 MB \
              so far (uncopy begins then), and has no connections under --tcp, has --stats=no, \
-             is in a sandbox, or is of another version"
+             could write neither XDG_RUNTIME_DIR nor /dev/shm, is in a sandbox, or is of another \
+             version"
         )
     })
 }

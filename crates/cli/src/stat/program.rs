@@ -210,8 +210,13 @@ impl Program {
         let experiments = match c.trials {
             0 if self.none_elides => return "No call site elides: whether that pays is still to be found out here.".into(),
             0 => return "Whether eliding pays was not tried out yet: each call site's account decides.".into(),
-            1 => "one experiment".to_owned(),
-            n => format!("{} experiments", grouped(n)),
+            1 if c.trials_won == 1 => "one experiment, which found a gain".to_owned(),
+            1 => "one experiment, which found no gain".to_owned(),
+            n => format!(
+                "{} experiments, {} of which found a gain",
+                grouped(n),
+                grouped(c.trials_won)
+            ),
         };
         let who = if self.none_elides {
             "No call site elides"
@@ -220,9 +225,8 @@ impl Program {
         };
         let micros = |ns: u64| format!("{:.1}", ns as f64 / 1000.0);
         format!(
-            "{who}, after {experiments} of which {} changed that: in the last one each MB that the program copies took {} us of processor time \
+            "{who}, after {experiments}: in the last one each MB that the program copies took {} us of processor time \
              where sites elided, and {} where none did.",
-            grouped(c.trials_won),
             micros(c.eliding_mb_ns),
             micros(c.copying_mb_ns),
         )

@@ -9,14 +9,18 @@ use uncopy_decide::REASONS;
 use uncopy_measure::printable::printable;
 use uncopy_measure::units::{grouped, rough_size, size};
 
-use super::process;
 use super::program::{Decision, Site};
 use super::symbols::Symbols;
 use super::view::View;
+use super::{files, process};
 
 const PAGE: u64 = 4096;
 /// So many call sites' decisions are explained.
 const EXPLAINED: usize = 8;
+/// Narrower terminals get a table of numbers; what is words follows in lines of its own.
+const WIDE: u16 = 150;
+/// Its columns.
+const NUMBERS: usize = 7;
 
 /// All there is to say about one program.
 pub fn program(view: &View, symbols: &mut HashMap<u32, Symbols>) -> String {
@@ -39,7 +43,8 @@ pub fn program(view: &View, symbols: &mut HashMap<u32, Symbols>) -> String {
     let mut sites: Vec<&Site> = p.sites.iter().collect();
     sites.sort_by_key(|s| std::cmp::Reverse((s.elided_bytes, s.seen())));
     let _ = writeln!(text, "\n{}\n\n{}", site_table(&sites, p.pid, symbols), p.why());
-    for s in sites.iter().take(EXPLAINED) {
+    let explained = if is_narrow() { sites.len() } else { EXPLAINED };
+    for s in sites.iter().take(explained) {
         let place = symbols.get_mut(&p.pid).map(|all| format!(", {}", all.place(s.caller)));
         let place = place.unwrap_or_default();
         let _ = writeln!(text, "{} {}{place}: {}.", size(s.class), s.decision().name(), s.why());
@@ -49,7 +54,7 @@ pub fn program(view: &View, symbols: &mut HashMap<u32, Symbols>) -> String {
 }
 
 fn site_table(sites: &[&Site], pid: u32, symbols: &mut HashMap<u32, Symbols>) -> Table {
-    let mut table = table([
+    let header = [
         "copies from",
         "decision",
         "copies",
@@ -61,7 +66,9 @@ fn site_table(sites: &[&Site], pid: u32, symbols: &mut HashMap<u32, Symbols>) ->
         "not elided: why",
         "last",
         "call site",
-    ]);
+    ];
+    let columns = if is_narrow() { NUMBERS } else { header.len() };
+    let mut table = crate::table::table(&header[..columns], 200);
     for s in sites {
         let why: Vec<String> =
             reasons(s).map(|(name, n)| format!("{name} {}", grouped(n))).collect();
@@ -71,7 +78,7 @@ fn site_table(sites: &[&Site], pid: u32, symbols: &mut HashMap<u32, Symbols>) ->
         } else {
             String::new()
         };
-        table.add_row([
+        let row = [
             size(s.class),
             s.decision().name().into(),
             grouped(s.seen()),
@@ -83,7 +90,8 @@ fn site_table(sites: &[&Site], pid: u32, symbols: &mut HashMap<u32, Symbols>) ->
             why.join(", "),
             s.last_reason().unwrap_or_default().into(),
             place.unwrap_or_default(),
-        ]);
+        ];
+        table.add_row(row.into_iter().take(columns));
     }
     right(&mut table, 0);
     for column in [1, 7, 8, 9, 10] {
@@ -92,6 +100,11 @@ fn site_table(sites: &[&Site], pid: u32, symbols: &mut HashMap<u32, Symbols>) ->
         }
     }
     table
+}
+
+/// The terminal has no room for a table with words in it.
+fn is_narrow() -> bool {
+    crate::table::table(&[], 200).width().is_some_and(|width| width < WIDE)
 }
 
 /// Reasons that occur, and how often.
@@ -120,7 +133,12 @@ fn legend(sites: &[&Site]) -> String {
 /// One line for each program.
 pub fn list(views: &[View]) -> String {
     if views.is_empty() {
-        return "No program under uncopy that elides, or none that you may see.\n".into();
+        let none = "No program under uncopy that elides, or none that you may see";
+        let hidden = match files::unwritable() {
+            Some(why) => format!("; programs could not be seen here: {why}"),
+            None => String::new(),
+        };
+        return format!("{none}{hidden}.\n");
     }
     let mut table = table([
         "pid",
