@@ -22,11 +22,11 @@ pub fn html(about: &About, short: Option<&Summary>, sections: &[Section]) -> Str
     );
     head(about, &mut page);
     if let Some(short) = short {
-        let _ = write!(page, "<h2>In short</h2><p>{}</p>", escape(&short.run));
+        let _ = write!(page, "<h2>In short</h2><p>{}</p>", marked(&short.run));
         page += "<p>Processor time of a server for a request, plain over uncopy, with four connections: \
                  above 1 is a gain. In brackets the same plain server a second time.</p>";
         numbers(&short.gains, &mut page);
-        let _ = write!(page, "<p>{}</p>", escape(noise::TEXT));
+        let _ = write!(page, "<p>{}</p>", marked(noise::TEXT));
         numbers(&short.noise, &mut page);
     }
     summary(sections, &mut page);
@@ -96,7 +96,7 @@ fn body(section: &Section, page: &mut String) {
         "<section id=\"{}\"><h2>{}</h2><p>{}</p>",
         section.name,
         escape(section.title),
-        escape(&section.text)
+        marked(&section.text)
     );
     if section.plots.is_empty() {
         *page += "<table class=\"facts\"><tbody>";
@@ -127,6 +127,22 @@ fn body(section: &Section, page: &mut String) {
     );
 }
 
+/// A text with bold words and code, as in markdown.
+fn marked(text: &str) -> String {
+    [("**", "b"), ("`", "code")].into_iter().fold(escape(text), |text, (sign, tag)| {
+        let mut parts = text.split(sign);
+        let mut marked = parts.next().unwrap_or_default().to_owned();
+        while let Some(inner) = parts.next() {
+            let _ = match parts.next() {
+                Some(after) => write!(marked, "<{tag}>{inner}</{tag}>{after}"),
+                // (A sign without a partner is itself.)
+                None => write!(marked, "{sign}{inner}"),
+            };
+        }
+        marked
+    })
+}
+
 /// A table of numbers.
 fn numbers(table: &Table, page: &mut String) {
     *page += "<div class=\"wide\"><table class=\"numbers\"><thead><tr>";
@@ -137,8 +153,8 @@ fn numbers(table: &Table, page: &mut String) {
     for row in &table.rows {
         *page += "<tr>";
         for cell in row {
-            // (What is bold in markdown.)
-            let _ = write!(page, "<td>{}</td>", escape(&cell.replace("**", "")));
+            // (Bold in markdown only: here it would be the whole column.)
+            let _ = write!(page, "<td>{}</td>", marked(&cell.replace("**", "")));
         }
         *page += "</tr>";
     }
@@ -178,4 +194,15 @@ fn machine(about: &About, page: &mut String) {
         );
     }
     *page += "</tbody></table></div></section>";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bold_words_and_code_of_markdown_are_marked_and_all_else_is_itself() {
+        assert_eq!(marked("**Older** `a < b` 2 * 3"), "<b>Older</b> <code>a &lt; b</code> 2 * 3");
+        assert_eq!(marked("a ` b"), "a ` b");
+    }
 }
