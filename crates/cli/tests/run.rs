@@ -291,6 +291,17 @@ fn without_the_library_it_runs_plainly_or_is_refused() {
 }
 
 #[test]
+fn with_require_a_program_whose_own_limits_leave_no_userfaultfd_is_not_begun() {
+    // (The shell has one; what it becomes has not.)
+    let script = "ulimit -n 6; exec echo ran";
+    let output = run(&["--", "sh", "-c", script]);
+    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(0), "ran\n"));
+    let output = run(&["--require", "--", "sh", "-c", script]);
+    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(125), ""));
+    assert!(stderr(&output).contains("uncopy: refused: "), "{}", stderr(&output));
+}
+
+#[test]
 fn where_userfaultfd_is_refused_one_line_says_so_and_the_program_runs() {
     let sysctl =
         std::fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd").unwrap_or_default();
