@@ -35,7 +35,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, os.path.join(ROOT, "bench"))
 import memory  # noqa: E402
-from loads import Failure, Wrong, connect, free_port  # noqa: E402
+from loads import Failure, Wrong, connect  # noqa: E402
+from machine import descendants, free_port, living_cpu, size_of  # noqa: E402
 
 STATE = os.path.join(ROOT, "target", "bench-apps")
 VENV = os.path.join(STATE, "venv")
@@ -195,14 +196,6 @@ def controls(pids, port):
     return sorted(found)
 
 
-def descendants(pid):
-    found = [pid]
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{pid}/children") as f:
-        for child in f.read().split():
-            found += descendants(int(child))
-    return found
-
-
 @dataclasses.dataclass
 class Turn:
     """CPU of the server for a request in us, requests a second, latencies in us."""
@@ -254,13 +247,7 @@ class Process:
             return f.read()[-400:].strip()
 
     def cpu(self):
-        total = 0
-        for pid in descendants(self.main.pid):
-            with contextlib.suppress(OSError):
-                for thread in os.listdir(f"/proc/{pid}/task"):
-                    with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/schedstat") as f:
-                        total += int(f.read().split()[0])
-        return total
+        return living_cpu(descendants(self.main.pid))
 
     def control(self):
         """While it is this one's turn."""
@@ -453,11 +440,6 @@ def text(r):
         f"{rate[0]:5.2f} {rate[1]:6.2f} |      {late[0]:8.0f} {late[1]:8.0f} {late[2]:8.0f}"
         + "".join(f"\n{'CPU with ' + ' '.join(PARTS[side]):>70} {cpu(side):5.2f}" for side in r["sides"] if side in PARTS)
     )
-
-
-def size_of(word):
-    unit = {"K": 1 << 10, "M": 1 << 20}.get(word[-1:].upper(), 1)
-    return int(word.rstrip("kKmM")) * unit
 
 
 def arguments(about, sizes="64K,1M"):

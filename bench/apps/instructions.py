@@ -24,7 +24,8 @@ import apps
 import cache
 import files
 import harness
-from loads import Failure, connect, free_port
+from loads import Failure, connect
+from machine import free_port
 
 SERVERS = {**apps.SERVERS, **cache.SERVERS, **files.SERVERS}
 USUAL = ["asyncio", "redis", "memcached GET", "nginx proxy", "gRPC"]

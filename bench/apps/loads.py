@@ -26,12 +26,6 @@ class Wrong(Failure):
     """A byte that is not what it must be: nothing else matters then."""
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 def payload(size, seed=1):
     return random.Random(seed * 1_000_003 + size).randbytes(size)
 

@@ -28,7 +28,8 @@ import sys
 import tempfile
 
 from harness import HERE, ended, find, python_package, python_server, size_of
-from loads import Failure, connect, free_port
+from loads import Failure, connect
+from machine import free_port
 
 SIDES = {
     "plain": None,

@@ -15,7 +15,8 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "apps"))
 import harness  # noqa: E402
-from loads import Download, free_port  # noqa: E402
+from loads import Download  # noqa: E402
+from machine import free_port  # noqa: E402
 
 # name: bytes of a buffer, of a pipe (None: no splicing)
 MODES = {

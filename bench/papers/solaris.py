@@ -50,39 +50,32 @@ def table_2(run):
     return parts
 
 
-def table_3(run):
-    small, large = ttcp(run, *SMALL), ttcp(run, *LARGE)
-    mapped = ttcp(run, *LARGE, "--reads", "1M", sides="references")
+def both_ends(run, words, sends, receives):
+    """What sender and receiver gain, by 16 KB and 1 MB writes; `sends`, `receives`: the paper's figure, and what its row is called."""
+    small, large = ttcp(run, *SMALL, *words), ttcp(run, *LARGE, *words)
+    (sent, sender), (received, receiver) = sends, receives
     return [
-        part("send, one processor, 16 KB writes", 1.42, small, "uncopy", "sender"),
-        part("send, one processor, 1 MB writes", 1.42, large, "uncopy", "sender"),
-        part("send, one processor, 16 KB writes, over rings", 1.42, small, "rings", "sender", same=False),
-        part("receive, one processor, 64 KB reads", 1.51, small, "uncopy", "receiver"),
-        part("receive, one processor, 64 KB reads, over rings", 1.51, small, "rings", "receiver", same=False),
-        part("receive, one processor, 1 MB reads, over rings with --tcp-references", 1.51, mapped, "references", "receiver", same=False),
+        part(sender.format(" 16 KB"), sent, small, "uncopy", "sender"),
+        part(sender.format(" 1 MB"), sent, large, "uncopy", "sender"),
+        part(sender.format(" 16 KB") + ", over rings", sent, small, "rings", "sender", same=False),
+        part(receiver, received, small, "uncopy", "receiver"),
+        part(receiver + ", over rings", received, small, "rings", "receiver", same=False),
     ]
+
+
+def table_3(run):
+    parts = both_ends(run, (), (1.42, "send, one processor,{} writes"), (1.51, "receive, one processor, 64 KB reads"))
+    mapped = ttcp(run, *LARGE, "--reads", "1M", sides="references")
+    name = "receive, one processor, 1 MB reads, over rings with --tcp-references"
+    return [*parts, part(name, 1.51, mapped, "references", "receiver", same=False)]
 
 
 def table_3_touch(run):
-    small, large = ttcp(run, *SMALL, "--touch"), ttcp(run, *LARGE, "--touch")
-    return [
-        part("send, all written before, 16 KB", 1.11, small, "uncopy", "sender"),
-        part("send, all written before, 1 MB", 1.11, large, "uncopy", "sender"),
-        part("send, all written before, 16 KB, over rings", 1.11, small, "rings", "sender", same=False),
-        part("receive, all read after, 16 KB", 1.25, small, "uncopy", "receiver"),
-        part("receive, all read after, 16 KB, over rings", 1.25, small, "rings", "receiver", same=False),
-    ]
+    return both_ends(run, ("--touch",), (1.11, "send, all written before,{}"), (1.25, "receive, all read after, 16 KB"))
 
 
 def table_5(run):
-    small, large = ttcp(run, *SMALL, "--free"), ttcp(run, *LARGE, "--free")
-    return [
-        part("send, 16 KB writes", 1.13, small, "uncopy", "sender"),
-        part("send, 1 MB writes", 1.13, large, "uncopy", "sender"),
-        part("send, 16 KB writes, over rings", 1.13, small, "rings", "sender", same=False),
-        part("receive", 1.38, small, "uncopy", "receiver"),
-        part("receive, over rings", 1.38, small, "rings", "receiver", same=False),
-    ]
+    return both_ends(run, ("--free",), (1.13, "send,{} writes"), (1.38, "receive"))
 
 
 def column(name, theirs, row, which, again, same=True, note=""):

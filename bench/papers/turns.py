@@ -23,6 +23,9 @@ from frame import Unmeasured
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
+sys.path.insert(0, os.path.join(ROOT, "bench"))
+from machine import descendants, free_port, size_of  # noqa: E402, F401
+
 STATE = os.path.join(ROOT, "target", "bench-papers")
 UNCOPY = os.environ.get("UNCOPY", os.path.join(ROOT, "target", "release", "uncopy"))
 # side: options of `uncopy run`; None: plainly.
@@ -98,12 +101,6 @@ def congestion(name):
                 f.write(before)
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 def wait_port(port, process, side, patience=30):
     """Until a program of this side answers at the port."""
     end = time.monotonic() + patience
@@ -112,14 +109,6 @@ def wait_port(port, process, side, patience=30):
             return socket.create_connection(("127.0.0.1", port), timeout=5).close()
         time.sleep(0.05)
     raise Failure(f"nothing answers on port {port}: {side.said()}")
-
-
-def descendants(pid):
-    found = [pid]
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{pid}/children") as f:
-        for child in f.read().split():
-            found += descendants(int(child))
-    return found
 
 
 def cpu(pid):
@@ -284,11 +273,6 @@ def noise(again):
     if apart > APART:
         raise Failure(f"two plain sides were {apart:.0%} apart: the machine is busy with something else")
     return round(apart, 3)
-
-
-def size_of(word):
-    unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(word[-1:].upper(), 1)
-    return int(word.rstrip("kKmMgG")) * unit
 
 
 def give_back(where):

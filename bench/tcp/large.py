@@ -16,25 +16,19 @@ import sys
 import tempfile
 
 import programs
-from programs import Case, Side, found, harness
+from programs import Case, found, harness
 
-programs.SIDES = ("plain", "again", "copies", "uncopy")
+# side: options of `uncopy run`; None: plainly.
+SIDES = {
+    "plain": None,
+    "again": None,
+    "copies": ["--tcp", "--require", "--tcp-references=no"],
+    "uncopy": ["--tcp", "--require", "--tcp-references=yes"],
+}
 TOOLS = tempfile.TemporaryDirectory(prefix="uncopy-large-")
 KB = 1 << 10
 # So many bytes a turn moves, about.
 TURN = 600 << 20
-
-
-class Large(Side):
-    def __init__(self, case, side, stack):
-        self.side = side
-        super().__init__(case, "uncopy" if side in ("copies", "uncopy") else side, stack)
-
-    def words(self, command):
-        if self.side not in ("copies", "uncopy"):
-            return self.plain(command)
-        references = "no" if self.side == "copies" else "yes"
-        return self.plain([programs.OPTIONS.uncopy, "run", "--tcp", "--require", f"--tcp-references={references}", "--", *command])
 
 
 def redis(what, size, connections):
@@ -42,7 +36,7 @@ def redis(what, size, connections):
     client = ["-d", str(size), "-c", str(connections), "--csv"]
     return Case(
         f"redis {what} of {size // KB} KB, -c {connections}",
-        lambda port, directory: ["redis-server", "--bind", "127.0.0.1", "--port", str(port), "--save", "", "--appendonly", "no", "--dir", directory],
+        programs.redis_server,
         lambda port: ["redis-benchmark", "-p", str(port), "-t", what.lower(), "-n", str(requests), *client],
         lambda text: (requests, requests / found(rf'"{what}","([0-9.]+)"', text)),
         ("redis-server", "redis-benchmark"),
@@ -56,7 +50,7 @@ def memcached(size, connections):
     count = max(200, TURN // size)
     return Case(
         f"memcached GET of {size // KB} KB, connections: {connections}",
-        lambda port, directory: ["memcached", "-l", "127.0.0.1", "-p", str(port), "-U", "0", "-t", "1", "-u", "root", "-I", "4m"],
+        lambda port, directory: [*programs.memcached_server(port, directory), "-I", "4m"],
         lambda port: [TOOLS.name + "/gets", str(port), str(size), str(connections), str(count)],
         lambda text: (count, found(r"took ([0-9.]+)", text)),
         ("memcached",),
@@ -83,37 +77,18 @@ def proxy(size, connections):
         nginx = harness.find("nginx")
         return ["sh", "-c", f"{nginx} -p {directory} -c {directory}/behind.conf & exec {nginx} -p {directory} -c {directory}/proxy.conf"]
 
-    return Case(
-        f"nginx proxy, {size // KB} KB, connections: {connections}",
-        server,
-        lambda port: ["wrk", "-t", "1", "-c", str(connections), "-d", "1s", f"http://127.0.0.1:{port}/file"],
-        lambda text: (found(r"(\d+) requests in", text), found(r"(\d+) requests in", text) / found(r"Requests/sec: +([0-9.]+)", text)),
-        ("nginx", "wrk"),
-    )
+    return programs.with_wrk(f"nginx proxy, {size // KB} KB, connections: {connections}", server, connections)
 
 
-programs.CASES = [
+CASES = [
     *(redis(what, size, connections) for size in (64 * KB, 1024 * KB) for what in ("SET", "GET") for connections in (1, 8)),
     *(memcached(size, connections) for size in (64 * KB, 1000 * KB) for connections in (1, 8)),
     *(programs.nginx(size, connections) for size in (64 * KB, 1024 * KB) for connections in (1, 8)),
     *(proxy(size, connections) for size in (64 * KB, 1024 * KB) for connections in (1, 8)),
 ]
-programs.Side = Large
 
-
-def say(row):
-    if programs.OPTIONS.json:
-        return plainly(row)
-    sides = [row[side] for side in programs.SIDES[1:]]
-    rates = " ".join(f"{side['rate_ratio']:7.2f}" for side in sides)
-    times = " ".join(f"{side['cpu_ratio']:7.2f}" for side in sides)
-    print(f"{row['name']:42} {row['plain']['per_s']:8.0f} {rates} | {row['plain']['cpu_us']:8.1f} {times}", flush=True)
-
-
-plainly, programs.say = programs.say, say
 
 if __name__ == "__main__":
     compiler = os.environ.get("CC", "cc")
     subprocess.run([compiler, "-O2", "-o", TOOLS.name + "/gets", os.path.join(os.path.dirname(os.path.abspath(__file__)), "gets.c")], check=True)
-    programs.HEADER = f"{'':42} {'plain/s':>8} {'again':>7} {'copies':>7} {'uncopy':>7} | {'CPU us':>8} {'again':>7} {'copies':>7} {'uncopy':>7}"
-    sys.exit(programs.main())
+    sys.exit(programs.main(CASES, SIDES, __doc__))

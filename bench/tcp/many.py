@@ -29,7 +29,8 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "apps"))
 import harness  # noqa: E402
-from loads import Failure, connect, free_port  # noqa: E402
+from loads import Failure, connect  # noqa: E402
+from machine import free_port  # noqa: E402
 from programs import in_turns  # noqa: E402
 
 # Connections of a pair at most, and descriptors that each of its processes needs besides.

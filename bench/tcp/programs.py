@@ -30,13 +30,14 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "apps"))
 import apps  # noqa: E402
 import harness  # noqa: E402
-from loads import Failure, connect, free_port  # noqa: E402
+from loads import Failure, connect  # noqa: E402
+from machine import descendants, free_port, living_cpu  # noqa: E402
 
-SIDES = ("plain", "again", "uncopy")
+# side: options of `uncopy run`; None: plainly.
+SIDES = {"plain": None, "again": None, "uncopy": ["--tcp", "--require", "--elide=no"]}
 # Seconds until a server listens.
 STARTS = 30
 OPTIONS = None
-HEADER = f"{'':34} {'plain/s':>9} {'again':>6} {'uncopy':>7} | {'CPU us':>8} {'again':>6} {'uncopy':>7}"
 
 
 @dataclasses.dataclass
@@ -60,25 +61,44 @@ def found(pattern, text):
     return float(match.group(1))
 
 
+def redis_server(port, directory):
+    return ["redis-server", "--bind", "127.0.0.1", "--port", str(port), "--save", "", "--appendonly", "no", "--dir", directory]
+
+
 def redis(connections, pipeline):
     requests = 60_000 if connections == 1 and pipeline == 1 else 120_000 * (1 + pipeline // 4)
     return Case(
         f"redis GET of 64 B, -P {pipeline} -c {connections}",
-        lambda port, directory: ["redis-server", "--bind", "127.0.0.1", "--port", str(port), "--save", "", "--appendonly", "no", "--dir", directory],
+        redis_server,
         lambda port: ["redis-benchmark", "-p", str(port), "-t", "get", "-d", "64", "-c", str(connections), "-P", str(pipeline), "-n", str(requests), "--csv"],
         lambda text: (requests, requests / found(r'"GET","([0-9.]+)"', text)),
         ("redis-server", "redis-benchmark"),
     )
 
 
+def memcached_server(port, directory):
+    return ["memcached", "-l", "127.0.0.1", "-p", str(port), "-U", "0", "-t", "1", "-u", "root"]
+
+
 def memcached(connections):
     each = 20_000 if connections == 1 else 1_500
     return Case(
         f"memcached, connections: {connections}",
-        lambda port, directory: ["memcached", "-l", "127.0.0.1", "-p", str(port), "-U", "0", "-t", "1", "-u", "root"],
+        memcached_server,
         lambda port: ["memcslap", "-s", f"127.0.0.1:{port}", "-t", "get", "-c", str(connections), "-e", str(each), "-l", str(each)],
         lambda text: (each * (connections + 1), found(r"Time to get .*?threads: +([0-9.]+)", text) * (connections + 1) / connections),
         ("memcached", "memcslap"),
+    )
+
+
+def with_wrk(name, server, connections):
+    """A server of files, asked for one by wrk for a second."""
+    return Case(
+        name,
+        server,
+        lambda port: ["wrk", "-t", "1", "-c", str(connections), "-d", "1s", f"http://127.0.0.1:{port}/file"],
+        lambda text: (found(r"(\d+) requests in", text), found(r"(\d+) requests in", text) / found(r"Requests/sec: +([0-9.]+)", text)),
+        ("nginx", "wrk"),
     )
 
 
@@ -93,13 +113,7 @@ def nginx(size, connections):
             )
         return [harness.find("nginx"), "-p", directory, "-c", directory + "/nginx.conf"]
 
-    return Case(
-        f"nginx, {size >> 10} KB, connections: {connections}",
-        server,
-        lambda port: ["wrk", "-t", "1", "-c", str(connections), "-d", "1s", f"http://127.0.0.1:{port}/file"],
-        lambda text: (found(r"(\d+) requests in", text), found(r"(\d+) requests in", text) / found(r"Requests/sec: +([0-9.]+)", text)),
-        ("nginx", "wrk"),
-    )
+    return with_wrk(f"nginx, {size >> 10} KB, connections: {connections}", server, connections)
 
 
 def pgbench(connections):
@@ -132,28 +146,17 @@ CASES = [
 ]
 
 
-def cpu(pids):
-    """Microseconds that their living threads ran."""
-    total = 0
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            for thread in os.listdir(f"/proc/{pid}/task"):
-                with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/schedstat") as file:
-                    total += int(file.read().split()[0]) / 1000
-    return total
-
-
 class Side:
     """One server, its service if it has one, and its clients; ended by their pids whatever happens."""
 
-    def __init__(self, case, side, stack):
-        self.case, self.uncopy = case, side == "uncopy"
+    def __init__(self, case, options, stack):
+        self.case, self.options = case, options
         self.directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="uncopy-tcp-"))
         os.chmod(self.directory, 0o755)
         self.port, self.children = free_port(), []
         self.env = dict(os.environ, UNCOPY_TCP_SERVICE=f"uncopy-bench-{os.getpid()}-{self.port}")
         stack.callback(self.end)
-        if self.uncopy:
+        if options is not None:
             self.start(self.plain([OPTIONS.uncopy, "tcp", "serve", "--name", self.env["UNCOPY_TCP_SERVICE"]]), OPTIONS.server_core)
             time.sleep(0.3)
         command = case.server(self.port, self.directory)
@@ -173,7 +176,7 @@ class Side:
         return [*self.case.user, *command]
 
     def words(self, command):
-        return self.plain([OPTIONS.uncopy, "run", "--tcp", "--require", "--elide=no", "--", *command] if self.uncopy else command)
+        return self.plain(command if self.options is None else [OPTIONS.uncopy, "run", *self.options, "--", *command])
 
     def start(self, command, core):
         with open(self.directory + "/said", "ab") as said:
@@ -185,8 +188,8 @@ class Side:
 
     def run(self):
         """One client. Returns CPU for a request in us, and requests a second."""
-        servers = [pid for child in self.children for pid in harness.descendants(child.pid)]
-        before = cpu(servers)
+        servers = [pid for child in self.children for pid in descendants(child.pid)]
+        before = living_cpu(servers)
         command = ["taskset", "-c", str(OPTIONS.client_core), *self.words(self.case.client(self.port))]
         with open(self.directory + "/client", "w+") as said:
             client = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=self.env, cwd="/")
@@ -198,7 +201,7 @@ class Side:
         if client.returncode != 0:
             raise Failure(f"{command[3:]} ended with status {client.returncode}: {text[-400:].strip()}")
         requests, seconds = self.case.read(text)
-        took = cpu(servers) - before + self.children_cpu() + (used.ru_utime + used.ru_stime) * 1e6
+        took = (living_cpu(servers) - before) / 1000 + self.children_cpu() + (used.ru_utime + used.ru_stime) * 1e6
         return took / requests, requests / seconds
 
     def children_cpu(self):
@@ -214,44 +217,48 @@ class Side:
             harness.ended(child, signal.SIGINT)
 
 
-def measure(case):
+def measure(case, options):
+    """The row of a case, of sides with these options."""
     with contextlib.ExitStack() as stack:
-        sides = {side: Side(case, side, stack) for side in SIDES}
-        return {"name": case.name, **in_turns(OPTIONS.turns, lambda side: sides[side].run())}
+        sides = {side: Side(case, how, stack) for side, how in options.items()}
+        return {"name": case.name, **in_turns(OPTIONS.turns, lambda side: sides[side].run(), tuple(options))}
 
 
-def in_turns(count, run):
+def in_turns(count, run, sides=tuple(SIDES)):
     """`run(side)` says what a turn took for an answer, in us, and answers a second. Returns the row of so many turns of each side."""
-    turns = {side: [] for side in SIDES}
+    turns = {side: [] for side in sides}
     for turn in range(count):
-        for i in range(len(SIDES)):
-            side = SIDES[(turn + i) % len(SIDES)]
+        for i in range(len(sides)):
+            side = sides[(turn + i) % len(sides)]
             turns[side].append(run(side))
     median = statistics.median
     row = {"turns": count, "plain": {"cpu_us": median(t[0] for t in turns["plain"]), "per_s": median(t[1] for t in turns["plain"])}}
-    for side in SIDES[1:]:
+    for side in sides[1:]:
         pairs = list(zip(turns["plain"], turns[side]))
         row[side] = {"rate_ratio": median(b[1] / a[1] for a, b in pairs), "cpu_ratio": median(a[0] / b[0] for a, b in pairs)}
     return row
 
 
-def say(row):
+def header(sides, width):
+    columns = " ".join(f"{side:>7}" for side in sides)
+    return f"{'':{width}} {'plain/s':>9} {columns} | {'CPU us':>8} {columns}"
+
+
+def say(row, sides, width):
     if OPTIONS.json:
         print(json.dumps(row), flush=True)
-    else:
-        again, uncopy, plain = row["again"], row["uncopy"], row["plain"]
-        print(
-            f"{row['name']:34} {plain['per_s']:9.0f} {again['rate_ratio']:6.2f} {uncopy['rate_ratio']:7.2f} |"
-            f" {plain['cpu_us']:8.1f} {again['cpu_ratio']:6.2f} {uncopy['cpu_ratio']:7.2f}",
-            flush=True,
-        )
+        return
+    rates = " ".join(f"{row[side]['rate_ratio']:7.2f}" for side in sides)
+    times = " ".join(f"{row[side]['cpu_ratio']:7.2f}" for side in sides)
+    print(f"{row['name']:{width}} {row['plain']['per_s']:9.0f} {rates} | {row['plain']['cpu_us']:8.1f} {times}", flush=True)
 
 
-def main():
+def main(cases=CASES, options=SIDES, about=__doc__):
+    """Measures these cases, on sides with these options of `uncopy run`."""
     global OPTIONS
     root = os.path.dirname(harness.HERE)
     cores = sorted(os.sched_getaffinity(0))
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--uncopy", default=os.path.join(os.path.dirname(root), "target", "release", "uncopy"))
     p.add_argument("--only", default="", help="cases whose names have one of these words, with commas")
     p.add_argument("--turns", type=int, default=7, help="clients of each side, one after the other [7]")
@@ -262,19 +269,20 @@ def main():
     OPTIONS.uncopy = os.path.abspath(OPTIONS.uncopy)
     # Whoever ends this ends the servers too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    sides, width = tuple(options)[1:], max(len(case.name) for case in cases)
     if not OPTIONS.json:
-        print(HEADER, flush=True)
+        print(header(sides, width), flush=True)
     bad = 0
-    for case in CASES:
+    for case in cases:
         if not any(word.lower() in case.name.lower() for word in OPTIONS.only.split(",")):
             continue
         missing = [need for need in case.needs if not harness.find(need)]
         try:
             if missing:
                 raise Failure(f"{missing[0]} is not installed (scripts/install-test-deps; wrk: wrk; memcslap: libmemcached-tools)")
-            say(measure(case))
+            say(measure(case, options), sides, width)
         except Failure as why:
-            print(f"{case.name:34} not measured: {why}", file=sys.stderr, flush=True)
+            print(f"{case.name:{width}} not measured: {why}", file=sys.stderr, flush=True)
             bad = 1
     return bad
 

@@ -48,3 +48,35 @@ pub fn whole(path: &CStr, most: usize) -> Option<Vec<u8>> {
         }
     }
 }
+
+/// Whether a filter of system calls (seccomp) is in force on this thread: one might end the program
+/// for a call that it does not make otherwise. `None`: that is not told.
+pub fn is_filtered() -> Option<bool> {
+    let mut room = [0; 4096];
+    let had = room.len();
+    let text = read(c"/proc/thread-self/status", &mut room)?;
+    filtered(text, text.len() < had)
+}
+
+/// `whole`: the text is all that there is.
+fn filtered(text: &[u8], whole: bool) -> Option<bool> {
+    match text.split(|&c| c == b'\n').find_map(|line| line.strip_prefix(b"Seccomp:\t")) {
+        Some(mode) => Some(mode != b"0"),
+        // (A kernel that has no filters does not tell.)
+        None => (whole && !text.is_empty()).then_some(false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_is_in_force_where_the_kernel_says_so_and_none_where_it_knows_none() {
+        assert_eq!(filtered(b"Name:\tx\nSeccomp:\t2\nSeccomp_filters:\t1\n", true), Some(true));
+        assert_eq!(filtered(b"Name:\tx\nSeccomp:\t0\nSeccomp_filters:\t0\n", false), Some(false));
+        assert_eq!(filtered(b"Name:\tx\nGroups:\t1 2 3", true), Some(false));
+        assert_eq!(filtered(b"Name:\tx\nGroups:\t1 2 3", false), None);
+        assert_eq!(filtered(b"", true), None);
+    }
+}

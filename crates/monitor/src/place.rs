@@ -76,7 +76,11 @@ impl Whereabouts {
     pub(crate) fn unfiltered(&self) -> bool {
         // (Asked once: the file would cost each forked child more than its fork.)
         let filter = self.filter.load(Relaxed);
-        let filter = if filter == UNKNOWN { 1 + u8::from(without_filter()) } else { filter };
+        let filter = if filter == UNKNOWN {
+            1 + u8::from(procfs::is_filtered() == Some(false))
+        } else {
+            filter
+        };
         self.filter.store(filter, Relaxed);
         filter == UNFILTERED
     }
@@ -175,12 +179,4 @@ fn real_time() -> bool {
     // SAFETY: a plain question about our own process.
     let policy = unsafe { syscall4(libc::SYS_sched_getscheduler as usize, pid, 0, 0, 0) };
     !matches!(policy as i32, libc::SCHED_OTHER | libc::SCHED_BATCH | libc::SCHED_IDLE)
-}
-
-/// Whether no seccomp filter is in force on this thread, as far as `/proc` tells.
-fn without_filter() -> bool {
-    let mut room = [0; 4096];
-    let line = b"\nSeccomp:\t0\n";
-    procfs::read(c"/proc/thread-self/status", &mut room)
-        .is_some_and(|text| text.windows(line.len()).any(|w| w == line))
 }

@@ -11,6 +11,7 @@ use nix::errno::Errno;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use serde::Serialize;
 use uncopy_kernel::descriptors::LEAST_LIMIT;
+use uncopy_kernel::procfs;
 use uncopy_kernel::uffd::{FEATURE_EVENTS, FEATURE_MOVE, Maker, Refusal};
 use uncopy_measure::units;
 use uncopy_measure::userfaultfd::{self, DEVICE};
@@ -202,9 +203,7 @@ fn memory() -> Vec<Check> {
 }
 
 fn sandbox() -> Check {
-    let status = setting("/proc/self/status").unwrap_or_default();
-    let filtered =
-        status.lines().any(|l| l.strip_prefix("Seccomp:").is_some_and(|v| v.trim() == "2"));
+    let filtered = procfs::is_filtered() == Some(true);
     let container = ["/.dockerenv", "/run/.containerenv"].iter().any(|p| Path::new(p).exists());
     let found = match (filtered, container) {
         (false, false) => "none",

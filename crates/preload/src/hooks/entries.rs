@@ -83,15 +83,15 @@ macro_rules! place {
 /// its own. Until it goes directly `9` leads through what stands in its cell.
 macro_rules! placed {
     (
-        $doc:literal, $name:ident($($arg:ident: $type:ty),*) -> $result:ty, [$($asm:tt)*] [$($operand:tt)*]
+        $doc:literal, $name:ident $args:tt -> $result:ty, [$($asm:tt)*] [$($operand:tt)*]
     ) => {
         placed! {
-            leads by cells, $doc, $name($($arg: $type),*) -> $result,
+            leads by cells, $doc, $name $args -> $result,
             [$($asm)*] [$($operand)* process = sym PROCESS,]
         }
     };
     (
-        leads by $cells:ident, $doc:literal, $name:ident($($arg:ident: $type:ty),*) -> $result:ty,
+        leads by $cells:ident, $doc:literal, $name:ident $args:tt -> $result:ty,
         [$($asm:tt)*] [$($operand:tt)*]
     ) => {
         #[doc = $doc]
@@ -101,7 +101,7 @@ macro_rules! placed {
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
         #[unsafe(link_section = "uncopy_entries")]
-        pub unsafe extern "C" fn $name($($arg: $type),*) -> $result {
+        pub unsafe extern "C" fn $name $args -> $result {
             naked_asm!(
                 ".cfi_startproc",
                 place!("uncopy_entry_", $name),
@@ -123,6 +123,13 @@ macro_rules! placed {
                 first = sym first::$name,
             )
         }
+    };
+}
+
+/// Where the call returns to, in this register.
+macro_rules! told {
+    ($register:literal) => {
+        concat!("mov ", $register, ", qword ptr [rsp]")
     };
 }
 
@@ -154,12 +161,11 @@ macro_rules! no_rings {
 /// - `no_descriptor_of_ours fd`.
 macro_rules! entry {
     (
-        $doc:literal, $name:ident($($arg:ident: $type:ty),*) -> $result:ty,
-        if { $($condition:tt)* } else $body:ident $(told in $register:literal)?
+        $doc:literal, $name:ident $args:tt -> $result:ty,
+        [if { $($condition:tt)* } else $body:ident $(told in $register:literal)?]
     ) => {
         entry! {
-            @ [] [] { $doc $name($($arg: $type),*) ($result) $body
-                [$(concat!("mov ", $register, ", qword ptr [rsp]"),)?] }
+            @ [] [] { $doc $name $args ($result) $body [$(told!($register),)?] }
             $($condition)*
         }
     };
@@ -185,18 +191,23 @@ macro_rules! entry {
                 concat!("cmp ", $n, ", rax"), "jae 2f",]
             [$($operand)* from = const Process::BLOCKS + Blocks::FROM,] $end $($more)* }
     };
-    (@ [$($asm:tt)*] [$($operand:tt)*] $end:tt small_product $n:literal, $each:literal; $($more:tt)*) => {
+    (
+        @ [$($asm:tt)*] [$($operand:tt)*] $end:tt
+        small_product $n:literal, $each:literal; $($more:tt)*
+    ) => {
         entry! { @
             // (`rdx` holds no argument.)
             [$($asm)* concat!("mov rax, ", $n), concat!("mul ", $each), "jo 2f",
-                "mov rcx, qword ptr [rip + {process} + {from}]", "not rcx", "cmp rax, rcx", "jae 2f",]
+                "mov rcx, qword ptr [rip + {process} + {from}]", "not rcx", "cmp rax, rcx",
+                "jae 2f",]
             [$($operand)* from = const Process::BLOCKS + Blocks::FROM,] $end $($more)* }
     };
     (@ [$($asm:tt)*] [$($operand:tt)*] $end:tt no_twin $p:literal; $($more:tt)*) => {
         entry! { @
             [$($asm)* concat!("mov rax, ", $p), "sub rax, qword ptr [rip + {process} + {base}]",
                 "cmp rax, qword ptr [rip + {process} + {length}]", "jb 2f",]
-            [$($operand)* base = const Process::BLOCKS + Blocks::BASE, length = const Process::BLOCKS + Blocks::LENGTH,]
+            [$($operand)* base = const Process::BLOCKS + Blocks::BASE,
+                length = const Process::BLOCKS + Blocks::LENGTH,]
             $end $($more)* }
     };
     (@ [$($asm:tt)*] [$($operand:tt)*] $end:tt not_early $p:literal; $($more:tt)*) => {
@@ -215,13 +226,20 @@ macro_rules! entry {
                 concat!("cmp ", $n, ", rax"), "jae 2f",]
             [$($operand)* lent = const LENT,] $end $($more)* }
     };
-    (@ [$($asm:tt)*] [$($operand:tt)*] $end:tt not_cleared $byte:literal, $n:literal; $($more:tt)*) => {
+    (
+        @ [$($asm:tt)*] [$($operand:tt)*] $end:tt
+        not_cleared $byte:literal, $n:literal; $($more:tt)*
+    ) => {
         entry! { @
-            [$($asm)* concat!("cmp ", $n, ", {cleared}"), "jb 3f", concat!("test ", $byte, ", ", $byte), "jnz 3f",
-                unserved!(), "3:",]
-            [$($operand)* cleared = const CLEARED, state = const STATE, serving = const gate::SERVING,] $end $($more)* }
+            [$($asm)* concat!("cmp ", $n, ", {cleared}"), "jb 3f",
+                concat!("test ", $byte, ", ", $byte), "jnz 3f", unserved!(), "3:",]
+            [$($operand)* cleared = const CLEARED, state = const STATE,
+                serving = const gate::SERVING,] $end $($more)* }
     };
-    (@ [$($asm:tt)*] [$($operand:tt)*] $end:tt usual $flags:literal, $unusual:ident; $($more:tt)*) => {
+    (
+        @ [$($asm:tt)*] [$($operand:tt)*] $end:tt
+        usual $flags:literal, $unusual:ident; $($more:tt)*
+    ) => {
         entry! { @
             [$($asm)* concat!("test ", $flags, ", {unusual}"), "jnz 2f",]
             [$($operand)* unusual = const $unusual,] $end $($more)* }
@@ -233,10 +251,10 @@ macro_rules! entry {
     };
     (
         @ [$($asm:tt)*] [$($operand:tt)*]
-        { $doc:literal $name:ident($($arg:ident: $type:ty),*) ($result:ty) $body:ident [$($told:tt)*] }
+        { $doc:literal $name:ident $args:tt ($result:ty) $body:ident [$($told:tt)*] }
     ) => {
         placed! {
-            $doc, $name($($arg: $type),*) -> $result,
+            $doc, $name $args -> $result,
             [
                 $($asm)*
                 place!("uncopy_exit_", $name),
@@ -261,9 +279,9 @@ const LENT: usize = offset_of!(Process, lending) + Lending::FROM;
 /// Defines the entry of a copy: small ones go on to the real routine, larger ones to `$large`
 /// unless nothing is elided, near ones to `$near` where that is faster.
 macro_rules! copy_entry {
-    ($name:ident, $large:ident, $near:ident, $doc:literal) => {
+    ($doc:literal, $name:ident $args:tt -> $result:ty, [$large:ident, $near:ident]) => {
         placed! {
-            $doc, $name(dst: *mut c_void, src: *const c_void, n: usize) -> *mut c_void,
+            $doc, $name $args -> $result,
             [
                 "cmp rdx, {least}",
                 "jae 3f",
@@ -313,11 +331,11 @@ macro_rules! copy_entry {
 /// much, `remembered_large`; else it is jumped to.
 macro_rules! input_entry {
     (
-        $doc:literal, $name:ident($($arg:ident: $type:ty),*), unless [$($unless:literal),*],
-        else $body:ident told [$($told:literal)?]
+        $doc:literal, $name:ident $args:tt -> $result:ty,
+        [unless [$($unless:literal),*], else $body:ident $(told in $register:literal)?]
     ) => {
         placed! {
-            $doc, $name($($arg: $type),*) -> ssize_t,
+            $doc, $name $args -> $result,
             [
                 $($unless,)*
                 unserved!(),
@@ -351,7 +369,7 @@ macro_rules! input_entry {
                 "mov rdi, rax",
                 "jmp {remembered}",
                 "2:",
-                $($told,)?
+                $(told!($register),)?
                 "jmp {body}",
             ]
             [
@@ -390,11 +408,12 @@ macro_rules! few {
 /// [`goes_on`].
 macro_rules! list_entry {
     (
-        $doc:literal, $name:ident($($arg:ident: $type:ty),*), unless [$($unless:literal),*], at [$($at:literal),*],
-        $few:tt, else $body:ident told [$($told:literal)?]
+        $doc:literal, $name:ident $args:tt -> $result:ty,
+        [unless [$($unless:literal),*], at [$($at:literal),*], $few:tt,
+            else $body:ident $(told in $register:literal)?]
     ) => {
         placed! {
-            $doc, $name($($arg: $type),*) -> ssize_t,
+            $doc, $name $args -> $result,
             [
                 $($unless,)*
                 unserved!(),
@@ -420,7 +439,7 @@ macro_rules! list_entry {
                 "jmp 9f",
                 place!("uncopy_list_fails_", $name),
                 "2:",
-                $($told,)?
+                $(told!($register),)?
                 "jmp {body}",
             ]
             [
@@ -468,29 +487,18 @@ macro_rules! places {
 /// Defines all entries, and what is known of their places.
 macro_rules! entries {
     (
-        $( $doc:literal, $name:ident($($arg:ident: $type:ty),*) -> $result:ty,
-            if { $($condition:tt)* } else $body:ident $(told in $register:literal)?; )*
-        inputs: $( $in_doc:literal, $in:ident($($in_arg:ident: $in_type:ty),*), unless [$($unless:literal),*],
-            else $in_body:ident told [$($told:literal)?]; )*
-        lists: $( $list_doc:literal, $list:ident($($list_arg:ident: $list_type:ty),*), unless [$($list_unless:literal),*],
-            at [$($at:literal),*], $few:tt, else $list_body:ident told [$($list_told:literal)?]; )*
-        copies: $( $copy_doc:literal, $copy:ident, $large:ident, $near:ident; )*
-        of_files: $( $file_doc:literal, $file:ident($($file_arg:ident: $file_type:ty),*) -> $file_result:ty; )*
+        plain: $( $doc:literal, $name:ident $args:tt -> $result:ty, $way_in:tt; )*
+        inputs: $( $in_doc:literal, $in:ident $in_args:tt -> $in_result:ty, $in_way:tt; )*
+        lists: $( $list_doc:literal, $list:ident $list_args:tt -> $list_result:ty, $list_way:tt; )*
+        copies: $( $copy_doc:literal, $copy:ident $copy_args:tt -> $copy_result:ty, $copy_way:tt; )*
+        of_files: $( $file_doc:literal, $file:ident $file_args:tt -> $file_result:ty; )*
     ) => {
-        $( entry! {
-            $doc, $name($($arg: $type),*) -> $result,
-            if { $($condition)* } else $body $(told in $register)?
-        } )*
-        $( input_entry! {
-            $in_doc, $in($($in_arg: $in_type),*), unless [$($unless),*], else $in_body told [$($told)?]
-        } )*
-        $( list_entry! {
-            $list_doc, $list($($list_arg: $list_type),*), unless [$($list_unless),*], at [$($at),*],
-            $few, else $list_body told [$($list_told)?]
-        } )*
-        $( copy_entry!($copy, $large, $near, $copy_doc); )*
+        $( entry! { $doc, $name $args -> $result, $way_in } )*
+        $( input_entry! { $in_doc, $in $in_args -> $in_result, $in_way } )*
+        $( list_entry! { $list_doc, $list $list_args -> $list_result, $list_way } )*
+        $( copy_entry! { $copy_doc, $copy $copy_args -> $copy_result, $copy_way } )*
         $( placed! {
-            leads by aims, $file_doc, $file($($file_arg: $file_type),*) -> $file_result,
+            leads by aims, $file_doc, $file $file_args -> $file_result,
             [place!("uncopy_exit_", $file), "jmp 9f",] []
         } )*
 

@@ -12,60 +12,18 @@ use libc::{
 
 /// Declares each of them.
 macro_rules! declare {
-    (
-        $( $doc:literal, $name:ident($($arg:ident: $type:ty),*) -> $result:ty,
-            if { $($condition:tt)* } else $body:ident $(told in $register:literal)?; )*
-        inputs: $( $in_doc:literal, $in:ident($($in_arg:ident: $in_type:ty),*),
-            unless [$($unless:literal),*],
-            else $in_body:ident told [$($told:literal)?]; )*
-        lists: $( $list_doc:literal, $list:ident($($list_arg:ident: $list_type:ty),*),
-            unless [$($list_unless:literal),*],
-            at [$($at:literal),*], $few:tt, else $list_body:ident told [$($list_told:literal)?]; )*
-        copies: $( $copy_doc:literal, $copy:ident, $large:ident, $near:ident; )*
-        of_files: $( $file_doc:literal,
-            $file:ident($($file_arg:ident: $file_type:ty),*) -> $file_result:ty; )*
-    ) => {
+    ($( $kind:ident: $(
+        $doc:literal, $name:ident $args:tt -> $result:ty $(, $way_in:tt)?;
+    )* )*) => {
         unsafe extern "C" {
-            $(
+            $( $(
                 #[doc = $doc]
                 ///
                 /// # Safety
                 /// As its man page says.
                 #[link_name = concat!("uncopy_entry_", stringify!($name))]
-                pub fn $name($($arg: $type),*) -> $result;
-            )*
-            $(
-                #[doc = $in_doc]
-                ///
-                /// # Safety
-                /// As its man page says.
-                #[link_name = concat!("uncopy_entry_", stringify!($in))]
-                pub fn $in($($in_arg: $in_type),*) -> ssize_t;
-            )*
-            $(
-                #[doc = $list_doc]
-                ///
-                /// # Safety
-                /// As its man page says.
-                #[link_name = concat!("uncopy_entry_", stringify!($list))]
-                pub fn $list($($list_arg: $list_type),*) -> ssize_t;
-            )*
-            $(
-                #[doc = $copy_doc]
-                ///
-                /// # Safety
-                /// As its man page says.
-                #[link_name = concat!("uncopy_entry_", stringify!($copy))]
-                pub fn $copy(dst: *mut c_void, src: *const c_void, n: usize) -> *mut c_void;
-            )*
-            $(
-                #[doc = $file_doc]
-                ///
-                /// # Safety
-                /// As its man page says.
-                #[link_name = concat!("uncopy_entry_", stringify!($file))]
-                pub fn $file($($file_arg: $file_type),*) -> $file_result;
-            )*
+                pub fn $name $args -> $result;
+            )* )*
         }
     };
 }

@@ -5,104 +5,109 @@
 /// Copies below this many bytes are never looked at.
 pub(super) const LOOK: usize = 4096;
 
-/// Hands all rows to a macro.
+/// Hands all rows to a macro, by kind: `"document", name(arguments) -> result, [way in];`, where
+/// the way in is the kind's own matter.
 macro_rules! with_rows {
     ($then:ident) => { $then! {
+    plain:
     "`malloc(3)`.", malloc(n: size_t) -> *mut c_void,
-    if { small "rdi"; unserved; } else malloc_ours;
+    [if { small "rdi"; unserved; } else malloc_ours];
 
     "`calloc(3)`.", calloc(n: size_t, each: size_t) -> *mut c_void,
-    if { small_product "rdi", "rsi"; unserved; } else calloc_ours;
+    [if { small_product "rdi", "rsi"; unserved; } else calloc_ours];
 
     "`realloc(3)`.", realloc(p: *mut c_void, n: size_t) -> *mut c_void,
-    if { not_null "rdi"; no_twin "rdi"; small "rsi"; unserved; } else realloc_ours;
+    [if { not_null "rdi"; no_twin "rdi"; small "rsi"; unserved; } else realloc_ours];
 
     "`posix_memalign(3)`.", posix_memalign(to: *mut *mut c_void, align: size_t, n: size_t) -> c_int,
-    if { small "rdx"; } else posix_memalign_ours;
+    [if { small "rdx"; } else posix_memalign_ours];
 
     "`malloc_usable_size(3)`.", malloc_usable_size(p: *mut c_void) -> size_t,
-    if { no_twin "rdi"; } else usable_size;
+    [if { no_twin "rdi"; } else usable_size];
 
     "`free(3)`: ends the views of the block.", free(p: *mut c_void) -> (),
-    if { no_twin "rdi"; untracked; not_early "rdi"; } else free_ours;
+    [if { no_twin "rdi"; untracked; not_early "rdi"; } else free_ours];
 
     "`memset(3)`: zeros that fill a page of views take their place.",
     memset(to: *mut c_void, byte: c_int, n: size_t) -> *mut c_void,
-    if { not_cleared "sil", "rdx"; } else clear_views;
+    [if { not_cleared "sil", "rdx"; } else clear_views];
 
     "`write(2)`.", write(fd: c_int, buf: *const c_void, n: size_t) -> ssize_t,
-    if { few_sent "rdx"; unserved; no_rings; } else write_from told in "rcx";
+    [if { few_sent "rdx"; unserved; no_rings; } else write_from told in "rcx"];
 
     "`send(2)`.", send(fd: c_int, buf: *const c_void, n: size_t, flags: c_int) -> ssize_t,
-    if { few_sent "rdx"; usual "ecx", MSG_ZEROCOPY; unserved; no_rings; }
-        else send_from told in "r8";
+    [if { few_sent "rdx"; usual "ecx", MSG_ZEROCOPY; unserved; no_rings; }
+        else send_from told in "r8"];
 
     "`sendto(2)`. (All six registers are taken: its call sites share an account.)",
     sendto(fd: c_int, buf: *const c_void, n: size_t, flags: c_int, addr: *const sockaddr,
         len: socklen_t) -> ssize_t,
-    if { few_sent "rdx"; usual "ecx", MSG_ZEROCOPY; unserved; no_rings; } else sendto_from;
+    [if { few_sent "rdx"; usual "ecx", MSG_ZEROCOPY; unserved; no_rings; } else sendto_from];
 
     "`poll(2)`.", poll(fds: *mut pollfd, count: c_ulong, timeout: c_int) -> c_int,
-    if { no_rings; } else poll_ours;
+    [if { no_rings; } else poll_ours];
 
     "`ppoll(2)`.",
     ppoll(fds: *mut pollfd, count: c_ulong, timeout: *const timespec,
         mask: *const sigset_t) -> c_int,
-    if { no_rings; } else ppoll_ours;
+    [if { no_rings; } else ppoll_ours];
 
     "`epoll_wait(2)`.",
     epoll_wait(set: c_int, events: *mut epoll_event, room: c_int, timeout: c_int) -> c_int,
-    if { no_rings; } else epoll_wait_ours;
+    [if { no_rings; } else epoll_wait_ours];
 
     "`epoll_pwait(2)`.",
     epoll_pwait(set: c_int, events: *mut epoll_event, room: c_int, timeout: c_int,
         mask: *const sigset_t) -> c_int,
-    if { no_rings; } else epoll_pwait_ours;
+    [if { no_rings; } else epoll_pwait_ours];
 
     "`close(2)`.", close(fd: c_int) -> c_int,
-    if { no_descriptor_of_ours "edi"; no_rings; } else close_perhaps_ours;
+    [if { no_descriptor_of_ours "edi"; no_rings; } else close_perhaps_ours];
 
     inputs:
-    "`read(2)`.", read(fd: c_int, buf: *mut c_void, n: size_t),
-    unless ["cmp rdx, 1 << 16", "jae 2f"], else read_for told ["mov rcx, qword ptr [rsp]"];
+    "`read(2)`.", read(fd: c_int, buf: *mut c_void, n: size_t) -> ssize_t,
+    [unless ["cmp rdx, 1 << 16", "jae 2f"], else read_for told in "rcx"];
 
-    "`pread(2)`.", pread(fd: c_int, buf: *mut c_void, n: size_t, at: off_t),
-    unless ["cmp rdx, 1 << 16", "jae 2f"], else pread_for told ["mov r8, qword ptr [rsp]"];
+    "`pread(2)`.", pread(fd: c_int, buf: *mut c_void, n: size_t, at: off_t) -> ssize_t,
+    [unless ["cmp rdx, 1 << 16", "jae 2f"], else pread_for told in "r8"];
 
-    "`pread64`: on x86-64 the same.", pread64(fd: c_int, buf: *mut c_void, n: size_t, at: off_t),
-    unless ["cmp rdx, 1 << 16", "jae 2f"], else pread_for told ["mov r8, qword ptr [rsp]"];
+    "`pread64`: on x86-64 the same.",
+    pread64(fd: c_int, buf: *mut c_void, n: size_t, at: off_t) -> ssize_t,
+    [unless ["cmp rdx, 1 << 16", "jae 2f"], else pread_for told in "r8"];
 
-    "`recv(2)`.", recv(fd: c_int, buf: *mut c_void, n: size_t, flags: c_int),
-    unless ["test ecx, 0x2021", "jnz 2f"], else recv_for told ["mov r8, qword ptr [rsp]"];
+    "`recv(2)`.", recv(fd: c_int, buf: *mut c_void, n: size_t, flags: c_int) -> ssize_t,
+    [unless ["test ecx, 0x2021", "jnz 2f"], else recv_for told in "r8"];
 
     "`recvfrom(2)`.",
     recvfrom(fd: c_int, buf: *mut c_void, n: size_t, flags: c_int, addr: *mut sockaddr,
-        len: *mut socklen_t),
-    unless ["test ecx, 0x2021", "jnz 2f"], else recvfrom_for told [];
+        len: *mut socklen_t) -> ssize_t,
+    [unless ["test ecx, 0x2021", "jnz 2f"], else recvfrom_for];
 
     lists:
-    "`readv(2)`.", readv(fd: c_int, iov: *const iovec, count: c_int),
-    unless [], at ["mov r8, rsi", "mov eax, edx"], received,
-        else readv_for told ["mov rcx, qword ptr [rsp]"];
+    "`readv(2)`.", readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t,
+    [unless [], at ["mov r8, rsi", "mov eax, edx"], received, else readv_for told in "rcx"];
 
-    "`recvmsg(2)`.", recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int),
-    unless ["test edx, 0x2021", "jnz 2f"], at ["mov r8, qword ptr [rsi + 16]",
-        "mov rax, qword ptr [rsi + 24]"],
-    received, else recvmsg_for told ["mov rcx, qword ptr [rsp]"];
+    "`recvmsg(2)`.", recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t,
+    [unless ["test edx, 0x2021", "jnz 2f"],
+        at ["mov r8, qword ptr [rsi + 16]", "mov rax, qword ptr [rsi + 24]"], received,
+        else recvmsg_for told in "rcx"];
 
-    "`writev(2)`.", writev(fd: c_int, iov: *const iovec, count: c_int),
-    unless [], at ["mov r8, rsi", "mov eax, edx"], sent,
-        else writev_from told ["mov rcx, qword ptr [rsp]"];
+    "`writev(2)`.", writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t,
+    [unless [], at ["mov r8, rsi", "mov eax, edx"], sent, else writev_from told in "rcx"];
 
-    "`sendmsg(2)`.", sendmsg(fd: c_int, msg: *const msghdr, flags: c_int),
-    unless ["test edx, 1 << 26", "jnz 2f"], at ["mov r8, qword ptr [rsi + 16]",
-        "mov rax, qword ptr [rsi + 24]"],
-    sent, else sendmsg_from told ["mov rcx, qword ptr [rsp]"];
+    "`sendmsg(2)`.", sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> ssize_t,
+    [unless ["test edx, 1 << 26", "jnz 2f"],
+        at ["mov r8, qword ptr [rsi + 16]", "mov rax, qword ptr [rsi + 24]"], sent,
+        else sendmsg_from told in "rcx"];
 
     copies:
-    "`memcpy(3)`.", memcpy, large, near_copy;
-    "`memmove(3)`.", memmove, large, near_copy;
-    "`mempcpy(3)`.", mempcpy, large_end, near_copy_end;
+    "`memcpy(3)`.",
+    memcpy(to: *mut c_void, from: *const c_void, n: size_t) -> *mut c_void, [large, near_copy];
+    "`memmove(3)`.",
+    memmove(to: *mut c_void, from: *const c_void, n: size_t) -> *mut c_void, [large, near_copy];
+    "`mempcpy(3)`.",
+    mempcpy(to: *mut c_void, from: *const c_void, n: size_t) -> *mut c_void,
+    [large_end, near_copy_end];
 
     of_files:
     "`open(2)`.", open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int;

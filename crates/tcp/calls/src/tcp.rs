@@ -18,9 +18,9 @@ use uncopy_kernel::critical;
 use uncopy_kernel::descriptors::have_room;
 use uncopy_kernel::fd_table::{FdGuard, FdTable};
 use uncopy_kernel::lock::Lock;
+use uncopy_kernel::procfs;
 use uncopy_tcp_socket::{
-    Blocks, Context, Flow, Reason, Rendezvous, Settings as OfContext, Waiting, is_unfiltered,
-    stayed,
+    Blocks, Context, Flow, Reason, Rendezvous, Settings as OfContext, Waiting, stayed,
 };
 
 /// A context's descriptors, with those of one program that it is connected to.
@@ -194,10 +194,11 @@ impl Tcp {
     fn make_context(&self) -> Option<Arc<Context>> {
         let settings = self.settings()?;
         (settings.publish)();
-        // (Asked once: forked children have the same filters.)
+        // A filter might end the program for the calls that arenas take (memfd_create, fstatfs, locks
+        // of files), which it makes nowhere else. (Asked once: forked children have the same.)
         if settings.blocks != Blocks::NONE
             && !self.filter_known.swap(true, Relaxed)
-            && !is_unfiltered()
+            && procfs::is_filtered() != Some(false)
         {
             self.no_arenas.store(true, Relaxed);
         }

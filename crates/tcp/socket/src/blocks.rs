@@ -798,15 +798,6 @@ pub(crate) fn is_dumpable() -> bool {
     rustix::process::dumpable_behavior() == Ok(rustix::process::DumpableBehavior::Dumpable)
 }
 
-/// No filter of system calls is in force: one might end the program for those that arenas take
-/// (memfd_create, fstatfs, locks of files), which it makes nowhere else.
-pub fn is_unfiltered() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    // (A kernel that has none does not tell.)
-    !status.is_empty()
-        && status.lines().all(|line| !line.starts_with("Seccomp:") || line.ends_with('0'))
-}
-
 /// One byte of the arena's file for each region.
 fn byte(id: u64, kind: i32) -> libc::flock {
     // SAFETY: plain data.

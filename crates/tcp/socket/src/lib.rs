@@ -83,7 +83,7 @@ pub mod wait;
 mod watcher;
 pub mod way;
 
-pub use blocks::{Blocks, Keeps, Peer, Views, is_unfiltered};
+pub use blocks::{Blocks, Keeps, Peer, Views};
 pub use context::Context;
 pub use counts::stayed;
 pub use flow::Flow;
