@@ -17,6 +17,7 @@
 //! | [`job`] | events in, steps out: the table of calls |
 //! | [`noted`] | the ranges that a sync has to make durable |
 //! | [`timing`] | plain against log: the cheaper one |
+//! | [`answers`] | syncs that return early, and what waits for them |
 //! | [`recovery`] | what of a log is brought to its files, and what is refused |
 //!
 //! # The rules
@@ -31,6 +32,7 @@
 //!    sync succeeded.
 #![forbid(unsafe_code)]
 
+pub mod answers;
 pub mod inode;
 pub mod job;
 pub mod noted;

@@ -1,6 +1,7 @@
 //! At a point: power is lost, in many ways; programs and service are killed. Then recovery, and the
 //! oracle.
 
+use crate::answers::Promises;
 use crate::platter::{Fate, LOG};
 use crate::world::{Meanwhile, Mutation, Probe, Saved, World};
 use uncopy_log_book::recovery::{OnDisk, Recovery, Refusal, Task};
@@ -138,6 +139,7 @@ impl Crashes {
         let mut after = world.clone();
         after.traces = false;
         (after.faults, after.busy, after.ending) = (None, Vec::new(), false);
+        after.promises_of_the_dead(&mut Nobody);
         for file in 0..after.entries.len() {
             after.job(file, Event::Close, &[], Meanwhile::Nothing, &mut Nobody);
             if after.files.has_name(file) {
@@ -283,6 +285,7 @@ impl World {
             self.files.write_back(&mut self.platter, file);
             self.files.sync(&mut self.platter, file, false);
         }
+        self.promises = Promises::none();
         self.open_all();
     }
 

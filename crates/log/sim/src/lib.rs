@@ -11,6 +11,7 @@
 //! | [`files`] | a page cache, a journal that commits in order |
 //! | [`world`] | programs and service over all that: steps carried out |
 //! | [`oracle`] | what a file may hold after a crash |
+//! | [`answers`] | syncs that return early: what has left the process |
 //! | [`crash`] | power lost, programs killed, at a point; recovery; judged |
 //! | [`scripts`] | what programs do: all short scripts, random long ones |
 //!
@@ -19,6 +20,7 @@
 //! programs and service were killed it is no older than the last that a write has returned.
 #![forbid(unsafe_code)]
 
+pub mod answers;
 pub mod crash;
 pub mod files;
 pub mod oracle;

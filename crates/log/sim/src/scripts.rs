@@ -41,6 +41,14 @@ pub enum Op {
     SyncAll,
     /// chmod.
     Change,
+    /// A sync that returns early, and an answer.
+    SyncLater,
+    /// The flush of what such syncs have promised.
+    Flush,
+    /// The same, while another thread writes, syncs and answers.
+    FlushBusy,
+    /// Something leaves that is no answer: an exit code, a signal, a byte in a pipe.
+    Leave,
 }
 
 /// All of them.
@@ -62,6 +70,25 @@ pub const OPS: [Op; 17] = [
     Op::WriteBack,
     Op::SyncAll,
     Op::Change,
+];
+
+/// Those of a program whose syncs return early.
+pub const WITH_ANSWERS: [Op; 15] = [
+    Op::SyncLater,
+    Op::Append,
+    Op::AppendBlocks,
+    Op::AppendMuch,
+    Op::Flush,
+    Op::FlushBusy,
+    Op::Leave,
+    Op::Stranger,
+    Op::Overwrite,
+    Op::Sync,
+    Op::Rename,
+    Op::Truncate,
+    Op::Reopen,
+    Op::Time,
+    Op::Unlink,
 ];
 
 /// What a script begins with.
@@ -111,6 +138,22 @@ pub fn perform(world: &mut World, file: usize, op: Op, probe: &mut dyn Probe) {
     if world.entries[file].gone {
         return;
     }
+    // Others may see what these do. (Who opens a file: before the lease is given up.)
+    let seen = matches!(
+        op,
+        Op::Rename
+            | Op::Unlink
+            | Op::Truncate
+            | Op::Stranger
+            | Op::Reopen
+            | Op::Store
+            | Op::SyncAll
+            | Op::Change
+    );
+    if seen {
+        let unheld = op == Op::Stranger && world.mutation == Some(Mutation::OpenUnheld);
+        world.leaves(!unheld, probe);
+    }
     match op {
         Op::Append => world.write(file, None, 100, probe),
         Op::AppendBlocks => world.write(file, None, 5000, probe),
@@ -140,12 +183,17 @@ pub fn perform(world: &mut World, file: usize, op: Op, probe: &mut dyn Probe) {
         Op::Change => {
             world.event(file, Event::Change, probe);
         }
+        Op::SyncLater => world.sync_later(file, probe),
+        Op::Flush => world.flush_promised(Meanwhile::Nothing, probe),
+        Op::FlushBusy => world.flush_promised(Meanwhile::Promise, probe),
+        Op::Leave => world.leaves(world.mutation != Some(Mutation::LeavesUnheld), probe),
     }
 }
 
-/// Runs every script of so many operations from one start, with every crash at every point.
+/// Runs every script of so many of `ops` from one start, with every crash at every point.
 /// `part` of `parts`: each has its share of the scripts.
 pub fn every_script(
+    ops: &[Op],
     start: Start,
     length: u32,
     mutation: Option<Mutation>,
@@ -153,12 +201,13 @@ pub fn every_script(
 ) -> Crashes {
     let mut crashes = Crashes::new(Thoroughness::All, 1);
     let world = begin(start, mutation);
-    walk(&world, &mut Vec::new(), start, length, (part, parts), &mut crashes);
+    walk(ops, &world, &mut Vec::new(), start, length, (part, parts), &mut crashes);
     crashes
 }
 
 /// Depth first: what scripts have in common is done once, and looked at once.
 fn walk(
+    ops: &[Op],
     world: &World,
     script: &mut Vec<Op>,
     start: Start,
@@ -169,7 +218,7 @@ fn walk(
     if left == 0 || (world.mutation.is_some() && !crashes.wrong.is_empty()) {
         return;
     }
-    for (i, &op) in OPS.iter().enumerate() {
+    for (i, &op) in ops.iter().enumerate() {
         if script.is_empty() && i % parts != part {
             continue;
         }
@@ -177,14 +226,20 @@ fn walk(
         script.push(op);
         crashes.script(format!("{start:?}, {script:?}"));
         perform(&mut after, 0, op, crashes);
-        walk(&after, script, start, left - 1, (part, parts), crashes);
+        walk(ops, &after, script, start, left - 1, (part, parts), crashes);
         script.pop();
     }
 }
 
 /// A random script over two files, with crashes in it after which it goes on. `faults`: disks and
 /// calls fail now and then.
-pub fn random_script(seed: u64, mutation: Option<Mutation>, faults: bool, crashes: &mut Crashes) {
+pub fn random_script(
+    ops: &[Op],
+    seed: u64,
+    mutation: Option<Mutation>,
+    faults: bool,
+    crashes: &mut Crashes,
+) {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut world = World::new(&[vec![0x77; 4000], Vec::new()], mutation);
     world.traces = std::env::var_os("LOG_SIM_TRACE").is_some();
@@ -200,9 +255,10 @@ pub fn random_script(seed: u64, mutation: Option<Mutation>, faults: bool, crashe
         if faults && world.faults.is_none() {
             world.begin_faults(rng.u64(..));
         }
-        let (file, op) = (rng.usize(0..2), OPS[rng.usize(0..OPS.len())]);
+        let (file, op) = (rng.usize(0..2), ops[rng.usize(0..ops.len())]);
         // (Syncs and appends are what it is about.)
         let op = match rng.u8(0..4) {
+            0 if ops.contains(&Op::SyncLater) => Op::SyncLater,
             0 => Op::Sync,
             1 => Op::Append,
             _ if op == Op::Unlink && rng.u8(0..4) > 0 => Op::Overwrite,

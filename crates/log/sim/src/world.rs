@@ -1,6 +1,7 @@
 //! Programs and the service over a simulated disk: the book's steps are carried out, one thing at a
 //! time, and at each point somebody may look.
 
+use crate::answers::Promises;
 use crate::files::{FileId, Files};
 use crate::oracle::History;
 use crate::platter::{LOG, Platter};
@@ -30,6 +31,16 @@ pub enum Mutation {
     NoRoomKept,
     /// Segments do not name the files of their data.
     NoName,
+    /// An answer leaves before the syncs that returned before it are durable.
+    AnswerUnheld,
+    /// A flush answers for syncs that returned after it had begun.
+    LateNumbers,
+    /// Something that is no answer on a stream leaves without waiting.
+    LeavesUnheld,
+    /// Who opens a file does not wait.
+    OpenUnheld,
+    /// What a dead program was promised comes home, and is not made durable.
+    DeadUnsynced,
 }
 
 /// Looks at a world at a point at which it may crash, and hears what is wrong in any case.
@@ -65,6 +76,8 @@ pub enum Meanwhile {
     Nothing,
     /// They write, once.
     Write,
+    /// They write, sync, which returns early, and answer; once.
+    Promise,
 }
 
 /// See the module.
@@ -94,6 +107,8 @@ pub struct World {
     pub(crate) traces: bool,
     /// Some steps fail.
     pub(crate) faults: Option<fastrand::Rng>,
+    /// Of syncs that returned early.
+    pub(crate) promises: Promises,
 }
 
 const SEGMENTS: usize = 3;
@@ -135,6 +150,7 @@ impl World {
             ending: false,
             traces: false,
             faults: None,
+            promises: Promises::none(),
         };
         world.write_superblock();
         for content in contents {
@@ -405,7 +421,13 @@ impl World {
                 step,
                 Step::Home { .. } | Step::SyncFile { .. } | Step::Log { .. } | Step::LogHome
             );
-            if slow && meanwhile == Meanwhile::Write && self.write_beside(file) {
+            let done = slow
+                && match meanwhile {
+                    Meanwhile::Nothing => false,
+                    Meanwhile::Write => self.write_beside(file),
+                    Meanwhile::Promise => self.promise_beside(file),
+                };
+            if done {
                 meanwhile = Meanwhile::Nothing;
             }
             probe.point(self);
@@ -420,7 +442,7 @@ impl World {
     }
 
     /// Another thread writes while a job is under way.
-    fn write_beside(&mut self, file: FileId) -> bool {
+    pub(crate) fn write_beside(&mut self, file: FileId) -> bool {
         let bytes = self.bytes(70);
         let mut content = self.histories[file].latest().to_vec();
         let Entry { inode, memory, .. } = &mut self.entries[file];
