@@ -205,7 +205,7 @@ class Work:
 class Session:
     """Programs that ran once, and the moments at which power may have been lost."""
 
-    def __init__(self, ground, kind, seed, seconds, works, plain):
+    def __init__(self, ground, kind, seed, seconds, works, plain, under=""):
         self.ground, self.kind = ground, kind
         megabytes, make = MAKE[kind]
         self.image = os.path.join(ground, "image")
@@ -214,7 +214,7 @@ class Session:
         sh(f"{make} '{self.image}' >/dev/null")
         recorder = Recorder(ground, self.image, kind)
         place = recorder.place
-        under = [] if plain else [UNCOPY, "run", f"--log={place}/log", "--log-size=4M", "--"]
+        under = under.split() if plain else [UNCOPY, "run", f"--log={place}/log", "--log-size=4M", "--"]
         self.works = [Work(what, ground, place, i, seed * 5 + i, seconds, under) for i, what in enumerate(works)]
         time.sleep(seconds + 0.5)
         self.died = [work.name for work in self.works if work.process.poll() is not None]
@@ -348,6 +348,7 @@ def main():
     parser.add_argument("--works", default="changes,changes", help="what runs: changes, " + ", ".join(stores.KINDS))
     parser.add_argument("--recover", type=int, default=1, help="0: none, so that faults are to be found")
     parser.add_argument("--plain", action="store_true", help="no log at all: what the file system does")
+    parser.add_argument("--under", default="", help="with --plain: words before each program's")
     parser.add_argument("--strict", action="store_true", help="zeros are nothing that may be left, also of what was not acknowledged")
     parser.add_argument("--keep", help="what is wrong is copied there")
     args = parser.parse_args()
@@ -362,7 +363,7 @@ def main():
     end, seed, faults, all_counts, sessions, operations, held = time.monotonic() + args.seconds, args.seed, [], {}, 0, 0, 0
     while time.monotonic() < end - args.run and not faults:
         with tempfile.TemporaryDirectory(dir=grounds) as ground:
-            session = Session(ground, args.kind, seed, args.run, args.works.split(","), args.plain)
+            session = Session(ground, args.kind, seed, args.run, args.works.split(","), args.plain, args.under)
             operations, held = operations + session.operations, held + session.held
             if session.died:
                 faults.append(f"{session.died} ended early")
