@@ -6,26 +6,10 @@
 //! program may have written it.
 
 use crate::files::FileId;
+use crate::promises::Promises;
 use crate::world::{Meanwhile, Mutation, Probe, World};
-use uncopy_log_book::answers::{Answers, Leaves};
+use uncopy_log_book::answers::Leaves;
 use uncopy_log_book::{Answer, Event, State};
-
-/// Bytes that queues have room for: three answers'.
-const MOST: usize = 24;
-
-/// What a process with such syncs has promised, and to whom.
-#[derive(Clone, Debug)]
-pub(crate) struct Promises {
-    answers: Answers,
-    /// What each sync has told the program: this version of this file is durable.
-    made: Vec<(FileId, usize)>,
-}
-
-impl Promises {
-    pub(crate) fn none() -> Self {
-        Self { answers: Answers::new(MOST), made: Vec::new() }
-    }
-}
 
 impl World {
     /// A sync returns early, where the file is held, and the program answers.
@@ -83,7 +67,7 @@ impl World {
 
     /// Somebody outside knows of the first so many promises.
     fn seen(&mut self, claim: usize) {
-        for (file, version) in self.promises.made[..claim].to_vec() {
+        for &(file, version) in &self.promises.made[..claim] {
             self.histories[file].acked(version);
         }
     }

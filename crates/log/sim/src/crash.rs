@@ -1,8 +1,8 @@
 //! At a point: power is lost, in many ways; programs and service are killed. Then recovery, and the
 //! oracle.
 
-use crate::answers::Promises;
 use crate::platter::{Fate, LOG};
+use crate::promises::Promises;
 use crate::world::{Meanwhile, Mutation, Probe, Saved, World};
 use uncopy_log_book::recovery::{OnDisk, Recovery, Refusal, Task};
 use uncopy_log_book::{Event, Plan, Verdict};

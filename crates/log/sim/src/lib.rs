@@ -12,6 +12,7 @@
 //! | [`world`] | programs and service over all that: steps carried out |
 //! | [`oracle`] | what a file may hold after a crash |
 //! | [`answers`] | syncs that return early: what has left the process |
+//! | [`promises`] | what such syncs have told, and what waits for them |
 //! | [`crash`] | power lost, programs killed, at a point; recovery; judged |
 //! | [`scripts`] | what programs do: all short scripts, random long ones |
 //!
@@ -25,6 +26,7 @@ pub mod crash;
 pub mod files;
 pub mod oracle;
 pub mod platter;
+pub mod promises;
 pub mod scripts;
 pub mod world;
 

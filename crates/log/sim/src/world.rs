@@ -1,10 +1,10 @@
 //! Programs and the service over a simulated disk: the book's steps are carried out, one thing at a
 //! time, and at each point somebody may look.
 
-use crate::answers::Promises;
 use crate::files::{FileId, Files};
 use crate::oracle::History;
 use crate::platter::{LOG, Platter};
+use crate::promises::Promises;
 use uncopy_log_book::{Answer, At, Event, Inode, Limits, Outcome, State, Step};
 use uncopy_log_record::{
     BLOCK, Cursor, Flush, HEAD, Here, Name, Purpose, Range, Record, Superblock, Written,
