@@ -1,8 +1,9 @@
-//! Damage for whole files: what reads bytes that somebody else may have written never panics. (The tests stand beside what
-//! they test.)
+//! Damage for whole files: what reads bytes that somebody else may have written never panics. (The
+//! tests stand beside what they test.)
 //!
-//! `cargo test` tries some hundred random damages, and all that are kept in `__fuzz__/`; what fails is made smaller, and
-//! printed with the seed. With a nightly compiler and cargo-bolero the same tests are led by what the code does:
+//! `cargo test` tries some hundred random damages, and all that are kept in `__fuzz__/`; what fails
+//! is made smaller, and printed with the seed. With a nightly compiler and cargo-bolero the same
+//! tests are led by what the code does:
 //! `cargo +nightly bolero test -p uncopy stat::program::tests::a_damaged_file_is_read_or_refused`.
 
 use bolero::TypeGenerator;

@@ -1,8 +1,9 @@
-//! What reads bytes that somebody else may have written never panics, and never runs round in circles: parts of a profile, recordings,
-//! options, costs, rules of the injector.
+//! What reads bytes that somebody else may have written never panics, and never runs round in
+//! circles: parts of a profile, recordings, options, costs, rules of the injector.
 //!
-//! `cargo test` tries some thousand random inputs, and all that are kept in `__fuzz__/`; what fails is made smaller, and
-//! printed with the seed. With a nightly compiler and cargo-bolero the same tests are led by what the code does:
+//! `cargo test` tries some thousand random inputs, and all that are kept in `__fuzz__/`; what fails
+//! is made smaller, and printed with the seed. With a nightly compiler and cargo-bolero the same
+//! tests are led by what the code does:
 //! `cargo +nightly bolero test -p uncopy --test foreign_bytes a_damaged_part_is_read_or_refused`.
 
 use bolero::{TypeGenerator, check};

@@ -110,8 +110,8 @@ fn the_copies_sizes_sites_and_touches_of_a_known_program_are_exactly_what_they_a
         p["inputs"].as_array().unwrap().iter().map(|i| i[field].as_u64().unwrap()).sum()
     };
     assert_eq!((sum("bytes"), sum("sent_bytes"), sum("held_bytes")), (6 * MB, 5 * MB, MB));
-    // Where pages can be taken away, all are (the first inputs of a site always), but for what the kernel
-    // refuses at the moment; then the rest is known.
+    // Where pages can be taken away, all are (the first inputs of a site always), but for what the
+    // kernel refuses at the moment; then the rest is known.
     if p["touches_visible"] == true {
         let watched = relayed["watched_bytes"].as_u64().unwrap();
         let touched = relayed["touched_bytes"].as_u64().unwrap();

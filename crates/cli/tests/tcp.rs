@@ -157,7 +157,8 @@ fn connections_that_stay_with_linux_have_their_reason() {
             break reasons;
         }
     };
-    // The fourth has one too many; the last one's other end is shown to nobody here, and there is no room for it either.
+    // The fourth has one too many; the last one's other end is shown to nobody here, and there is
+    // no room for it either.
     assert!(reasons.iter().filter(|r| *r == "over-limit").count() >= 2, "{reasons:?}");
     drop((pairs, alone));
     // What is closed is listed no more.

@@ -1,5 +1,5 @@
-//! `uncopy run --verbose`: one line at the start, and at the end what was done, in words; what the program started is
-//! summed up in one line.
+//! `uncopy run --verbose`: one line at the start, and at the end what was done, in words; what the
+//! program started is summed up in one line.
 
 #[allow(dead_code)]
 mod support;
@@ -11,7 +11,8 @@ use std::process::{Command, Output, Stdio};
 
 use support::{UNCOPY, publishes_here, pump, stderr, stdout, uncopy};
 
-/// A shell that runs the script, under uncopy; in it `pump WORDS` copies as it is told. In a session of its own.
+/// A shell that runs the script, under uncopy; in it `pump WORDS` copies as it is told. In a
+/// session of its own.
 fn shell(option: &str, script: &str) -> (Vec<String>, Output) {
     let session = tempfile::tempdir_in("/dev/shm").unwrap();
     let input = pump().with_file_name("input");

@@ -1,4 +1,5 @@
-//! Who makes near copies. A pure function: what was measured and what the processor has are handed in.
+//! Who makes near copies. A pure function: what was measured and what the processor has are handed
+//! in.
 #![forbid(unsafe_code)]
 
 use crate::features::Features;
@@ -24,8 +25,9 @@ pub struct Took {
     pub ours: u64,
 }
 
-/// libc's routine is left alone unless it takes more than so many times as long. Where `rep movsb` is slow, it takes ten times as long at
-/// the least; elsewhere the two differ by less than this, and so does what a disturbance adds to the fastest of several copies.
+/// libc's routine is left alone unless it takes more than so many times as long. Where `rep movsb`
+/// is slow, it takes ten times as long at the least; elsewhere the two differ by less than this,
+/// and so does what a disturbance adds to the fastest of several copies.
 pub const DEARER: u64 = 2;
 
 /// The vectors with which our routine makes near copies; `None`: libc's routine makes them.

@@ -1,7 +1,7 @@
 //! What the processor and the kernel provide, of what makes a difference here.
 //!
-//! unsafe: asks both by instructions. One `cpuid` only: a virtual machine's monitor answers it, which takes microseconds (6 in one of
-//! ours; `is_x86_feature_detected!` asks eight times).
+//! unsafe: asks both by instructions. One `cpuid` only: a virtual machine's monitor answers it,
+//! which takes microseconds (6 in one of ours; `is_x86_feature_detected!` asks eight times).
 
 use core::arch::x86_64::{__cpuid, _xgetbv};
 
@@ -31,8 +31,9 @@ impl Features {
         Self { avx: ecx & (OSXSAVE | AVX) == OSXSAVE | AVX && saved() }
     }
 
-    /// The widest vectors that our routine is written for. (With 64 bytes nearly every load of a near copy meets two cache lines, and the
-    /// processors that need it and have AVX-512 execute it in two halves.)
+    /// The widest vectors that our routine is written for. (With 64 bytes nearly every load of a
+    /// near copy meets two cache lines, and the processors that need it and have AVX-512 execute it
+    /// in two halves.)
     pub const fn widest(self) -> Vectors {
         if self.avx { Vectors::Avx } else { Vectors::Sse2 }
     }

@@ -1,8 +1,10 @@
 //! Copies that stay: a routine of our own for where libc's is slow, and the choice of it.
 //!
-//! Some processors (AMD since Zen 3) take 15 to 40 times as long for `rep movsb` where the destination begins 1 to 31 bytes ahead of the
-//! source within the page (glibc's bug 30994), and glibc's `memcpy` is `rep movsb` there from 2 or 4 KB up to the size of the
-//! second-level cache. A buffer that begins a page, copied to behind a header of 16 bytes in a block that begins a page, is such a copy.
+//! Some processors (AMD since Zen 3) take 15 to 40 times as long for `rep movsb` where the
+//! destination begins 1 to 31 bytes ahead of the source within the page (glibc's bug 30994), and
+//! glibc's `memcpy` is `rep movsb` there from 2 or 4 KB up to the size of the second-level cache. A
+//! buffer that begins a page, copied to behind a header of 16 bytes in a block that begins a page,
+//! is such a copy.
 //!
 //! | module | one idea |
 //! | --- | --- |

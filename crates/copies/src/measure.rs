@@ -1,9 +1,12 @@
-//! libc's routine and ours, on one near copy: a microsecond or two when a program starts, fifteen where libc's is slow.
+//! libc's routine and ours, on one near copy: a microsecond or two when a program starts, fifteen
+//! where libc's is slow.
 //!
-//! What is measured is what decides, libc's own routine on this processor. Its version, its tunables, what a virtual machine hides of the
-//! processor and which one the processor is would all have to be known to foretell it.
+//! What is measured is what decides, libc's own routine on this processor. Its version, its
+//! tunables, what a virtual machine hides of the processor and which one the processor is would all
+//! have to be known to foretell it.
 //!
-//! unsafe: calls both on memory of its own, and reads the processor's clock, which needs no call that a sandbox might forbid.
+//! unsafe: calls both on memory of its own, and reads the processor's clock, which needs no call
+//! that a sandbox might forbid.
 
 use crate::choice::Took;
 use crate::near::distance;
@@ -11,12 +14,15 @@ use crate::routine::{Routine, Vectors, of};
 use core::arch::x86_64::{_mm_lfence, _rdtsc};
 use core::mem::MaybeUninit;
 
-/// Bytes of the copy: as few as glibc uses `rep movsb` for with its default tunables (2,112, or 4 or 8 KB without "fast short `rep
-/// movsb`"). On a processor that is slow with it the two take 0.2 and 3 us.
+/// Bytes of the copy: as few as glibc uses `rep movsb` for with its default tunables (2,112, or 4
+/// or 8 KB without "fast short `rep movsb`"). On a processor that is slow with it the two take 0.2
+/// and 3 us.
 const BYTES: usize = 8 << 10;
-/// How far ahead the destination begins. Zen 3 is slow from 1 to 31, Zen 4 at all of these but 16 (28 times at 8, 1.2 at 16: `uncopy doctor`).
+/// How far ahead the destination begins. Zen 3 is slow from 1 to 31, Zen 4 at all of these but 16
+/// (28 times at 8, 1.2 at 16: `uncopy doctor`).
 const AHEAD: usize = 8;
-/// Copies by each, in turns, of which the fastest counts: who is interrupted or meets a cold cache in one is not in all.
+/// Copies by each, in turns, of which the fastest counts: who is interrupted or meets a cold cache
+/// in one is not in all.
 const ROUNDS: usize = 4;
 
 const PAGE: usize = 4096;

@@ -3,16 +3,18 @@
 
 use core::ops::RangeInclusive;
 
-/// Distances count within the page: processors compare these address bits of a load with those of stores before it.
+/// Distances count within the page: processors compare these address bits of a load with those of
+/// stores before it.
 const PAGE: usize = 4096;
 
-/// A destination that begins 1 to so many bytes ahead of the source within the page is near. Zen 3, libc over the best distance:
-/// 15 to 40 up to 31; 1.0 at 32; 1.4 (16 and 64 KB) to 1.7 (32 KB) from 33 to 63; 1.2 from there to 127. Ours: 1.0 at all of them.
+/// A destination that begins 1 to so many bytes ahead of the source within the page is near. Zen 3,
+/// libc over the best distance: 15 to 40 up to 31; 1.0 at 32; 1.4 (16 and 64 KB) to 1.7 (32 KB)
+/// from 33 to 63; 1.2 from there to 127. Ours: 1.0 at all of them.
 pub const REACH: usize = 63;
 
-/// Sizes that our routine may take over. glibc uses `rep movsb` from 2,112 bytes on at the least, and as a rule up to the size of
-/// the second-level cache, which is 1 MB in the largest of these processors. Further on its own loop is ours but for
-/// what it leaves out of the caches.
+/// Sizes that our routine may take over. glibc uses `rep movsb` from 2,112 bytes on at the least,
+/// and as a rule up to the size of the second-level cache, which is 1 MB in the largest of these
+/// processors. Further on its own loop is ours but for what it leaves out of the caches.
 pub const SIZES: RangeInclusive<usize> = LEAST..=MOST;
 /// The first of them.
 pub const LEAST: usize = 2 << 10;

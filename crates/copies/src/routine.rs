@@ -1,12 +1,15 @@
-//! The routine: loops of plain loads and stores, in the direction in which no load follows a store of nearly the same place.
+//! The routine: loops of plain loads and stores, in the direction in which no load follows a store
+//! of nearly the same place.
 //!
-//! A processor that sees a load compares the last 12 bits of its address with those of stores that are still under way, and waits where they
-//! overlap. From the beginning a near copy meets that in every step: it loads what lies (within the page) just below what it has
-//! stored. From the end it never does. So that is the direction, unless the source begins within the destination.
+//! A processor that sees a load compares the last 12 bits of its address with those of stores that
+//! are still under way, and waits where they overlap. From the beginning a near copy meets that in
+//! every step: it loads what lies (within the page) just below what it has stored. From the end it
+//! never does. So that is the direction, unless the source begins within the destination.
 //!
 //! Not here: stores past the caches, which pay for more than we take over, and `rep movsb`.
 //!
-//! unsafe: assembly, because a compiled loop may become a call of `memmove`, which may be the one that calls us.
+//! unsafe: assembly, because a compiled loop may become a call of `memmove`, which may be the one
+//! that calls us.
 
 use core::arch::naked_asm;
 
@@ -43,7 +46,8 @@ pub fn of(vectors: Vectors) -> Routine {
     }
 }
 
-/// It takes so many bytes at the least: the first or last vector, up to one until the destination is aligned, and four at the other end.
+/// It takes so many bytes at the least: the first or last vector, up to one until the destination
+/// is aligned, and four at the other end.
 pub const FEWEST: usize = 6 * 32;
 
 macro_rules! routine {
@@ -66,10 +70,12 @@ macro_rules! routine {
                 "sub r8, rdi",
                 "cmp r8, rdx",
                 "jb 2f",
-                // Apart: from the end, if the destination is (within the page) rather ahead than behind.
+                // Apart: from the end, if the destination is (within the page) rather ahead than
+                // behind.
                 "test ecx, 2048",
                 "jz 4f",
-                // From the beginning. What the loop does not reach at both ends is loaded before it, and stored behind it.
+                // From the beginning. What the loop does not reach at both ends is loaded before
+                // it, and stored behind it.
                 "2:",
                 concat!($load, " ", $r, "4, [rsi + rdx - 4 * ", $bytes, "]"),
                 concat!($load, " ", $r, "5, [rsi + rdx - 3 * ", $bytes, "]"),

@@ -1,5 +1,5 @@
-//! Every byte, and none beside it: all distances within the page, sizes around every border, overlaps in both directions, and both
-//! buffers at the edge of what may be touched.
+//! Every byte, and none beside it: all distances within the page, sizes around every border,
+//! overlaps in both directions, and both buffers at the edge of what may be touched.
 
 use std::ptr::null_mut;
 
@@ -52,7 +52,8 @@ fn pattern(at: usize) -> u8 {
     ((at as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }
 
-/// Copies `n` bytes within `room` from `from` to `to`, and compares all of it with what a simple move makes of it.
+/// Copies `n` bytes within `room` from `from` to `to`, and compares all of it with what a simple
+/// move makes of it.
 fn check(
     name: &str,
     copy: Routine,
@@ -83,7 +84,8 @@ fn filled(pages: usize) -> (Guarded, Vec<u8>) {
     (room, expected)
 }
 
-/// Sizes around every border: of what it is written for, of its loops (four vectors), of what it takes over, of pages.
+/// Sizes around every border: of what it is written for, of its loops (four vectors), of what it
+/// takes over, of pages.
 fn sizes() -> Vec<usize> {
     let mut sizes: Vec<usize> = (FEWEST..=FEWEST + 2 * 128 + 2).collect();
     for border in [LEAST, PAGE, 2 * PAGE, 3 * PAGE] {

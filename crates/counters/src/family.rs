@@ -1,13 +1,15 @@
-//! What a program and all that it started did together: one page of plain words, which all of them have mapped.
+//! What a program and all that it started did together: one page of plain words, which all of them
+//! have mapped.
 //!
-//! `uncopy run --verbose` makes it. Each process adds what it did where it ends or executes another program; the program
-//! itself, which was the first, says at its end what stands there.
+//! `uncopy run --verbose` makes it. Each process adds what it did where it ends or executes another
+//! program; the program itself, which was the first, says at its end what stands there.
 
 use crate::counters::Counters;
 use crate::shared::Header;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// See the module. It begins as a statistics file does, so that what was left behind is told apart likewise.
+/// See the module. It begins as a statistics file does, so that what was left behind is told apart
+/// likewise.
 #[repr(C, align(4096))]
 #[derive(Debug, Default)]
 pub struct Family {

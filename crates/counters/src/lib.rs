@@ -1,4 +1,5 @@
-//! What uncopy did: counters that any thread adds to, and the layout in which other processes read them.
+//! What uncopy did: counters that any thread adds to, and the layout in which other processes read
+//! them.
 //!
 //! The library writes them, `uncopy stat`, `top` and `try` read them.
 //!

@@ -1,6 +1,7 @@
 //! How long what did not pay is left alone: the one kind of back-off.
 
-/// Each rest is so many powers of two longer than the one before, so what finding out costs becomes an ever smaller part of all,
+/// Each rest is so many powers of two longer than the one before, so what finding out costs becomes
+/// an ever smaller part of all,
 const GROWS: u8 = 2;
 /// until it is so many longer than the first: a program may change.
 const MOST: u8 = 8;

@@ -34,7 +34,8 @@ impl From<Policy> for Control {
 }
 
 impl Control {
-    /// `controller` decides about copies of `threshold` bytes and more; what time it is nobody knows.
+    /// `controller` decides about copies of `threshold` bytes and more; what time it is nobody
+    /// knows.
     pub fn new(controller: Box<dyn Controller>, threshold: usize) -> Self {
         Self { controller, threshold, witness: None, call: 0, now: || None }
     }
@@ -69,7 +70,8 @@ impl Control {
         self.controller.act(site, what)
     }
 
-    /// Something has happened because of `site`. Returns what an experiment has come to, if one ends with this.
+    /// Something has happened because of `site`. Returns what an experiment has come to, if one
+    /// ends with this.
     #[inline]
     pub fn tell(&mut self, site: SiteId, what: Event) -> Option<Outcome> {
         if let Some(witness) = &mut self.witness {

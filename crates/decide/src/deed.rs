@@ -1,4 +1,5 @@
-//! What a program did, and how long it took, that concerns the tracker, as far as it can be recorded and done again.
+//! What a program did, and how long it took, that concerns the tracker, as far as it can be
+//! recorded and done again.
 
 use crate::reasons::Refusal;
 use uncopy_ranges::span::Span;
@@ -66,7 +67,8 @@ pub enum Deed {
     },
     /// Nobody needs what is there any more, and it is not to be tracked.
     Untracked(Span),
-    /// What is there has to be ordinary memory (for a call that would not get along with anything else).
+    /// What is there has to be ordinary memory (for a call that would not get along with anything
+    /// else).
     MadeOrdinary(Span),
     /// What is there has to be resident.
     MadeResident(Span),

@@ -34,7 +34,8 @@ pub enum Event {
     Gathered {
         /// Bytes that the kernel reads from extents.
         bytes: usize,
-        /// Those of them that are hardly in the cache any more: the copy would have brought them there.
+        /// Those of them that are hardly in the cache any more: the copy would have brought them
+        /// there.
         cold: usize,
     },
     /// Bytes were sent by reference.
@@ -70,7 +71,8 @@ pub enum Event {
         /// Pages.
         pages: usize,
     },
-    /// Pages were populated by one call, before they are touched, where the site had unmapped others.
+    /// Pages were populated by one call, before they are touched, where the site had unmapped
+    /// others.
     Populated {
         /// Pages.
         pages: usize,

@@ -1,37 +1,44 @@
-//! Whether a program needs less time if its call sites elide as their accounts say, or if *none* does: tried out. None elides until that has
-//! shown a gain.
+//! Whether a program needs less time if its call sites elide as their accounts say, or if *none*
+//! does: tried out. None elides until that has shown a gain.
 //!
-//! Prices are of a loop, and elision changes what no event shows: what lies in the caches, when a peer is woken, how long our own code takes
-//! where it is not in the cache. So the program itself is measured. Stretches in which accounts decide and stretches in which no
-//! copy is elided take turns, and what counts is the processor time for the bytes that its large copies were to move,
+//! Prices are of a loop, and elision changes what no event shows: what lies in the caches, when a
+//! peer is woken, how long our own code takes where it is not in the cache. So the program itself
+//! is measured. Stretches in which accounts decide and stretches in which no copy is elided take
+//! turns, and what counts is the processor time for the bytes that its large copies were to move,
 //! which are the same either way.
 
 use crate::backoff::Backoff;
 use crate::costs::MAX;
 use crate::times::Times;
 
-/// Time in ns that buffers get, before a stretch is measured, to be unmapped or made ordinary again,
+/// Time in ns that buffers get, before a stretch is measured, to be unmapped or made ordinary
+/// again,
 const SETTLE: u64 = 25_000_000;
-/// and time that is measured then. (Processor time; of many threads one processor's at most.) So long at least is also waited before each
-/// experiment: what is seen meanwhile says whether there is anything to find out.
+/// and time that is measured then. (Processor time; of many threads one processor's at most.) So
+/// long at least is also waited before each experiment: what is seen meanwhile says whether there
+/// is anything to find out.
 const MEASURE: u64 = 30_000_000;
-/// From so much on a stretch of what is tried ends that takes 1.3 times as long as the one before it.
+/// From so much on a stretch of what is tried ends that takes 1.3 times as long as the one before
+/// it.
 const GLANCE: u64 = 5_000_000;
 const HOPELESS: u64 = 1300;
 /// Stretches of what is tried, each between two of what is in force: each such pair is a vote.
 const PAIRS: usize = 12;
 const STRETCHES: usize = 2 * PAIRS + 1;
-/// It ends when eliding is so many votes ahead or behind. (Votes, not sums: on a shared machine one pair in ten is off by half, and outweighs
-/// all others.)
+/// It ends when eliding is so many votes ahead or behind. (Votes, not sums: on a shared machine one
+/// pair in ten is off by half, and outweighs all others.)
 const AHEAD: i32 = 3;
-/// A vote is eliding's where it takes at most so many thousandths of the time. Without more votes than the other it ends: it has to prove itself.
+/// A vote is eliding's where it takes at most so many thousandths of the time. Without more votes
+/// than the other it ends: it has to prove itself.
 const BETTER: u64 = 985;
-/// That none elides is not tried where that has saved more than one part in so many of the processor time, by the accounts: they are not so
-/// far off, and each try has all buffers made ordinary and unmapped again (an echo server of 12 copies: 14 page-table calls for 100 messages).
+/// That none elides is not tried where that has saved more than one part in so many of the
+/// processor time, by the accounts: they are not so far off, and each try has all buffers made
+/// ordinary and unmapped again (an echo server of 12 copies: 14 page-table calls for 100 messages).
 const SURE_SHARE: u64 = 2;
-/// The first rest after an experiment is so many stretches, settling included, and later ones grow ([`Backoff`]); but none is shorter than so
-/// many times as long as the experiment took: half of one is what turns out to be the worse way, and ways that differ by less than the noise
-/// are tried for long (`docs/decisions/knock-outs.md`).
+/// The first rest after an experiment is so many stretches, settling included, and later ones grow
+/// ([`Backoff`]); but none is shorter than so many times as long as the experiment took: half of
+/// one is what turns out to be the worse way, and ways that differ by less than the noise are tried
+/// for long (`docs/decisions/knock-outs.md`).
 const RESTS: u64 = 20;
 
 /// What has happened so far, all counted from some beginning.
@@ -79,12 +86,13 @@ impl Progress {
 pub struct Outcome {
     /// Whether what was tried is done from now on.
     pub won: bool,
-    /// Processor time for a copied MB where sites elided, as their accounts said, in ns (the median of its stretches);
+    /// Processor time for a copied MB where sites elided, as their accounts said, in ns (the median
+    /// of its stretches);
     pub eliding: u64,
     /// where none did.
     pub copying: u64,
-    /// What was saved for each copied MB where sites elided, beyond what prices say without detours, in ns (less than nothing: less than they say).
-    /// `None`: it was broken off.
+    /// What was saved for each copied MB where sites elided, beyond what prices say without
+    /// detours, in ns (less than nothing: less than they say). `None`: it was broken off.
     pub unseen_mb: Option<i64>,
 }
 
@@ -93,7 +101,8 @@ pub struct Outcome {
 pub struct Experiment {
     /// Whether accounts decide, but while the other way is tried; else none elides.
     accounts: bool,
-    /// The stretch that is under way: even ones are as it was before, odd ones are what is tried. `None`: nothing is tried.
+    /// The stretch that is under way: even ones are as it was before, odd ones are what is tried.
+    /// `None`: nothing is tried.
     stretch: Option<usize>,
     /// For how many ns nothing is tried, [`MEASURE`] at least.
     rest: u64,
@@ -121,12 +130,14 @@ impl Experiment {
         self.accounts
     }
 
-    /// Whether what happens just now is an account's own doing. (Where eliding is what is tried, it must be worth its beginning too.)
+    /// Whether what happens just now is an account's own doing. (Where eliding is what is tried, it
+    /// must be worth its beginning too.)
     pub fn counts(&self) -> bool {
         self.elides() && !(self.accounts && self.settles)
     }
 
-    /// Looks at how far the program has come. Returns what an experiment came to that ends with this.
+    /// Looks at how far the program has come. Returns what an experiment came to that ends with
+    /// this.
     pub fn look(&mut self, now: Progress) -> Option<Outcome> {
         if now.times.cpu < self.since.times.cpu {
             // (A forked child's processor time begins anew.)
@@ -184,7 +195,8 @@ impl Experiment {
         None
     }
 
-    /// Whether a pair's vote is eliding's: what was tried is compared with the stretches before and after it.
+    /// Whether a pair's vote is eliding's: what was tried is compared with the stretches before and
+    /// after it.
     fn is_for_eliding(&self, pair: usize) -> bool {
         let p = &self.prices[2 * pair..];
         let [tried, around] = [p[1].saturating_mul(2), p[0].saturating_add(p[2])];
@@ -221,7 +233,8 @@ impl Experiment {
         Outcome { won, eliding, copying, unseen_mb }
     }
 
-    /// See [`Outcome::unseen_mb`]. (For each copied MB, not each elided one: sites that rested meanwhile may elide from now on, and gain nothing.)
+    /// See [`Outcome::unseen_mb`]. (For each copied MB, not each elided one: sites that rested
+    /// meanwhile may elide from now on, and gain nothing.)
     fn unseen_mb(&self, eliding: u64, copying: u64) -> Option<i64> {
         let did = self.eliding;
         let saved = i128::from(did.saved) + i128::from(did.detours);

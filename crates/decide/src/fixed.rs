@@ -1,5 +1,5 @@
-//! A controller that learns nothing: copies from a size on are elided. What others are compared with, and what traces are recorded under,
-//! because whatever is touched shows as a fault then.
+//! A controller that learns nothing: copies from a size on are elided. What others are compared
+//! with, and what traces are recorded under, because whatever is touched shows as a fault then.
 
 use crate::controller::Controller;
 use crate::costs::Costs;
@@ -15,7 +15,8 @@ pub struct Fixed {
 }
 
 impl Fixed {
-    /// Copies of `from` bytes and more are elided, and sent by reference where that pays at these `costs`.
+    /// Copies of `from` bytes and more are elided, and sent by reference where that pays at these
+    /// `costs`.
     pub const fn new(from: usize, costs: Costs) -> Self {
         Self { from, costs }
     }

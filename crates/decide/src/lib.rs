@@ -1,8 +1,8 @@
 //! Whether a copy is worth eliding.
 //!
-//! The tracker has one door to it, [`Control`]: through it a [`Controller`] is told [`Event`]s and asked whether to [`Act`], and a [`Witness`]
-//! may see all that passes. [`Pauses`] is for those who hold no lock; [`Records`] say what was done, to readers in other
-//! processes. All else is its own.
+//! The tracker has one door to it, [`Control`]: through it a [`Controller`] is told [`Event`]s and
+//! asked whether to [`Act`], and a [`Witness`] may see all that passes. [`Pauses`] is for those who
+//! hold no lock; [`Records`] say what was done, to readers in other processes. All else is its own.
 //!
 //! | module | one idea |
 //! | --- | --- |

@@ -31,7 +31,8 @@ impl Pauses {
         self.none_elides.store(0, Relaxed);
     }
 
-    /// Whether the transfers of `len` bytes for `caller`, which are no copies, rest; counts this one.
+    /// Whether the transfers of `len` bytes for `caller`, which are no copies, rest; counts this
+    /// one.
     #[inline]
     pub fn rests(&self, caller: usize, len: usize) -> bool {
         self.count_down(slot(key(caller, len))) > 0

@@ -1,12 +1,16 @@
 //! The controller: an account for each call site, and one experiment for all of them.
 //!
-//! An account is of a call site and size class, in nanoseconds: elided bytes earn what copying them would have cost; keeping the books,
-//! page-table calls, faults, and the detours of input and output through extents are charged. A site whose credit is used up is left alone,
-//! for longer each time ([`Backoff`]). Prices are [`Costs`]: what they do not tell, an experiment finds out ([`crate::experiment`]).
+//! An account is of a call site and size class, in nanoseconds: elided bytes earn what copying them
+//! would have cost; keeping the books, page-table calls, faults, and the detours of input and
+//! output through extents are charged. A site whose credit is used up is left alone, for longer
+//! each time ([`Backoff`]). Prices are [`Costs`]: what they do not tell, an experiment finds out
+//! ([`crate::experiment`]).
 //!
-//! Detours ([`Event::is_detour`]) are caused by all sites that hand the same bytes on, but only the last of them would be charged for them, and
-//! rest while the others go on. So once an experiment has shown a gain, which they are a part of, those of a site that goes on
-//! eliding are not charged; and what a MB has saved beyond its price, which depends on where its bytes lie, is credited.
+//! Detours ([`Event::is_detour`]) are caused by all sites that hand the same bytes on, but only the
+//! last of them would be charged for them, and rest while the others go on. So once an experiment
+//! has shown a gain, which they are a part of, those of a site that goes on eliding are not
+//! charged; and what a MB has saved beyond its price, which depends on where its bytes lie, is
+//! credited.
 
 use crate::backoff::Backoff;
 use crate::controller::Controller;
@@ -19,13 +23,15 @@ use crate::site::{SiteId, class, hash, key, slot};
 use crate::times::Times;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// What a site begins with, in ns: what it may invest in registering and moving its buffers before they come round again.
+/// What a site begins with, in ns: what it may invest in registering and moving its buffers before
+/// they come round again.
 pub const CREDIT: i64 = 4_000_000;
-/// Most credit that it can hold, in ns: what it has earned it may invest in more buffers (those of some hundred connections more), or waste after
-/// its program has turned bad.
+/// Most credit that it can hold, in ns: what it has earned it may invest in more buffers (those of
+/// some hundred connections more), or waste after its program has turned bad.
 pub const CREDIT_MAX: i64 = 64_000_000;
-/// Copies that a first rest is long, and detours after which a site that elides no more is charged for them. After a rest a site has what so
-/// many of its copies cost, and a quarter of [`CREDIT`] at most: it has not earned its way out.
+/// Copies that a first rest is long, and detours after which a site that elides no more is charged
+/// for them. After a rest a site has what so many of its copies cost, and a quarter of [`CREDIT`]
+/// at most: it has not earned its way out.
 const REST: u64 = 256;
 /// Faults weigh more than they cost: they are a sign of what is to come, not an investment.
 const FAULT_WEIGHT: i64 = 4;
@@ -38,7 +44,8 @@ struct Site {
     record: u16,
     /// Detours since its last elided copy.
     detours: u16,
-    /// It sends by reference, or its copies are not made by the processor: experiments are not its concern.
+    /// It sends by reference, or its copies are not made by the processor: experiments are not its
+    /// concern.
     untried: bool,
 }
 
@@ -59,7 +66,8 @@ pub struct Policy {
     near: bool,
     /// What is charged.
     costs: Costs,
-    /// What an elided MB saves beyond that, in ns, as the last experiment has shown; nothing unless eliding has gained.
+    /// What an elided MB saves beyond that, in ns, as the last experiment has shown; nothing unless
+    /// eliding has gained.
     unseen_mb: i64,
     /// Smallest copy that is considered, in bytes.
     threshold: usize,
@@ -68,8 +76,8 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Copies of `threshold` bytes and more are considered. With `backoff` none is elided until an experiment has shown a
-    /// gain, and sites in debt are left alone.
+    /// Copies of `threshold` bytes and more are considered. With `backoff` none is elided until an
+    /// experiment has shown a gain, and sites in debt are left alone.
     pub fn new(threshold: usize, backoff: bool, costs: Costs, pauses: &'static Pauses) -> Self {
         static NOBODYS: Records = Records::new();
         pauses.none_elides.store(u32::from(backoff), Relaxed);
@@ -172,7 +180,8 @@ impl Policy {
         self.none_elides(site) || self.pauses.peek(self.slot(site)) > 0
     }
 
-    /// `site` has earned so many ns, or lost them. (While it rests that is what it did before; and what an experiment does is no site's own.)
+    /// `site` has earned so many ns, or lost them. (While it rests that is what it did before; and
+    /// what an experiment does is no site's own.)
     #[inline]
     fn book(&mut self, site: SiteId, ns: i64, what: Event) {
         let (tried, detour) = (self.is_tried(site), what.is_detour());

@@ -1,7 +1,7 @@
 //! What was decided and done for each call site, written down for readers in other processes.
 //!
-//! Everything is plain words, written with relaxed stores, and under the tracker's lock only: so adding to them is a load and a
-//! store.
+//! Everything is plain words, written with relaxed stores, and under the tracker's lock only: so
+//! adding to them is a load and a store.
 
 use crate::reasons::{REASONS, Reason};
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -13,8 +13,8 @@ pub const RECORDS: usize = 256;
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct Record {
-    /// Return address of the call, shifted left by [`CLASS_BITS`](crate::site::CLASS_BITS), and the size class (a power of
-    /// two). 0: nobody's yet (or, in the first record, everybody else's).
+    /// Return address of the call, shifted left by [`CLASS_BITS`](crate::site::CLASS_BITS), and the
+    /// size class (a power of two). 0: nobody's yet (or, in the first record, everybody else's).
     pub key: AtomicU64,
     /// Copies elided, wholly or in part.
     pub elided: AtomicU64,
@@ -37,7 +37,8 @@ pub struct Record {
     pub reasons: [AtomicU32; REASONS.len()],
 }
 
-/// Set in [`Record::pause`] where the site goes by its own account while all others elide, or none does: it sends by reference, or reads kept files.
+/// Set in [`Record::pause`] where the site goes by its own account while all others elide, or none
+/// does: it sends by reference, or reads kept files.
 pub const UNTRIED: u32 = 1 << 31;
 
 /// The records of all call sites.

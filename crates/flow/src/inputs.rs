@@ -38,8 +38,8 @@ pub struct Input {
 }
 
 impl Input {
-    /// Whether the bytes that now lie in memory as those from `offset` on still are what arrived, judged by
-    /// the fingerprint at `offset`.
+    /// Whether the bytes that now lie in memory as those from `offset` on still are what arrived,
+    /// judged by the fingerprint at `offset`.
     pub fn unchanged(&self, offset: usize, word: u64) -> bool {
         let was = self.words.get(offset / STRIDE).copied().unwrap_or(NO_WORD);
         was == NO_WORD || was == word

@@ -1,12 +1,13 @@
-//! Following I/O data through a program that is left to copy it (`uncopy profile`; zIO 2.1, Table 1).
+//! Following I/O data through a program that is left to copy it (`uncopy profile`; zIO 2.1, Table
+//! 1).
 //!
-//! Every input gets a number, its bytes get *tags* (this input, this offset, this sequence of copies); tags
-//! travel with copies, end where other bytes are put in their place, and are credited at output. What is
-//! credited lies in a [`layout::Tables`], which another process reads.
+//! Every input gets a number, its bytes get *tags* (this input, this offset, this sequence of
+//! copies); tags travel with copies, end where other bytes are put in their place, and are credited
+//! at output. What is credited lies in a [`layout::Tables`], which another process reads.
 //!
-//! Copies by inlined code, and bytes that the program writes itself, are not seen. So the follower keeps
-//! fingerprints (8 bytes in every 256) of what arrived: bytes that are no longer those of the input are
-//! not credited to it.
+//! Copies by inlined code, and bytes that the program writes itself, are not seen. So the follower
+//! keeps fingerprints (8 bytes in every 256) of what arrived: bytes that are no longer those of the
+//! input are not credited to it.
 //!
 //! | module | one idea |
 //! | --- | --- |

@@ -1,8 +1,9 @@
 //! What uncopy would save, from the prices of its policy ([`Costs`]).
 //!
-//! For each path, as the policy reckons for each call site: what is elided earns what copying it would have
-//! cost; books, inputs, outputs and faults pay. Left out: pages that the twin allocator recycles
-//! instead of having them faulted in (a gain), and what happens before the steady state (a loss).
+//! For each path, as the policy reckons for each call site: what is elided earns what copying it
+//! would have cost; books, inputs, outputs and faults pay. Left out: pages that the twin allocator
+//! recycles instead of having them faulted in (a gain), and what happens before the steady state (a
+//! loss).
 
 use super::layout::{Sizes, class_start};
 use uncopy_decide::{COLD_OUTPUT, COLD_OUTPUT_8THS, Costs};
@@ -43,7 +44,8 @@ pub struct Saving {
     pub ns: f64,
 }
 
-/// Elided calls and bytes of `copy`, of those of `threshold` bytes and more. A page is lost at the ends.
+/// Elided calls and bytes of `copy`, of those of `threshold` bytes and more. A page is lost at the
+/// ends.
 fn elided(copy: &Copy, threshold: usize) -> (f64, f64) {
     let least: f64 =
         copy.sizes.iter().enumerate().map(|(c, n)| class_start(c) as f64 * *n as f64).sum();

@@ -1,10 +1,10 @@
-//! Our libraries' own allocator: the program's may be anything, may be in the middle of something, and its
-//! memory may be tracked. This one maps its own pages with direct system calls.
+//! Our libraries' own allocator: the program's may be anything, may be in the middle of something,
+//! and its memory may be tracked. This one maps its own pages with direct system calls.
 //!
-//! Rust aborts the process where an allocation fails, and the process is not ours to abort. So where
-//! the kernel has no memory a reserve is handed out, and once half of it is gone nothing more is
-//! tracked: what the other half must suffice for are the steps that undo tracking. (`uncopy profile`'s library
-//! has the reserve, but follows on until it is used up.)
+//! Rust aborts the process where an allocation fails, and the process is not ours to abort. So
+//! where the kernel has no memory a reserve is handed out, and once half of it is gone nothing more
+//! is tracked: what the other half must suffice for are the steps that undo tracking.
+//! (`uncopy profile`'s library has the reserve, but follows on until it is used up.)
 //!
 //! unsafe: implements the allocator traits over `dlmalloc` and anonymous mappings.
 
@@ -29,11 +29,13 @@ struct Reserve {
 // SAFETY: each byte is handed out once.
 unsafe impl Sync for Reserve {}
 
-/// A static: dlmalloc's allocator of pages has nothing in hand that could lead to it, and is needed before anything of ours is made.
+/// A static: dlmalloc's allocator of pages has nothing in hand that could lead to it, and is needed
+/// before anything of ours is made.
 static RESERVE: Reserve =
     Reserve { bytes: UnsafeCell::new([0; RESERVE_SIZE]), used: AtomicUsize::new(0) };
 
-/// To dlmalloc: not to be released, not to be joined with mappings. (Bit 0 has a meaning of its own.)
+/// To dlmalloc: not to be released, not to be joined with mappings. (Bit 0 has a meaning of its
+/// own.)
 const FROM_RESERVE: u32 = 2;
 
 impl Reserve {
@@ -116,7 +118,8 @@ unsafe impl Allocator for Mappings {
     }
 }
 
-/// The allocator behind every `Box` and `Vec` of a library of ours. One in a process: all share the reserve.
+/// The allocator behind every `Box` and `Vec` of a library of ours. One in a process: all share the
+/// reserve.
 pub struct Heap {
     lock: Lock,
     inner: UnsafeCell<Dlmalloc<Mappings>>,

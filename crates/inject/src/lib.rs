@@ -1,7 +1,7 @@
 //! Faults on demand, for tests: which calls can be made to fail, with what, and how a test says so.
 //!
-//! `UNCOPY_INJECT=RULE,RULE,...`, each `CALL[:ERROR[+ERROR...]][:N/M]` or `seed=N`. Without errors a
-//! rule means all that the call can give; without a rate, always. `all` is every call, each with
+//! `UNCOPY_INJECT=RULE,RULE,...`, each `CALL[:ERROR[+ERROR...]][:N/M]` or `seed=N`. Without errors
+//! a rule means all that the call can give; without a rate, always. `all` is every call, each with
 //! what it can give of the errors named. Where several rules name a call the last one holds.
 //!
 //! ```text

@@ -44,8 +44,9 @@ fn model(cpuinfo: &str) -> String {
     if parts.is_empty() { "unknown".to_owned() } else { parts.join(" / ") }
 }
 
-/// The share of all processors' time (0 to 1) that is in use now, or that the host of this virtual machine takes: looked at for half a
-/// second, in which the caller does nothing. (The load average would tell of what ended a minute ago.) 0 if the kernel does not say.
+/// The share of all processors' time (0 to 1) that is in use now, or that the host of this virtual
+/// machine takes: looked at for half a second, in which the caller does nothing. (The load average
+/// would tell of what ended a minute ago.) 0 if the kernel does not say.
 pub fn busy_share() -> f64 {
     let look = || KernelStats::current().map(|stats| spent(&stats.total));
     let Ok(before) = look() else { return 0.0 };

@@ -9,7 +9,8 @@ pub fn variable(given: &str) -> Option<&'static str> {
     names.min().filter(|(distance, _)| *distance <= 4).map(|(_, name)| name)
 }
 
-/// The one of `names` nearest to a misspelt one, if one is near: of a third of its length, or its beginning.
+/// The one of `names` nearest to a misspelt one, if one is near: of a third of its length, or its
+/// beginning.
 pub fn name<'a>(given: &str, names: &[&'a str]) -> Option<&'a str> {
     let distance = |name: &&&str| levenshtein(name, given);
     let near = |name: &&&str| {

@@ -1,14 +1,15 @@
-//! Text that somebody else chose, made fit to be shown: names of processes, paths, symbols, words of a command line.
+//! Text that somebody else chose, made fit to be shown: names of processes, paths, symbols, words
+//! of a command line.
 //!
-//! Whoever may name a process, a file or a function could otherwise move the cursor of whoever looks at it, set the
-//! title of the window, or have text shown in another order than it has.
+//! Whoever may name a process, a file or a function could otherwise move the cursor of whoever
+//! looks at it, set the title of the window, or have text shown in another order than it has.
 
 use std::ffi::OsStr;
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 
-/// The text with everything that is no visible character written out: `\n`, `\x1b`, `\u{9b}`, and bytes that are no
-/// UTF-8 as `\xff`.
+/// The text with everything that is no visible character written out: `\n`, `\x1b`, `\u{9b}`, and
+/// bytes that are no UTF-8 as `\xff`.
 pub fn printable(text: impl AsRef<OsStr>) -> String {
     let mut shown = String::new();
     for chunk in text.as_ref().as_bytes().utf8_chunks() {
@@ -29,7 +30,8 @@ pub fn printable(text: impl AsRef<OsStr>) -> String {
     shown
 }
 
-/// JSON's text: what it need not escape, but a terminal obeys, is escaped too; a reader finds the same.
+/// JSON's text: what it need not escape, but a terminal obeys, is escaped too; a reader finds the
+/// same.
 pub fn json(value: &serde_json::Value) -> String {
     let mut shown = String::new();
     for c in value.to_string().chars() {
@@ -41,7 +43,8 @@ pub fn json(value: &serde_json::Value) -> String {
     shown
 }
 
-/// Control characters (C0, DEL, C1), ends of lines and paragraphs, and what changes the direction of writing.
+/// Control characters (C0, DEL, C1), ends of lines and paragraphs, and what changes the direction
+/// of writing.
 fn steers(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

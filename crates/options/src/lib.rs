@@ -201,7 +201,8 @@ pub const OPTIONS: &[Spec] = &[
     },
 ];
 
-/// Variables that begin with `UNCOPY_` and are not options: set by `uncopy run` itself, and for tests.
+/// Variables that begin with `UNCOPY_` and are not options: set by `uncopy run` itself, and for
+/// tests.
 pub const RESERVED: &[&str] = &[
     LOG,
     LOG_FILES,
@@ -228,7 +229,8 @@ pub const LOG: &str = "UNCOPY_LOG";
 /// --log-files`. Nothing said: all.
 pub const LOG_FILES: &str = "UNCOPY_LOG_FILES";
 
-/// The file in which a program and all that it starts are summed up (see `uncopy_counters::family`); set by `uncopy run --verbose`.
+/// The file in which a program and all that it starts are summed up (see
+/// `uncopy_counters::family`); set by `uncopy run --verbose`.
 pub const SUMMARY: &str = "UNCOPY_SUMMARY";
 
 /// The name of the service that `--tcp` asks, in place of the user's own, or the system's.
@@ -264,8 +266,8 @@ pub const INJECT: &str = "UNCOPY_INJECT";
 /// Who decides, for those who work on uncopy: see `uncopy_decide::Choice`.
 pub const CONTROLLER: &str = "UNCOPY_CONTROLLER";
 
-/// The file in which the program is recorded; set by `uncopy run --record`. Others that it starts, and its children, have their numbers
-/// behind that.
+/// The file in which the program is recorded; set by `uncopy run --record`. Others that it starts,
+/// and its children, have their numbers behind that.
 pub const RECORD: &str = "UNCOPY_RECORD";
 
 /// Size of that file at most, in bytes.

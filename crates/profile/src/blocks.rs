@@ -48,8 +48,8 @@ unsafe fn usable(p: usize) -> usize {
     }
 }
 
-/// Whether the block is a mapping of its own, which `realloc` moves without copying (glibc, malloc/malloc.c,
-/// `IS_MMAPPED`).
+/// Whether the block is a mapping of its own, which `realloc` moves without copying (glibc,
+/// malloc/malloc.c, `IS_MMAPPED`).
 unsafe fn is_mapping(p: usize) -> bool {
     // SAFETY: glibc keeps a word before each block.
     GLIBC.load(Relaxed) && unsafe { *(p as *const usize).sub(1) } & 2 != 0
@@ -232,7 +232,8 @@ fn finding() -> bool {
 static CLONE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 static SYSCALL: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Defines a function of more arguments than registers hold: `$first` is called before the real one.
+/// Defines a function of more arguments than registers hold: `$first` is called before the real
+/// one.
 macro_rules! before {
     ($name:ident, $first:ident, $doc:literal) => {
         #[doc = $doc]

@@ -1,4 +1,5 @@
-//! The file that holds this process's words, mapped: whatever ends the process, the command finds them.
+//! The file that holds this process's words, mapped: whatever ends the process, the command finds
+//! them.
 //!
 //! unsafe: maps a file of the command's directory, which holds nothing but atomics.
 
@@ -16,12 +17,13 @@ pub fn open(directory: &str) -> Option<Tables<'static>> {
     // A process may execute several programs, one after the other.
     let name = CString::new(format!("{directory}/{pid}.{now}")).ok()?;
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    // Whoever the process becomes, the command reads it: it made the directory, and its user owns this file, or
-    // it is root.
+    // Whoever the process becomes, the command reads it: it made the directory, and its user owns
+    // this file, or it is root.
     let fd = rustix::fs::openat(CWD, &*name, flags, Mode::RUSR | Mode::WUSR).ok()?;
     let size = WORDS * size_of::<u64>();
-    // Writing beyond that limit would raise a signal; a hole that finds no memory later, too. (Holes they are, because
-    // a program may have thousands of children that use next to nothing of it.)
+    // Writing beyond that limit would raise a signal; a hole that finds no memory later, too.
+    // (Holes they are, because a program may have thousands of children that use next to nothing of
+    // it.)
     const SPARE: u64 = 64 << 20;
     let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
     if limit.is_some_and(|most| most < size as u64) {
@@ -56,8 +58,8 @@ pub fn executable() -> Vec<u8> {
     path.into_os_string().into_encoded_bytes()
 }
 
-/// The path by which it was executed, which may be a link that tells more than the file (`redis-server` is
-/// `redis-check-rdb`); a script's interpreter is itself.
+/// The path by which it was executed, which may be a link that tells more than the file
+/// (`redis-server` is `redis-check-rdb`); a script's interpreter is itself.
 fn name_of_program() -> Vec<u8> {
     let file = executable();
     // SAFETY: the kernel put the path there, for the life of the process.

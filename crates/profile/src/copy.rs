@@ -1,7 +1,7 @@
 //! memcpy and its kin: a compare and a jump for small copies.
 //!
-//! unsafe: assembly, as in `libuncopy.so`: small copies must reach libc's routine with nothing but that, and before
-//! the constructor has found it a plain `rep movsb` serves.
+//! unsafe: assembly, as in `libuncopy.so`: small copies must reach libc's routine with nothing but
+//! that, and before the constructor has found it a plain `rep movsb` serves.
 
 use crate::sites::site;
 use crate::state::{self, FILTER, Program};
@@ -140,7 +140,8 @@ macro_rules! large {
             n: usize,
             caller: usize,
         ) -> *mut c_void {
-            // SAFETY: the caller's promise; followed only once the constructor has found the routine.
+            // SAFETY: the caller's promise; followed only once the constructor has found the
+            // routine.
             unsafe {
                 let real: Copying = core::mem::transmute($real.load(Relaxed));
                 followed(dst as usize, src as usize, n, Call::$call, caller, || real(dst, src, n))

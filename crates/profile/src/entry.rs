@@ -1,7 +1,7 @@
 //! Entry points that hand on where the call returns to, and the functions behind them.
 //!
-//! unsafe: assembly, because nothing else knows a function's return address; calls through pointers that
-//! `dlsym` returned, with all six argument registers, whatever of them the function takes.
+//! unsafe: assembly, because nothing else knows a function's return address; calls through pointers
+//! that `dlsym` returned, with all six argument registers, whatever of them the function takes.
 
 use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
@@ -64,8 +64,8 @@ impl Real {
     }
 }
 
-/// Defines interposed functions: `name(arguments, caller, real) body`. The body makes the call itself, as
-/// `real.call(arguments)`. `find()` looks all of them up.
+/// Defines interposed functions: `name(arguments, caller, real) body`. The body makes the call
+/// itself, as `real.call(arguments)`. `find()` looks all of them up.
 #[macro_export]
 macro_rules! interposed {
     ($( $(#[doc = $doc:literal])* $name:ident($args:pat, $caller:pat, $real:ident) $body:block )*) => {

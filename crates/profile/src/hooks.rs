@@ -66,9 +66,9 @@ fn kind(fd: usize) -> Kind {
     }
 }
 
-/// Watched pages that the kernel is about to read or write are moved in: that is no touch. Returns whether
-/// there were any. (A list that is no list is not looked at: nothing is watched then, as a rule, and the kernel's
-/// own reading of pages that are away works.)
+/// Watched pages that the kernel is about to read or write are moved in: that is no touch. Returns
+/// whether there were any. (A list that is no list is not looked at: nothing is watched then, as a
+/// rule, and the kernel's own reading of pages that are away works.)
 unsafe fn before(buffers: Buffers) -> bool {
     if !crate::watch::active() || state::idle() {
         return false;

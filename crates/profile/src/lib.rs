@@ -1,11 +1,11 @@
 //! `libuncopy_profile.so`: runs a program as it is and follows its I/O data, for `uncopy profile`.
 //!
-//! A library of its own, apart from `libuncopy.so`: nothing is elided, no call is made otherwise than the program
-//! makes it, and every call's return address is wanted; what programs run under in production pays
-//! nothing for that.
+//! A library of its own, apart from `libuncopy.so`: nothing is elided, no call is made otherwise
+//! than the program makes it, and every call's return address is wanted; what programs run under in
+//! production pays nothing for that.
 //!
-//! unsafe, everywhere in this crate: these functions *are* the C ABI, and pass on what their callers
-//! promise; a file's own reasons stand at its head.
+//! unsafe, everywhere in this crate: these functions *are* the C ABI, and pass on what their
+//! callers promise; a file's own reasons stand at its head.
 //!
 //! | module | one idea |
 //! | --- | --- |
@@ -39,8 +39,8 @@ pub mod watch;
 
 use uncopy_heap::Heap;
 
-/// Behind every `Box` and `Vec` of this library. It is used by the constructor, which is the first, and with the
-/// follower's lock held, signals blocked; so no handler finds its own thread inside, and fork, which takes the
-/// follower's lock, finds the heap's free.
+/// Behind every `Box` and `Vec` of this library. It is used by the constructor, which is the first,
+/// and with the follower's lock held, signals blocked; so no handler finds its own thread inside,
+/// and fork, which takes the follower's lock, finds the heap's free.
 #[global_allocator]
 static HEAP: Heap = Heap::new();

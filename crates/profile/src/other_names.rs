@@ -1,5 +1,6 @@
-//! libc's second names for functions that we interpose: what was built against older headers calls `__mempcpy` or `__read`, and
-//! meant the same. (`crates/preload/tests/interposed` finds those that are missing.)
+//! libc's second names for functions that we interpose: what was built against older headers calls
+//! `__mempcpy` or `__read`, and meant the same. (`crates/preload/tests/interposed` finds those that
+//! are missing.)
 //!
 //! unsafe: see the crate; a jump leaves arguments and return address as they are.
 
@@ -33,7 +34,8 @@ same! {
     _IO_fwrite => fwrite::entry;
 }
 
-/// `recvfrom(2)` with a known buffer size: its seven arguments become the six that [`recvfrom`] takes.
+/// `recvfrom(2)` with a known buffer size: its seven arguments become the six that [`recvfrom`]
+/// takes.
 ///
 /// # Safety
 /// As its man page says.

@@ -13,14 +13,16 @@ const CALL_BITS: u32 = 6;
 const ID_BITS: u32 = 10;
 const _: () = assert!(SITES.room <= 1 << ID_BITS);
 
-/// Sites by hash, so that a known one takes no lock: key and number. What finds no place is looked up each time.
+/// Sites by hash, so that a known one takes no lock: key and number. What finds no place is looked
+/// up each time.
 static KNOWN: [AtomicUsize; SLOTS] = [const { AtomicUsize::new(0) }; SLOTS];
 
 /// A return address in a file.
 #[derive(Clone, Debug)]
 pub struct InFile {
-    /// The file's path; of the program itself an empty one. The dynamic linker's own: nothing is allocated without
-    /// the follower's lock (see `HEAP`), and who calls from a file keeps it loaded.
+    /// The file's path; of the program itself an empty one. The dynamic linker's own: nothing is
+    /// allocated without the follower's lock (see `HEAP`), and who calls from a file keeps it
+    /// loaded.
     path: &'static CStr,
     /// The address, as the file has it.
     address: usize,
@@ -56,8 +58,9 @@ pub fn forget() {
 }
 
 fn locate(caller: usize) -> Option<InFile> {
-    // SAFETY: errno's address is valid; `info` is written where dladdr succeeds, and its string stays while the file
-    // is loaded, which is while this call goes on; a loaded file begins with its header, whose type stands at byte 16.
+    // SAFETY: errno's address is valid; `info` is written where dladdr succeeds, and its string
+    // stays while the file is loaded, which is while this call goes on; a loaded file begins with
+    // its header, whose type stands at byte 16.
     unsafe {
         let errno = *libc::__errno_location();
         let mut info: libc::Dl_info = core::mem::zeroed();

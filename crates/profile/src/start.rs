@@ -1,7 +1,7 @@
 //! How it begins, with the program and in each forked child, and how it ends.
 //!
-//! unsafe: reads the environment that the kernel passed, registers handlers with libc, and names itself to the dynamic linker's
-//! arrays.
+//! unsafe: reads the environment that the kernel passed, registers handlers with libc, and names
+//! itself to the dynamic linker's arrays.
 
 use crate::state::{self, State};
 use crate::{blocks, book, copy, hooks, inside, sites, watch};
@@ -25,10 +25,10 @@ pub const LEAST: usize = 512;
 /// Where books are made.
 static DIRECTORY: AtomicPtr<String> = AtomicPtr::new(core::ptr::null_mut());
 
-/// The constructor's work. It is the first of all constructors (`-z initfirst`, see build.rs), libc's too: what they
-/// set up (`environ`, standard streams, the program's malloc) is not used. As a rule the process has one thread; but an
-/// auditing library (`LD_AUDIT`) may have started some, or another library, where the linker lets it be the first.
-/// So nothing here counts on that.
+/// The constructor's work. It is the first of all constructors (`-z initfirst`, see build.rs),
+/// libc's too: what they set up (`environ`, standard streams, the program's malloc) is not used. As
+/// a rule the process has one thread; but an auditing library (`LD_AUDIT`) may have started some,
+/// or another library, where the linker lets it be the first. So nothing here counts on that.
 ///
 /// # Safety
 /// `envp` is a null-terminated list of strings.

@@ -1,7 +1,7 @@
 //! The one follower of this process, and its lock.
 //!
-//! unsafe: the follower lives in a static behind our own lock; reads what the kernel has just written into the
-//! program's memory, or read from it.
+//! unsafe: the follower lives in a static behind our own lock; reads what the kernel has just
+//! written into the program's memory, or read from it.
 
 use crate::{book, inside, watch};
 use core::cell::UnsafeCell;
@@ -36,7 +36,8 @@ struct Global {
     state: UnsafeCell<Option<State>>,
     lock: Lock,
     on: AtomicBool,
-    /// The process that the follower is of: a child of vfork, or one made behind libc's back, is another.
+    /// The process that the follower is of: a child of vfork, or one made behind libc's back, is
+    /// another.
     pid: AtomicI32,
 }
 // SAFETY: the state is reached only with the lock held, or in a forked child, which has one thread.
@@ -65,7 +66,8 @@ pub fn idle() -> bool {
     !GLOBAL.on.load(Relaxed) || inside::is()
 }
 
-/// Runs `f` on the state. No handler of the program runs on this thread meanwhile: it might leave by `longjmp`.
+/// Runs `f` on the state. No handler of the program runs on this thread meanwhile: it might leave
+/// by `longjmp`.
 pub fn with<R>(f: impl FnOnce(&mut State) -> R) -> Option<R> {
     if idle() || GLOBAL.pid.load(Relaxed) != rustix::process::getpid().as_raw_pid() {
         return None;
@@ -129,7 +131,8 @@ pub fn before_unknown_fork() {
     with(|s| s.watch.end(&mut s.follower));
 }
 
-/// Another follower takes the place of the one that was there, which is left as it is: a child's is its parent's.
+/// Another follower takes the place of the one that was there, which is left as it is: a child's is
+/// its parent's.
 pub fn begin(state: State) {
     GLOBAL.lock.lock();
     // SAFETY: the lock is held.

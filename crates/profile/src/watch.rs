@@ -1,12 +1,13 @@
 //! Takes the pages of an input away to see whether the program touches them.
 //!
-//! One input at a time, now and then. Its pages are moved to a shadow (`UFFDIO_MOVE`); a touch of one is a fault,
-//! which brings it back and is written down. Calls that we see (copies, inputs, outputs) get them back before: those
-//! are no touches. The program computes what it computes: whoever else touches a page, in the kernel too, waits until
-//! it is back.
+//! One input at a time, now and then. Its pages are moved to a shadow (`UFFDIO_MOVE`); a touch of
+//! one is a fault, which brings it back and is written down. Calls that we see (copies, inputs,
+//! outputs) get them back before: those are no touches. The program computes what it computes:
+//! whoever else touches a page, in the kernel too, waits until it is back.
 //!
-//! Two threads with a descriptor table of their own, so that nothing that the program does to its descriptors
-//! matters: one answers faults, without a lock; one carries out commands, which come with the follower's lock held.
+//! Two threads with a descriptor table of their own, so that nothing that the program does to its
+//! descriptors matters: one answers faults, without a lock; one carries out commands, which come
+//! with the follower's lock held.
 //!
 //! unsafe: starts threads; moves pages of the program, whole and with their content.
 
@@ -37,7 +38,8 @@ const EVERY: u64 = 16;
 const TRIES: usize = 50;
 /// For so long an input is watched, in ms.
 const WATCH_MS: u32 = 2000;
-/// Around the stack pointer lies the calling thread's stack: below it what it will use, above what it has used.
+/// Around the stack pointer lies the calling thread's stack: below it what it will use, above what
+/// it has used.
 const STACK_BELOW: usize = 1 << 20;
 const STACK_ABOVE: usize = 8 << 20;
 
@@ -196,7 +198,8 @@ impl Watch {
         }
     }
 
-    /// Puts the pages of `spans` back, so that their use is no touch. Returns whether watched bytes are there.
+    /// Puts the pages of `spans` back, so that their use is no touch. Returns whether watched bytes
+    /// are there.
     pub fn release(&mut self, follower: &mut Follower<'_>, spans: &[Span]) -> bool {
         if !active() {
             return false;
@@ -315,7 +318,8 @@ fn start() {
     wait(&HELPER, 1);
 }
 
-/// libc counts threads, to end the process with the last one (see `uncopy_kernel::thread`): not ours.
+/// libc counts threads, to end the process with the last one (see `uncopy_kernel::thread`): not
+/// ours.
 fn uncounted() {
     // SAFETY: an `unsigned int` of libc's data, changed only atomically; null in a libc without it.
     unsafe {
@@ -326,7 +330,8 @@ fn uncounted() {
     }
 }
 
-/// Opened at the start, because a process that has changed its user may not: descriptor and device number.
+/// Opened at the start, because a process that has changed its user may not: descriptor and device
+/// number.
 static DEVICE: AtomicI32 = AtomicI32::new(-1);
 static DEVICE_NUMBER: AtomicUsize = AtomicUsize::new(0);
 
@@ -430,7 +435,8 @@ fn answer(uffd: &Uffd, addr: usize) {
     let woken = match slot {
         Some(slot) => {
             if uffd.move_without_waking(page.start, shadow(slot)).0 == PAGE {
-                // Written down before who touched it goes on, and before anybody can see that the slot is free.
+                // Written down before who touched it goes on, and before anybody can see that the
+                // slot is free.
                 let count = TOUCHED_COUNT.load(SeqCst);
                 TOUCHED[count % TOUCHES].store(addr, SeqCst);
                 TOUCHED_COUNT.store(count + 1, SeqCst);
@@ -484,7 +490,8 @@ fn take(uffd: &Uffd, span: Span) {
         let mut result = (0, None);
         for _ in 0..TRIES {
             result = uffd.move_pages(shadow(slot).start, Span::sized(page, PAGE), false);
-            // (Somebody in the kernel holds the page, or the memory map is changing: mostly not for long.)
+            // (Somebody in the kernel holds the page, or the memory map is changing: mostly not for
+            // long.)
             if !matches!(result.1, Some(Errno::AGAIN | Errno::BUSY)) {
                 break;
             }

@@ -1,8 +1,10 @@
-//! The best that could have been done by who knows what follows: for each copy by itself, whether eliding it gains.
+//! The best that could have been done by who knows what follows: for each copy by itself, whether
+//! eliding it gains.
 //!
-//! First all are elided, and each event is put down to the copy that it is due to (each copy is a call site of its own). Then those that
-//! lost are not elided any more, which changes what others earn; so again, as long as it helps. It is no proof that nobody can do better:
-//! copies depend on each other, and the last few may be better left out together.
+//! First all are elided, and each event is put down to the copy that it is due to (each copy is a
+//! call site of its own). Then those that lost are not elided any more, which changes what others
+//! earn; so again, as long as it helps. It is no proof that nobody can do better: copies depend on
+//! each other, and the last few may be better left out together.
 
 use crate::play::{Outcome, Unseen, play};
 use crate::stage::Stage;

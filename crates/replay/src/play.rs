@@ -1,4 +1,5 @@
-//! The program, done again: each deed as the shims and the stack's calls would hand it to the tracker.
+//! The program, done again: each deed as the shims and the stack's calls would hand it to the
+//! tracker.
 
 use crate::paper::Paper;
 use crate::stage::Stage;
@@ -15,7 +16,8 @@ use uncopy_trace::{Entry, Trace, What};
 
 /// Inputs smaller than this are not remembered as input (as in `uncopy_space::space`).
 const ORIGIN_MIN: usize = 1024;
-/// Halves of a copy that is too fragmented are tried where it is twice as long (as in `uncopy_stack::copy`).
+/// Halves of a copy that is too fragmented are tried where it is twice as long (as in
+/// `uncopy_stack::copy`).
 const PART_MIN: usize = 16 << 10;
 /// The tracker is told each time that so many bytes more were copied (as in `uncopy_space::work`).
 const TOLD_EVERY: u64 = 8 << 20;
@@ -112,8 +114,9 @@ pub fn recorded(trace: &Trace) -> Tally {
     tally
 }
 
-/// Does again what `trace` says: all of it once, and its second half until the program has used `cpu` ns of processor time, as recorded. Eliding costs it what is `unseen`, too. Who
-/// decides is made by `control`, which is also handed the number of the copy that is asked about.
+/// Does again what `trace` says: all of it once, and its second half until the program has used
+/// `cpu` ns of processor time, as recorded. Eliding costs it what is `unseen`, too. Who decides is
+/// made by `control`, which is also handed the number of the copy that is asked about.
 pub fn play(
     trace: &Trace,
     stage: &Stage,
@@ -193,7 +196,8 @@ fn copied(entries: &[Entry]) -> impl Iterator<Item = u64> {
     })
 }
 
-/// The halves of copies that were too fragmented: recorded like others, though the program did not ask for them.
+/// The halves of copies that were too fragmented: recorded like others, though the program did not
+/// ask for them.
 #[derive(Default)]
 struct Halves(Vec<(usize, usize, usize)>);
 

@@ -1,6 +1,8 @@
-//! Recordings of real programs: a replay of the recorded controller does what it did, and what every controller makes of them is written down.
+//! Recordings of real programs: a replay of the recorded controller does what it did, and what
+//! every controller makes of them is written down.
 //!
-//! `UPDATE_EXPECT=1 cargo test -p uncopy-replay` writes the table anew; `git diff` then shows what a changed rule does to each program.
+//! `UPDATE_EXPECT=1 cargo test -p uncopy-replay` writes the table anew; `git diff` then shows what
+//! a changed rule does to each program.
 
 use expect_test::expect_file;
 use std::path::Path;
@@ -9,11 +11,13 @@ use uncopy_decide::Choice;
 use uncopy_replay::{CHOICES, Stage, Unseen, play_choice, recorded, table};
 use uncopy_trace::Trace;
 
-/// Processor time of each program, in ns: experiments take longer than the few hundred requests that are recorded.
+/// Processor time of each program, in ns: experiments take longer than the few hundred requests
+/// that are recorded.
 const CPUS: [u64; 2] = [2_000_000_000, 5_000_000_000];
 
-/// Programs of which eliding a copy, or a MB, costs so many ns that no event shows: what was measured of servers that lost by it (Redis' GET of
-/// 64 KB 5 us; gRPC took 1.3 times as long if all was elided), and copies of data in the cache, which cost half of what is modelled.
+/// Programs of which eliding a copy, or a MB, costs so many ns that no event shows: what was
+/// measured of servers that lost by it (Redis' GET of 64 KB 5 us; gRPC took 1.3 times as long if
+/// all was elided), and copies of data in the cache, which cost half of what is modelled.
 const UNSEEN: [(&str, i64, i64); 10] = [
     ("redis-get-64k", 5_000, 0),
     ("redis-get-1024k", 5_000, 0),
@@ -43,8 +47,9 @@ fn traces() -> Vec<(String, Trace)> {
     files.iter().map(|file| read(file)).collect()
 }
 
-/// Whether a replay's number is as good as the recorded one: within 2% and 10 of it. (Threads are done again one after the other. Calls are not
-/// compared: that a destination was never touched, which takes one more, is not known.)
+/// Whether a replay's number is as good as the recorded one: within 2% and 10 of it. (Threads are
+/// done again one after the other. Calls are not compared: that a destination was never touched,
+/// which takes one more, is not known.)
 fn agrees(recorded: u64, again: u64) -> bool {
     recorded.abs_diff(again) <= 10 + recorded / 50
 }

@@ -30,7 +30,8 @@ impl Directory {
         Self { session: Made::new() }
     }
 
-    /// Files of ours belong below `session` (`XDG_RUNTIME_DIR`) or `/dev/shm`. Before this process has threads, and once.
+    /// Files of ours belong below `session` (`XDG_RUNTIME_DIR`) or `/dev/shm`. Before this process
+    /// has threads, and once.
     pub fn name_session(&self, session: Option<CString>) {
         if let Some(directory) = session {
             // SAFETY: nobody else is here.
@@ -53,7 +54,8 @@ impl Directory {
     /// Makes it, where it is not there, and opens it.
     ///
     /// # Errors
-    /// The kernel's; EPERM where somebody else may look into it, ENODEV where it is not on a memory file system.
+    /// The kernel's; EPERM where somebody else may look into it, ENODEV where it is not on a memory
+    /// file system.
     pub fn open(&self, number: u8) -> Result<OwnFd, Errno> {
         let base = self.base(number).ok_or(Errno::NOENT)?;
         let user = rustix::process::geteuid().as_raw();
@@ -66,7 +68,8 @@ impl Directory {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(e) => return Err(e),
         }
-        // Where anybody may make directories, this may be somebody else's: his link, or his to look into.
+        // Where anybody may make directories, this may be somebody else's: his link, or his to look
+        // into.
         let flags = OFlags::RDONLY | DIRECTORY | OFlags::NOFOLLOW;
         let ours = rustix::fs::openat(&base, name.text(), flags, Mode::empty()).map(OwnFd::from)?;
         let found = rustix::fs::fstat(&ours)?;

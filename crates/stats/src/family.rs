@@ -1,7 +1,9 @@
-//! This process's part of what a program and all that it started did: see [`uncopy_counters::family`].
+//! This process's part of what a program and all that it started did: see
+//! [`uncopy_counters::family`].
 //!
-//! The page is mapped at the start and inherited by forked children, so that adding to it is no system call: it
-//! works where a process ends in a sandbox. What is added is what was counted since the last time.
+//! The page is mapped at the start and inherited by forked children, so that adding to it is no
+//! system call: it works where a process ends in a sandbox. What is added is what was counted since
+//! the last time.
 //!
 //! unsafe: maps a page that holds nothing but atomics.
 
@@ -62,7 +64,8 @@ impl Part {
     }
 }
 
-/// Makes the file for a program that this process is about to execute, in the directory of its statistics. Its path.
+/// Makes the file for a program that this process is about to execute, in the directory of its
+/// statistics. Its path.
 pub fn make(session: Option<CString>) -> Option<CString> {
     let ours = Directory::new();
     ours.name_session(session);
@@ -94,7 +97,8 @@ fn nobody() -> Header {
 }
 
 fn make_in(directory: &OwnFd, name: &CStr, who: &Header) -> Result<(), Errno> {
-    // (A name of ours that is there is an earlier process's of the same number, or our own of before.)
+    // (A name of ours that is there is an earlier process's of the same number, or our own of
+    // before.)
     let _ = rustix::fs::unlinkat(directory, name, AtFlags::empty());
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let fd =
@@ -120,7 +124,8 @@ fn make_in(directory: &OwnFd, name: &CStr, who: &Header) -> Result<(), Errno> {
 
 fn map(fd: Option<&OwnFd>) -> Result<&'static Family, Errno> {
     let at = apart::SMALL.next(SIZE) as *mut _;
-    // SAFETY: fresh memory, of zeros or of the file's words, which is never unmapped and holds atomics only.
+    // SAFETY: fresh memory, of zeros or of the file's words, which is never unmapped and holds
+    // atomics only.
     unsafe {
         let page = match fd {
             Some(fd) => rustix::mm::mmap(at, SIZE, ACCESS, MapFlags::SHARED, fd, 0),
@@ -131,7 +136,8 @@ fn map(fd: Option<&OwnFd>) -> Result<&'static Family, Errno> {
 }
 
 impl Part {
-    /// Takes part: in the family whose file this is; without one, as the first of its own. For the constructor.
+    /// Takes part: in the family whose file this is; without one, as the first of its own. For the
+    /// constructor.
     pub fn join(&self, path: Option<&CStr>) {
         let me = rustix::process::getpid().as_raw_pid();
         self.owner.store(me, Relaxed);
@@ -142,7 +148,8 @@ impl Part {
             Some(_) if !has_file => map(None),
             Some(path) => match open(path) {
                 Ok(page) => Ok(page),
-                // (Of another user by now: the program itself speaks for itself and for its forked children.)
+                // (Of another user by now: the program itself speaks for itself and for its forked
+                // children.)
                 Err(_) if is_first(path, me) => map(None),
                 Err(e) => Err(e),
             },
@@ -187,8 +194,8 @@ impl Part {
         self.added.catch_up(&counters.snapshot());
     }
 
-    /// Whether what is counted here is the calling process's. (A sandbox might not forgive the question, and whoever is in one
-    /// does not have children by vfork.)
+    /// Whether what is counted here is the calling process's. (A sandbox might not forgive the
+    /// question, and whoever is in one does not have children by vfork.)
     pub fn is_ours(&self, counters: &Counters) -> bool {
         let owner = self.owner.load(Relaxed);
         counters.off_sandbox.load(Relaxed) > 0 && owner != 0
@@ -217,7 +224,8 @@ impl Part {
         }
     }
 
-    /// What the family did, for the program itself at its end: its own part, how many others left something out, and their part.
+    /// What the family did, for the program itself at its end: its own part, how many others left
+    /// something out, and their part.
     pub fn take(&self, counters: &Counters) -> Option<(Snapshot, u64, Snapshot)> {
         let page = self.page().filter(|_| self.first.swap(false, Relaxed))?;
         // SAFETY: nobody changes it.

@@ -1,9 +1,9 @@
 //! The statistics of this process, and the file by which other processes see them.
 //!
-//! They are ordinary memory of the one value that owns this process's state until the space runs. Then a file is made on a memory file system
-//! and mapped over them: their addresses stay, nobody who counts takes notice. A forked child first
-//! gets memory of its own there. All of it is optional: where it fails nobody outside sees
-//! anything, and a counter says so.
+//! They are ordinary memory of the one value that owns this process's state until the space runs.
+//! Then a file is made on a memory file system and mapped over them: their addresses stay, nobody
+//! who counts takes notice. A forked child first gets memory of its own there. All of it is
+//! optional: where it fails nobody outside sees anything, and a counter says so.
 //!
 //! unsafe: maps memory over a part of that value, which holds nothing but atomics.
 
@@ -119,8 +119,8 @@ impl Statistics {
         result
     }
 
-    /// Removes what processes that are gone have left: a server whose children end by `_exit` would fill the
-    /// file system while nobody reads.
+    /// Removes what processes that are gone have left: a server whose children end by `_exit` would
+    /// fill the file system while nobody reads.
     fn sweep(&self, directory: &OwnFd) {
         let mut room = [core::mem::MaybeUninit::uninit(); 2048];
         let mut names = rustix::fs::RawDir::new(directory, &mut room);
@@ -160,12 +160,13 @@ impl Statistics {
         let mode = Mode::RUSR | Mode::WUSR;
         let fd = rustix::fs::openat(directory, name, flags, mode).map(OwnFd::from)?;
         rustix::fs::fchmod(&fd, mode)?;
-        // All of it is written, so that all of it has memory: a hole might find none when it is counted in.
+        // All of it is written, so that all of it has memory: a hole might find none when it is
+        // counted in.
         let mut done = 0;
         while done < SIZE {
             let from = self.address() as usize + done;
-            // (No slice: other threads may be counting. The kernel reads each word as it is at the moment.)
-            // SAFETY: reads pages of ours only.
+            // (No slice: other threads may be counting. The kernel reads each word as it is at the
+            // moment.) SAFETY: reads pages of ours only.
             let wrote = unsafe {
                 let number = fd.as_raw_fd() as usize;
                 syscall4(libc::SYS_pwrite64 as usize, number, from, SIZE - done, done)
@@ -187,21 +188,22 @@ impl Statistics {
         inject::check(Call::Mmap)?;
         let (access, flags) =
             (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
-        // SAFETY: over pages of ours of just this size, with the same content. (The kernel tests limits
-        // and permissions before it takes away what is there.)
+        // SAFETY: over pages of ours of just this size, with the same content. (The kernel tests
+        // limits and permissions before it takes away what is there.)
         unsafe { rustix::mm::mmap(self.address(), SIZE, access, flags, fd, 0) }.map(drop)
     }
 
-    /// Ends that what is counted here shows in a file; in a forked child, its parent's. What is counted
-    /// for each call site begins anew.
+    /// Ends that what is counted here shows in a file; in a forked child, its parent's. What is
+    /// counted for each call site begins anew.
     pub fn keep_private(&'static self) {
         self.tried.store(false, Relaxed);
         if self.published.swap(0, Relaxed) == 0 {
             return;
         }
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: fresh memory gets the content of ours, then takes its place, in one step for other
-        // threads (what they count meanwhile is lost); where that cannot be, it starts from zeros.
+        // SAFETY: fresh memory gets the content of ours, then takes its place, in one step for
+        // other threads (what they count meanwhile is lost); where that cannot be, it starts from
+        // zeros.
         unsafe {
             let fresh =
                 rustix::mm::mmap_anonymous(core::ptr::null_mut(), SIZE, access, MapFlags::PRIVATE);
@@ -221,8 +223,8 @@ impl Statistics {
         self.shared.records.restart();
     }
 
-    /// Before the program enters a sandbox, which might not forgive system calls of ours at exit or after
-    /// fork: nobody sees it any more.
+    /// Before the program enters a sandbox, which might not forgive system calls of ours at exit or
+    /// after fork: nobody sees it any more.
     pub fn close(&'static self) {
         self.allowed.store(false, Relaxed);
         self.withdraw();

@@ -306,8 +306,8 @@ impl Generator<'_> {
         self.single(who, slot, None);
     }
 
-    /// A message that is received, passed on several times and sent: as servers do. Again and again,
-    /// through the same buffers.
+    /// A message that is received, passed on several times and sent: as servers do. Again and
+    /// again, through the same buffers.
     fn message(&mut self, who: Who, among: Option<&[Slot]>) {
         let stops = self.random.between(2, 5);
         let way: Vec<Slot> = (0..stops)

@@ -1,5 +1,5 @@
-//! The generator of the torture program: scripts of random operations on memory, their text form, the
-//! bytes that inputs deliver, and the shrinking of a script that fails.
+//! The generator of the torture program: scripts of random operations on memory, their text form,
+//! the bytes that inputs deliver, and the shrinking of a script that fails.
 //!
 //! Pure logic: no system call, no unsafe, nothing of uncopy. The program (`src/main.rs`) carries
 //! scripts out on a real process, `crates/core/tests/torture.rs` on the bare tracker.

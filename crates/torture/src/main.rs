@@ -1,5 +1,5 @@
-//! The torture program: a random script of operations on memory, run plainly and under uncopy. What it
-//! logs must be the same.
+//! The torture program: a random script of operations on memory, run plainly and under uncopy. What
+//! it logs must be the same.
 
 mod drive;
 mod program;

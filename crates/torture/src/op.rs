@@ -289,13 +289,13 @@ operations! {
     Compare = "compare" { one: Slot, at: usize, other: Slot, with: usize, len: usize, }
     /// `mlock` or `munlock` of a few pages, which stay so.
     Hold = "hold" { slot: Slot, page: usize, pages: usize, how: Hold, }
-    /// Pages that the kernel gets by reference, and that nobody reads before the buffer is written to,
-    /// `take`, or the end. (They may be copied, moved and unmapped meanwhile.)
+    /// Pages that the kernel gets by reference, and that nobody reads before the buffer is written
+    /// to, `take`, or the end. (They may be copied, moved and unmapped meanwhile.)
     Give = "give" { slot: Slot, at: usize, len: usize, by: GiveBy, pieces: usize, key: u64, }
     /// What the kernel has of the buffer is read and compared.
     Take = "take" { slot: Slot, }
-    /// Input into or output from `slot` whose list of pieces lies in bytes `within..` of `list`, which
-    /// have just been copied there.
+    /// Input into or output from `slot` whose list of pieces lies in bytes `within..` of `list`,
+    /// which have just been copied there.
     Listed = "listed" { slot: Slot, at: usize, len: usize, list: Slot, within: usize, by: ListedBy, via: Via, pieces: usize, key: u64, }
     /// `clone` without CLONE_VM: the child looks at the bytes, changes them, looks again, and ends.
     Clone = "clone" { slot: Slot, at: usize, len: usize, key: u64, }

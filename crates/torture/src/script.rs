@@ -12,7 +12,8 @@
 //! ```
 //!
 //! Operations on the same buffer happen in the order of the lines, whichever threads carry them
-//! out; others at the same time as far as the threads' own orders permit. A child has all to itself.
+//! out; others at the same time as far as the threads' own orders permit. A child has all to
+//! itself.
 
 use crate::op::{Op, Slot};
 use crate::text::commented;

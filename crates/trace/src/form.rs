@@ -72,7 +72,8 @@ fn is_possible(deed: Deed) -> bool {
     }
 }
 
-/// The deed of this kind and these words, which are as many as [`count`] says; `None`: no deed, or none that a program can do.
+/// The deed of this kind and these words, which are as many as [`count`] says; `None`: no deed, or
+/// none that a program can do.
 pub(crate) fn deed(kind: u8, words: &[u64]) -> Option<Deed> {
     let w = |i: usize| words[i] as usize;
     let call = || u32::try_from(words[0]).ok();

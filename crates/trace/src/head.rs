@@ -1,4 +1,5 @@
-//! The first bytes of the file, which say how much of it counts: a program that is killed leaves a file that can be read.
+//! The first bytes of the file, which say how much of it counts: a program that is killed leaves a
+//! file that can be read.
 
 /// Bytes of it.
 pub const HEAD: usize = 32;

@@ -1,7 +1,9 @@
-//! Recordings: what a program did, what its controller was told, and when; as bytes, bounded in size and the same on every machine.
+//! Recordings: what a program did, what its controller was told, and when; as bytes, bounded in
+//! size and the same on every machine.
 //!
-//! A file begins with [`Head`], which is followed by the text of [`Start`] and by entries. Entries are written by [`Writer`] and read by
-//! [`Trace::read`], which takes any bytes: what it does not understand is an error with the place where it is.
+//! A file begins with [`Head`], which is followed by the text of [`Start`] and by entries. Entries
+//! are written by [`Writer`] and read by [`Trace::read`], which takes any bytes: what it does not
+//! understand is an error with the place where it is.
 //!
 //! | module | one idea |
 //! | --- | --- |

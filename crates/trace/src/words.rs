@@ -1,6 +1,8 @@
-//! Numbers as bytes. A program goes round with a few buffers, lengths and call sites: a number that was met lately is one byte.
+//! Numbers as bytes. A program goes round with a few buffers, lengths and call sites: a number that
+//! was met lately is one byte.
 
-/// How many numbers are remembered. (Found again, one takes one byte: seven bits, of which one says that it was.)
+/// How many numbers are remembered. (Found again, one takes one byte: seven bits, of which one says
+/// that it was.)
 const KNOWN: usize = 64;
 
 /// What writer and reader both remember.

@@ -27,8 +27,8 @@ impl Writer {
         Self { known: Known::new(), last: Times { cpu: 0, wall: 0 } }
     }
 
-    /// The bytes of what the program did, when so much time had passed since the recording began. (They must be kept: the next ones
-    /// build on them.)
+    /// The bytes of what the program did, when so much time had passed since the recording began.
+    /// (They must be kept: the next ones build on them.)
     #[must_use]
     pub fn did(&mut self, now: Times, deed: Deed) -> ArrayVec<u8, ENTRY_MAX> {
         let (kind, words) = form::of_deed(deed);

@@ -99,8 +99,8 @@ pub fn notes(args: &EchoArgs, rows: &[Row]) -> String {
     )
 }
 
-/// Where plain's and uncopy's buffers lie within the page: some processors copy slowly where the destination lies
-/// 1 to 63 bytes behind the source.
+/// Where plain's and uncopy's buffers lie within the page: some processors copy slowly where the
+/// destination lies 1 to 63 bytes behind the source.
 pub fn places_text(rows: &[Row]) -> String {
     let of = |pick: fn(&Row) -> &Places| -> String {
         let all: BTreeSet<&Places> = rows.iter().map(pick).collect();

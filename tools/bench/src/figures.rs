@@ -17,7 +17,8 @@ pub struct FigureArgs {
     /// Fewer rows and short windows: a look, not a measurement
     #[arg(long)]
     pub quick: bool,
-    /// Times that fresh servers, plain and under uncopy, are measured side by side [default: 3; quick: 1]
+    /// Times that fresh servers, plain and under uncopy, are measured side by side [default: 3;
+    /// quick: 1]
     #[arg(long, value_name = "N", value_parser = values::positive)]
     pub repeats: Option<usize>,
     /// Timed load on each of them, in short turns [default: 0.75; quick: 0.12]
@@ -44,7 +45,8 @@ pub struct FigureArgs {
 const ROW: Duration = Duration::from_secs(18);
 /// In a budget a row is repeated as long as there is time, so often at most.
 const MOST_REPEATS: usize = 5;
-/// Where copies go into buffers that live as long as their connection, plain's memory is kept anyway.
+/// Where copies go into buffers that live as long as their connection, plain's memory is kept
+/// anyway.
 const BUT_KEPT: [Side; 5] = [Side::Plain, Side::Again, Side::Placed, Side::NoElision, Side::Uncopy];
 
 /// A mode.

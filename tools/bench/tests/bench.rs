@@ -409,7 +409,8 @@ fn clients_come_and_go_and_each_answer_is_compared() {
         let clients: Vec<_> = of.iter().map(|row| row["clients"].as_u64().unwrap()).collect();
         assert_eq!(clients, [0, 0, 1, 1, 2, 2, 1, 1, 0, 0]);
         let sum = |name: &str| of.iter().map(|row| row[name].as_u64().unwrap()).sum::<u64>();
-        // 500 a second of one client for 1.2 s, and of another for 0.4 s; on a machine that is busy some may not be sent in time.
+        // 500 a second of one client for 1.2 s, and of another for 0.4 s; on a machine that is busy
+        // some may not be sent in time.
         assert!((100..=850).contains(&sum("verified")), "{side}: {}", sum("verified"));
         // Whoever has come has been answered, and at the end nothing is left.
         assert!(of[3]["p50_us"].as_f64().unwrap() > 0.0, "{side}");

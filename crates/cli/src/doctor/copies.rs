@@ -1,5 +1,5 @@
-//! What copies that stay cost over how far the destination begins ahead of the source within the page: libc's routine and ours, and
-//! which one programs get here.
+//! What copies that stay cost over how far the destination begins ahead of the source within the
+//! page: libc's routine and ours, and which one programs get here.
 
 // Unsafe: calls both on memory of its own.
 
@@ -16,7 +16,8 @@ use super::{cells, sample};
 
 /// Sizes: from the least that our routine takes over to the largest.
 pub const SIZES: [usize; 6] = [near::LEAST, 4 << 10, 16 << 10, 64 << 10, 256 << 10, near::MOST];
-/// Distances: on both sides of the reach, where programs have them (behind headers), and far from it.
+/// Distances: on both sides of the reach, where programs have them (behind headers), and far from
+/// it.
 const AHEAD: [usize; 12] = [0, 1, 8, 16, 31, 32, 33, 48, near::REACH, near::REACH + 1, 2048, 4080];
 /// Copied in one sample, so that reading the clock does not show.
 const SAMPLE: usize = 64 << 10;
@@ -42,7 +43,8 @@ pub struct Grid {
     /// What ours works with here.
     #[serde(skip)]
     pub widest: Vectors,
-    /// What the trial copy took that every program makes when it starts: libc's routine, in units of what ours took.
+    /// What the trial copy took that every program makes when it starts: libc's routine, in units
+    /// of what ours took.
     pub libc_over_ours: f64,
     /// Whether ours is taken for near copies.
     pub ours_taken: bool,

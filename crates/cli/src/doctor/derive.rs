@@ -29,9 +29,9 @@ pub const HOW: [(&str, &str); 18] = [
     ("drop_page", "first touch of 64K, each page, and a little"),
 ];
 
-/// How cold a program's copies are. An elided MB saves the echo server of the README 55 to 75 us where
-/// one takes 20 us hot and 65 cold, and aiohttp, which copies what it received a moment ago, hardly
-/// more than a hot one: between them.
+/// How cold a program's copies are. An elided MB saves the echo server of the README 55 to 75 us
+/// where one takes 20 us hot and 65 cold, and aiohttp, which copies what it received a moment ago,
+/// hardly more than a hot one: between them.
 const COLD: f64 = 0.5;
 
 /// The prices; nothing where a measurement that they need is missing.

@@ -22,16 +22,17 @@ static LENDING: Lending = Lending::new();
 
 const MB: usize = 1 << 20;
 const SMALL: usize = 64 << 10;
-/// So many messages are sent in turn: large ones are more than a core's own caches hold, small ones (where little is to be
-/// gained, and much to be lost) are not.
+/// So many messages are sent in turn: large ones are more than a core's own caches hold, small ones
+/// (where little is to be gained, and much to be lost) are not.
 const MESSAGES: usize = 8;
 /// Rounds after which a connection's window and pace are what they will be.
 const WARM: usize = 24;
 /// Fresh connections for each median: one keeps the window that it happened to find for long.
 const CONNECTIONS: usize = 5;
 
-/// Measures, with the sender on the first of `available` cores and the receiver on the second; calls `done` after each piece of
-/// work. Where a connection cannot be had, or there is one core only, that piece is left out.
+/// Measures, with the sender on the first of `available` cores and the receiver on the second;
+/// calls `done` after each piece of work. Where a connection cannot be had, or there is one core
+/// only, that piece is left out.
 pub fn measure(
     available: &[usize],
     results: &mut Vec<Measured>,

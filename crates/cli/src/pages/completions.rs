@@ -1,4 +1,5 @@
-//! Completions of shells: clap's scripts, and what these do not know (a command behind `--`, systemd's units, numbers of processes).
+//! Completions of shells: clap's scripts, and what these do not know (a command behind `--`,
+//! systemd's units, numbers of processes).
 
 use clap::Command;
 use clap_complete::aot::{Shell, generate};

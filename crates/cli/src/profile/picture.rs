@@ -195,7 +195,8 @@ fn band(from: &Stop, to: &Stop, bytes: u64, [x1, y1, x2, y2]: [f64; 4], width: f
     }
 }
 
-/// A bar with its name: above it where there is a next column so far to the right, beside it where it is the last.
+/// A bar with its name: above it where there is a next column so far to the right, beside it where
+/// it is the last.
 fn bar(stop: &Stop, top: f64, bytes: u64, x: f64, tall: f64, step: Option<f64>) -> Markup {
     let letters = (step.map_or(MARGIN - 10.0, |step| step - 6.0) / LETTER) as usize;
     let names = wrapped(&stop.title, letters);

@@ -25,8 +25,8 @@ pub fn report(programs: &[Program]) -> String {
     text
 }
 
-/// The programs that moved data on, and the others: shells that started them, and what does nothing but read its files. Where
-/// nobody moved data on, all are told of.
+/// The programs that moved data on, and the others: shells that started them, and what does nothing
+/// but read its files. Where nobody moved data on, all are told of.
 pub fn worth_telling(programs: &[Program]) -> (Vec<&Program>, Vec<&Program>) {
     let moved = |p: &&Program| p.copies > 0 && p.bytes_out > 0 || !p.paths.is_empty();
     let (told, others): (Vec<&Program>, Vec<&Program>) = programs.iter().partition(moved);
@@ -175,8 +175,8 @@ fn program(p: &Program) -> String {
     text
 }
 
-/// What the tables say of path number `i`; `unseen` where touches are not known, `nothing` where nothing
-/// would be saved.
+/// What the tables say of path number `i`; `unseen` where touches are not known, `nothing` where
+/// nothing would be saved.
 pub(super) fn cells(
     p: &Program,
     i: usize,

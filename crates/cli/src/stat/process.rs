@@ -48,7 +48,8 @@ pub struct Mapping {
     pub path: String,
 }
 
-/// Its memory map; an error where that is not permitted. (procfs refuses a whole map in which one path is no UTF-8.)
+/// Its memory map; an error where that is not permitted. (procfs refuses a whole map in which one
+/// path is no UTF-8.)
 pub fn maps(pid: u32) -> std::io::Result<Vec<Mapping>> {
     let text = fs::read(format!("/proc/{pid}/maps"))?;
     Ok(String::from_utf8_lossy(&text).lines().filter_map(mapping).collect())

@@ -112,7 +112,8 @@ impl Site {
     /// Copies that the site made, as far as anybody counted.
     pub fn seen(&self) -> u64 {
         let [resting, ..] = self.reasons[..] else { return self.elided };
-        // Resting copies of tracked data are looked at (and counted down), others only counted down.
+        // Resting copies of tracked data are looked at (and counted down), others only counted
+        // down.
         let looked_at = self.elided.saturating_add(self.missed() - resting);
         looked_at.saturating_add(self.rested.max(resting))
     }

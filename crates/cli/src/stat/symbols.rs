@@ -154,7 +154,8 @@ fn functions(path: &str) -> Option<Functions> {
     Functions::of(&ReadCache::new(File::open(path).ok()?))
 }
 
-/// A name that C++ or Rust has mangled as it was written, without parameters and hash; any other name as it is.
+/// A name that C++ or Rust has mangled as it was written, without parameters and hash; any other
+/// name as it is.
 fn readable(name: &str) -> String {
     if let Ok(rust) = rustc_demangle::try_demangle(name) {
         return format!("{rust:#}");

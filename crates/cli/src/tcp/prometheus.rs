@@ -43,7 +43,8 @@ fn over_wire(text: &mut String, look: &Look) {
     }
 }
 
-/// All of it: sums of each program's connections. (A line for each connection would be a series for each.)
+/// All of it: sums of each program's connections. (A line for each connection would be a series for
+/// each.)
 pub fn text(look: &Look) -> String {
     let state = &look.state;
     let mut text = String::new();

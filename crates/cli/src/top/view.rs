@@ -1,4 +1,5 @@
-//! The screen: totals, a line for each program, the selected one's history and call sites, the keys.
+//! The screen: totals, a line for each program, the selected one's history and call sites, the
+//! keys.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};

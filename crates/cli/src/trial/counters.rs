@@ -1,4 +1,5 @@
-//! What uncopy did in a turn: from the statistics of processes that live, or from their summaries at exit.
+//! What uncopy did in a turn: from the statistics of processes that live, or from their summaries
+//! at exit.
 
 use uncopy_counters::{NAMES, Snapshot, is_gauge};
 
@@ -29,7 +30,8 @@ pub fn is_ours(line: &str) -> bool {
     counted(line).is_some() || line.starts_with("uncopy: ") && line.contains("]: ")
 }
 
-/// What of both says more: processes that were killed leave no summary, those that have ended no statistics.
+/// What of both says more: processes that were killed leave no summary, those that have ended no
+/// statistics.
 pub fn larger(a: Snapshot, b: Snapshot) -> Snapshot {
     if saved(&b) > saved(&a) { b } else { a }
 }

@@ -59,8 +59,8 @@ impl Machine {
     }
 }
 
-/// System calls that the library makes in a service and a filter may well refuse: most end the service for that. What every
-/// program makes (reading, mapping memory, waiting) is not listed.
+/// System calls that the library makes in a service and a filter may well refuse: most end the
+/// service for that. What every program makes (reading, mapping memory, waiting) is not listed.
 const CALLS: &[&str] = &[
     "clone",
     "close_range",
@@ -118,7 +118,8 @@ fn the_preload(unit: &Unit, found: &mut Found) {
 
 /// Whether `path` is below one of the directories.
 fn below<'a>(path: &Path, directories: impl IntoIterator<Item = &'a str>) -> bool {
-    // (A minus in front: it may be missing; a plus: below the service's root. Options follow a colon.)
+    // (A minus in front: it may be missing; a plus: below the service's root. Options follow a
+    // colon.)
     let mut names = directories
         .into_iter()
         .map(|d| d.trim_start_matches(['-', '+']).split(':').next().unwrap_or_default());
@@ -217,7 +218,8 @@ fn the_filter(unit: &Unit, found: &mut Found) {
         CALLS.iter().copied().filter(|call| listed(call) != listed_pass).collect();
     if !refused.is_empty() {
         let calls = refused.join(" ");
-        // Not written by us: should the unit drop its own list one day, ours alone would be all that the service may do.
+        // Not written by us: should the unit drop its own list one day, ours alone would be all
+        // that the service may do.
         found.blocks.push(format!(
             "SystemCallFilter= refuses {calls}, and the service would be ended for it; 'systemctl edit {}' lets them pass: \
              [Service] SystemCallFilter={calls}",

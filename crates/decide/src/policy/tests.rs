@@ -157,8 +157,8 @@ fn a_fault_costs_four_times_what_it_costs_where_it_is_answered() {
     assert_eq!((cost(true), cost(false)), (4 * costs.fault_near, 4 * costs.fault));
 }
 
-/// Lets time pass until sites elide, or none does: of a program that copies 16 MB in 1 ms where none does, or in 2 where sites do, or the other way
-/// round.
+/// Lets time pass until sites elide, or none does: of a program that copies 16 MB in 1 ms where
+/// none does, or in 2 where sites do, or the other way round.
 fn run_until(p: &mut Policy, at: &mut (Times, u64), best: bool, none_elides: bool) {
     for _ in 0..20_000 {
         let now = p.pauses.none_elides();
@@ -201,7 +201,8 @@ fn while_no_site_elides_no_account_is_kept_but_of_those_that_send_by_reference()
 
 const LEN: usize = 64 << 10;
 
-/// A site that hands on what it receives, with more detours than that saves by its account. Returns whether it elides after all.
+/// A site that hands on what it receives, with more detours than that saves by its account. Returns
+/// whether it elides after all.
 fn relays(p: &mut Policy, detour: Event) -> bool {
     let site = p.site(1, LEN);
     for _ in 0..20_000 {

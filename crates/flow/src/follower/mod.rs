@@ -8,7 +8,8 @@ use crate::tags::{Edge, Piece, Tag, Tags};
 use std::collections::BTreeMap;
 use uncopy_ranges::span::Span;
 
-/// Data that lies for so long between two steps is said to have rested: a store is told from a relay.
+/// Data that lies for so long between two steps is said to have rested: a store is told from a
+/// relay.
 pub const REST_MS: u32 = 500;
 /// Longest sequence of steps that is told apart.
 const DEPTH: u8 = 40;
@@ -140,7 +141,8 @@ impl<'a> Follower<'a> {
         self.book.add(NODES, id, node::CLASS + class(bytes), 1);
     }
 
-    /// `bytes` have arrived in `spans`, in this order. Returns the number of the input, if it is followed.
+    /// `bytes` have arrived in `spans`, in this order. Returns the number of the input, if it is
+    /// followed.
     pub fn input(
         &mut self,
         spans: impl Iterator<Item = (usize, usize)> + Clone,
@@ -226,8 +228,8 @@ impl<'a> Follower<'a> {
         self.tags.take(span)
     }
 
-    /// Puts down what was lifted: what began at `from` begins at `to.start` now, as far as `to` goes. With a
-    /// `site` it was copied there.
+    /// Puts down what was lifted: what began at `from` begins at `to.start` now, as far as `to`
+    /// goes. With a `site` it was copied there.
     pub fn put_down(&mut self, lifted: Vec<Piece>, from: usize, to: Span, site: Option<u32>) {
         for piece in self.tags.take(to) {
             self.less(piece.tag.input, piece.span.len());

@@ -1,4 +1,5 @@
-//! Which pages of a watched input the program touches: one input at a time, wherever its copies are.
+//! Which pages of a watched input the program touches: one input at a time, wherever its copies
+//! are.
 //!
 //! Pages are moved out and in by somebody else (`uncopy-profile`'s `watch`); here is only what that
 //! means for the bytes of the input.
@@ -89,7 +90,8 @@ impl Follower<'_> {
         });
     }
 
-    /// Does something for the bytes of the watched input in `span`, and writes down how much there is.
+    /// Does something for the bytes of the watched input in `span`, and writes down how much there
+    /// is.
     fn each(&mut self, span: Span, mut f: impl FnMut(&mut Watch, usize, usize) -> usize) {
         let Some(id) = self.watched else { return };
         let pieces: Vec<_> = self.tags.within(span).filter(|p| p.tag.input == id).collect();

@@ -45,7 +45,8 @@ pub struct EchoArgs {
     /// Timed load on each of them, in short turns
     #[arg(long, value_name = "SECONDS", default_value = "1.5", value_parser = seconds)]
     pub seconds: Duration,
-    /// Load on each of them before that: buffers grow, and uncopy's call sites learn; 0 shows what learning costs
+    /// Load on each of them before that: buffers grow, and uncopy's call sites learn; 0 shows what
+    /// learning costs
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     pub warmup: Duration,
     /// Random messages on each connection that are compared byte by byte before each window, and
@@ -67,7 +68,8 @@ pub struct EchoArgs {
     /// Options of the library, as environment variables of the uncopy side.
     #[arg(skip)]
     pub environment: Vec<(&'static str, &'static str)>,
-    /// Whether to measure rows without copies where no listed one says the most that elision could gain.
+    /// Whether to measure rows without copies where no listed one says the most that elision could
+    /// gain.
     #[arg(skip = true)]
     pub most: bool,
     /// What is compared; plain, plain again and uncopy are always among it.
@@ -93,7 +95,8 @@ impl EchoArgs {
             .product()
     }
 
-    /// With no more load before the timing than half of a row's time, all sides' and repeats' together, where that is bounded.
+    /// With no more load before the timing than half of a row's time, all sides' and repeats'
+    /// together, where that is bounded.
     pub fn within_budget(&self) -> Self {
         let Some(allowed) = self.allowed else { return self.clone() };
         let most = allowed / (2 * TIMES * self.sides.len() * self.rows().max(1)) as u32;

@@ -6,7 +6,8 @@ use crate::units;
 /// Width of the longest bar.
 const BAR: f64 = 44.0;
 
-/// Requests a second as bars, a group for each row. `no elision`: uncopy that makes every copy; `placed`: and makes it by libc. Where they were measured; what they gain is not elision's.
+/// Requests a second as bars, a group for each row. `no elision`: uncopy that makes every copy;
+/// `placed`: and makes it by libc. Where they were measured; what they gain is not elision's.
 pub fn chart<'a>(rows: impl IntoIterator<Item = &'a Row> + Clone) -> String {
     let rates = |row: &Row| {
         let bar = |name, side: &Option<Compared>| {

@@ -71,13 +71,14 @@ pub struct Hello {
     pub port: u16,
 }
 
-/// Where buffers lie within the page: it decides what copying and receiving cost on some processors.
+/// Where buffers lie within the page: it decides what copying and receiving cost on some
+/// processors.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Places {
     /// The offset of the buffer that is received into.
     pub received_at: usize,
-    /// From each source to its destination, modulo the page, in the order of the copies. (None where copies are allocated anew
-    /// for each message.)
+    /// From each source to its destination, modulo the page, in the order of the copies. (None
+    /// where copies are allocated anew for each message.)
     pub distances: Vec<usize>,
 }
 

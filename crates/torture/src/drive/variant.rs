@@ -11,9 +11,10 @@ pub struct Variant {
     pub options: Vec<String>,
 }
 
-/// The known ones. `eager`: without the back-off, which would leave alone most of what a program does
-/// that looks at everything, with the smallest threshold, and with our own routine for near copies. `libc`: the same with libc's own
-/// allocator. `tiny`: with limits that are met all the time.
+/// The known ones. `eager`: without the back-off, which would leave alone most of what a program
+/// does that looks at everything, with the smallest threshold, and with our own routine for near
+/// copies. `libc`: the same with libc's own allocator. `tiny`: with limits that are met all the
+/// time.
 const KNOWN: [(&str, &str); 4] = [
     ("default", ""),
     ("eager", "--backoff=no --threshold=8K --copies=ours"),

@@ -162,8 +162,8 @@ pub fn small_pipe(room: usize) -> (OwnedFd, OwnedFd, usize) {
     (r, w, size.max(4096) as usize)
 }
 
-/// A connection whose reader's window is small, so that most of what is sent waits at the sender: what is
-/// read, what is written, and how much of it waits there at most.
+/// A connection whose reader's window is small, so that most of what is sent waits at the sender:
+/// what is read, what is written, and how much of it waits there at most.
 pub fn narrow_tcp() -> (OwnedFd, OwnedFd, usize) {
     let (ours, theirs) = tcp();
     let size: i32 = 16 << 10;

@@ -1,7 +1,8 @@
 //! Pages that the kernel has by reference: in a pipe (`vmsplice`) or at the sender of a connection
-//! (MSG_ZEROCOPY) that nobody reads for a while. What is read in the end must be what was there when they were
-//! given. Until then the program does not write to these bytes ([`Given::take`] comes before), because plainly that
-//! may be seen at the other end; but it copies, moves and unmaps them.
+//! (MSG_ZEROCOPY) that nobody reads for a while. What is read in the end must be what was there
+//! when they were given. Until then the program does not write to these bytes ([`Given::take`]
+//! comes before), because plainly that may be seen at the other end; but it copies, moves and
+//! unmaps them.
 //!
 //! unsafe: sends from a buffer that is the operation's.
 
@@ -87,7 +88,8 @@ impl Given {
         }
     }
 
-    /// What the kernel has of `range` is read and compared; all that it has, if that is all there could be.
+    /// What the kernel has of `range` is read and compared; all that it has, if that is all there
+    /// could be.
     pub fn take(&mut self, range: Range<usize>) {
         let all = range == (0..usize::MAX);
         let hit = |g: &mut Run| all || g.range.start < range.end && range.start < g.range.end;

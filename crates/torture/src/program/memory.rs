@@ -144,7 +144,8 @@ impl Buf {
         start..start + pages * PAGE
     }
 
-    /// The bytes that may be in `pages`: where in a heap block a page begins differs from run to run.
+    /// The bytes that may be in `pages`: where in a heap block a page begins differs from run to
+    /// run.
     pub fn perhaps_in(&self, pages: &Range<usize>) -> Range<usize> {
         match self.kind {
             Kind::Heap if !pages.is_empty() => {

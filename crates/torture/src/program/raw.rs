@@ -1,5 +1,5 @@
-//! System calls by inline assembly: no library sees them. The log and the other ends of channels use
-//! them, so that what is tested is the script; and some operations do, as programs do.
+//! System calls by inline assembly: no library sees them. The log and the other ends of channels
+//! use them, so that what is tested is the script; and some operations do, as programs do.
 
 use core::arch::asm;
 

@@ -25,7 +25,8 @@ fn give_up(how: Rights, note: &mut Note) {
                 note.result(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) as isize);
             }
             Rights::NoCapabilities => {
-                // _LINUX_CAPABILITY_VERSION_3, this thread; nothing effective, permitted, inheritable.
+                // _LINUX_CAPABILITY_VERSION_3, this thread; nothing effective, permitted,
+                // inheritable.
                 let (header, none) = ([0x2008_0522_u32, 0], [0_u32; 6]);
                 note.result(libc::syscall(libc::SYS_capset, &header, &none) as isize);
             }

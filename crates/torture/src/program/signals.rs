@@ -9,8 +9,8 @@ use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
 use uncopy_torture::bytes;
 
 const SIZE: usize = 40 << 10;
-/// From the end of a handler to the timer's next signal, in microseconds. (A period would, on a machine with
-/// other work, leave no time for anything but the handler.)
+/// From the end of a handler to the timer's next signal, in microseconds. (A period would, on a
+/// machine with other work, leave no time for anything but the handler.)
 const PAUSE: i64 = 1000;
 
 struct Own {
@@ -62,7 +62,8 @@ fn set_timer(pause: i64) {
     unsafe { libc::setitimer(libc::ITIMER_REAL, &value, core::ptr::null_mut()) };
 }
 
-/// Gives this thread what the timer's handler works with (again, in a child): buffers, and `file`, which is empty.
+/// Gives this thread what the timer's handler works with (again, in a child): buffers, and `file`,
+/// which is empty.
 pub fn prepare(file: OwnedFd) {
     let own = OWN.get();
     let file = file.into_raw_fd();

@@ -1,5 +1,5 @@
-//! Operations on memory that was copied to just before: lists of pieces, alternate stacks, mutexes; and what a
-//! child made by `clone` does with a buffer.
+//! Operations on memory that was copied to just before: lists of pieces, alternate stacks, mutexes;
+//! and what a child made by `clone` does with a buffer.
 //!
 //! unsafe: hands parts of the operation's buffers to libc.
 
@@ -114,7 +114,8 @@ pub fn listed(
     }
     stage(list, whole.start, &image);
     let m = list.address(header).cast::<msghdr>();
-    // SAFETY: the list and the header lie there, and the pieces in the buffer, which is this operation's.
+    // SAFETY: the list and the header lie there, and the pieces in the buffer, which is this
+    // operation's.
     let result = unsafe { calls::listed(by, channel.raw(), first, pieces.len(), m) };
     note.result(result);
     if matches!(by, Recvmsg | RawRecvmsg) {
@@ -140,7 +141,8 @@ pub fn listed(
 // ------------------------------------------------------------------ alternate stacks
 
 thread_local! {
-    /// Where this thread's handler expects its stack, what it may work with, and how often it was right.
+    /// Where this thread's handler expects its stack, what it may work with, and how often it was
+    /// right.
     static ALTERNATE_AT: Cell<(usize, usize, usize, usize)> = const { Cell::new((0, 0, 0, 0)) };
 }
 
@@ -175,7 +177,8 @@ pub fn alternate_stack(b: &mut Buf, at: usize, times: usize, key: u64, note: &mu
     let work = Staging::new(4 * COPIED);
     let image = content(range.len(), key);
     ALTERNATE_AT.set((b.at + range.start, range.len(), work.base as usize, 0));
-    // SAFETY: the handler is written for it, and the stack is the operation's until the old one is set again.
+    // SAFETY: the handler is written for it, and the stack is the operation's until the old one is
+    // set again.
     unsafe {
         let mut act: libc::sigaction = zeroed();
         act.sa_sigaction = on_alternate as *const () as usize;
@@ -285,7 +288,8 @@ fn digest_of(b: &Buf, parts: &[Range<usize>]) -> u64 {
 }
 
 extern "C" fn cloned(argument: *mut c_void) -> c_int {
-    // SAFETY: the parent's variable, of which this is the child's copy; the parts lie in the buffer.
+    // SAFETY: the parent's variable, of which this is the child's copy; the parts lie in the
+    // buffer.
     unsafe {
         let c = &*argument.cast::<Cloned>();
         let mut answer = [digest_of(c.b, c.known), 0, 0];

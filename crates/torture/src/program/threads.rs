@@ -1,6 +1,6 @@
-//! Threads past std, which keeps a list of its threads behind a lock (`stack_overflow::thread_info`): where one
-//! of them starts or ends just as another forks, no thread of the child can start. (libc's own locks are
-//! whole again in a child.)
+//! Threads past std, which keeps a list of its threads behind a lock
+//! (`stack_overflow::thread_info`): where one of them starts or ends just as another forks, no
+//! thread of the child can start. (libc's own locks are whole again in a child.)
 //!
 //! unsafe: makes and joins threads; what they run lives in a box of their own.
 

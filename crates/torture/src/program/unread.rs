@@ -1,6 +1,6 @@
-//! Peers that read late: after some outputs the same bytes are sent again and again to a socket whose other
-//! end is read when the thread is done with its lines (a child forgets its parent's), long after the buffer
-//! was written to, freed and used again.
+//! Peers that read late: after some outputs the same bytes are sent again and again to a socket
+//! whose other end is read when the thread is done with its lines (a child forgets its parent's),
+//! long after the buffer was written to, freed and used again.
 //!
 //! unsafe: sends from a buffer that is the operation's.
 

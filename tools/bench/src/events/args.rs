@@ -22,7 +22,8 @@ pub struct PairArgs {
     /// What both programs call
     #[arg(long, value_enum, default_value = "sockets")]
     pub api: Api,
-    /// Times that fresh pairs of programs, one of each side, are measured side by side; medians are shown
+    /// Times that fresh pairs of programs, one of each side, are measured side by side; medians are
+    /// shown
     #[arg(long, value_name = "N", default_value = "3", value_parser = positive)]
     pub repeats: usize,
     /// Timed load on each of them, in short turns

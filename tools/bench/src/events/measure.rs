@@ -14,8 +14,8 @@ use crate::rpc::pair::Programs;
 use crate::rpc::rows::{Samples, Tells};
 use crate::rpc::turns::Turns;
 
-/// Measures each of `plans` by the programs `server` and `client`, hidden subcommands of ours; `connections` says how many have to be on rings, `name`
-/// what is being measured.
+/// Measures each of `plans` by the programs `server` and `client`, hidden subcommands of ours;
+/// `connections` says how many have to be on rings, `name` what is being measured.
 pub fn measure<P: Serialize + Clone + AsMut<Base>, T: DeserializeOwned + Tells>(
     args: &PairArgs,
     [server, client]: [&'static str; 2],

@@ -80,7 +80,8 @@ pub fn first(connections: usize) -> io::Result<()> {
     answer(&Ready { connections })
 }
 
-/// Does what the bench orders until standard input ends: turns, of which `turn` says how many answers came, and `tell` what they came to.
+/// Does what the bench orders until standard input ends: turns, of which `turn` says how many
+/// answers came, and `tell` what they came to.
 pub fn orders<L, T: Serialize>(
     load: &mut L,
     mut turn: impl FnMut(&mut L, f64, bool) -> io::Result<u64>,

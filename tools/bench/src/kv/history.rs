@@ -1,5 +1,5 @@
-//! Which value a request may find. Requests on several connections are under way at once, so that may be one of several; never one that was replaced
-//! before the request began.
+//! Which value a request may find. Requests on several connections are under way at once, so that
+//! may be one of several; never one that was replaced before the request began.
 
 /// Not answered yet.
 const UNANSWERED: u64 = u64::MAX;
@@ -47,8 +47,8 @@ impl History {
         self.replaced[key]
     }
 
-    /// Whether a request for `key` may find what set `number` gave: not if that was answered before another began that was answered itself before the
-    /// request began.
+    /// Whether a request for `key` may find what set `number` gave: not if that was answered before
+    /// another began that was answered itself before the request began.
     pub fn may_find(&self, key: usize, asked: u64, number: u32) -> bool {
         let set = self.sets.get(number as usize).filter(|set| set.key as usize == key);
         set.is_some_and(|set| set.answered >= asked)

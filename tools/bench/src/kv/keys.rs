@@ -24,7 +24,8 @@ pub fn name(load: Load, i: usize) -> Vec<u8> {
     text.as_bytes()[text.len() - length..].to_vec()
 }
 
-/// The value that set number `set` gives key `i`: no two are alike, and whose it is can be read from it.
+/// The value that set number `set` gives key `i`: no two are alike, and whose it is can be read
+/// from it.
 pub fn value(load: Load, i: usize, set: u32, into: &mut Vec<u8>) {
     let (_, length) = load.sizes();
     into.clear();

@@ -23,7 +23,8 @@ pub struct ProportionalArgs {
     /// Cycles that the server works for each request
     #[arg(long, value_name = "N", default_value = "60000")]
     pub work: u64,
-    /// Lanes of uncopy's server, and threads of Linux', at most [default: as many as there are cores]
+    /// Lanes of uncopy's server, and threads of Linux', at most [default: as many as there are
+    /// cores]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub lanes: Option<usize>,
     /// After so long one client comes, or goes

@@ -1,5 +1,6 @@
-//! One client: requests that are due at fixed times, each on a connection that waits for nothing else. Latency counts from when a request was due, so that
-//! one that had to wait for others is not taken for a fast one.
+//! One client: requests that are due at fixed times, each on a connection that waits for nothing
+//! else. Latency counts from when a request was due, so that one that had to wait for others is not
+//! taken for a fast one.
 
 use std::io;
 use std::time::{Duration, Instant};

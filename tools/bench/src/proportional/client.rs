@@ -1,4 +1,5 @@
-//! All clients, as one program of Linux': they come and go as the plan says, and every answer is compared. A line for each interval.
+//! All clients, as one program of Linux': they come and go as the plan says, and every answer is
+//! compared. A line for each interval.
 
 // Unsafe: the device's ioctl.
 
@@ -50,7 +51,8 @@ pub fn main(args: &ClientArgs) -> Outcome {
     run(plan, server.addresses[0]).map_err(failed)
 }
 
-/// Checksums are computed here: a veth leaves them out between its two ends, and AF_XDP does not say so. (On both sides, so that the clients do the same.)
+/// Checksums are computed here: a veth leaves them out between its two ends, and AF_XDP does not
+/// say so. (On both sides, so that the clients do the same.)
 fn checksums_here(device: &str) -> io::Result<()> {
     /// ETHTOOL_STXCSUM
     const SET: u32 = 0x17;
@@ -98,7 +100,8 @@ struct Clients<'a> {
     plan: &'a Plan,
     server: SocketAddr,
     set: Epoll,
-    /// One more than there are clients: who leaves may still wait for an answer when the next comes.
+    /// One more than there are clients: who leaves may still wait for an answer when the next
+    /// comes.
     seats: Vec<Seat>,
     results: Results,
     due_before: u64,

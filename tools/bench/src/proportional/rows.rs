@@ -58,7 +58,8 @@ pub struct Row {
     pub naps: u64,
     /// Cores that the server used: processor time over time.
     pub server_cores: f64,
-    /// Cores that all clients used. (What the kernel does with a frame before the server's program sees it is done in the sender's time.)
+    /// Cores that all clients used. (What the kernel does with a frame before the server's program
+    /// sees it is done in the sender's time.)
     pub client_cores: f64,
     /// Requests a second that were due.
     pub due_per_s: f64,

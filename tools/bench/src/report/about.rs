@@ -29,8 +29,8 @@ pub struct About {
     pub cores: usize,
     /// Bytes of memory.
     pub memory: u64,
-    /// The share of the processors that others used before it began, and at the end (0 to 1). (Not in reports
-    /// of versions that looked at the load average.)
+    /// The share of the processors that others used before it began, and at the end (0 to 1). (Not
+    /// in reports of versions that looked at the load average.)
     #[serde(default)]
     pub busy: Option<[f64; 2]>,
     /// uncopy's version.

@@ -1,4 +1,5 @@
-//! The same as the page, as markdown for the repository; and its first table between the marks of another file.
+//! The same as the page, as markdown for the repository; and its first table between the marks of
+//! another file.
 
 use std::fmt::Write;
 use std::fs;

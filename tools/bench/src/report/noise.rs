@@ -49,7 +49,8 @@ pub fn table(results: &ServerResults) -> Table {
     Table::new(&header, rows.collect())
 }
 
-/// The geometric average of what these are the logarithms of, and its standard error as a part of it.
+/// The geometric average of what these are the logarithms of, and its standard error as a part of
+/// it.
 fn average(logs: &[f64]) -> String {
     let n = logs.len() as f64;
     let mean = logs.iter().sum::<f64>() / n;

@@ -26,7 +26,8 @@ pub struct RpcArgs {
     /// Cycles that the server works for each request
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0")]
     pub work: Vec<u64>,
-    /// Leave Linux' side out, whose numbers are zeros then: it needs a descriptor for each connection, which lanes over AF_XDP and TAP do not
+    /// Leave Linux' side out, whose numbers are zeros then: it needs a descriptor for each
+    /// connection, which lanes over AF_XDP and TAP do not
     #[arg(long)]
     pub only_uncopy: bool,
     #[command(flatten)]

@@ -42,7 +42,8 @@ pub enum Api {
     Sockets,
     /// The socket library itself
     Rings,
-    /// Linux: sockets; uncopy: lanes of its TCP in the program itself: what is called over AF_XDP and TAP
+    /// Linux: sockets; uncopy: lanes of its TCP in the program itself: what is called over AF_XDP
+    /// and TAP
     #[value(skip)]
     Lanes,
 }

@@ -1,4 +1,5 @@
-//! A connection's end, and a set of them, by either interface: the calls of an ordinary program, or the socket library's own.
+//! A connection's end, and a set of them, by either interface: the calls of an ordinary program, or
+//! the socket library's own.
 
 // Unsafe: the calls and buffers under test are C's own, by intention.
 
@@ -88,7 +89,8 @@ impl End {
         Ok(Self { socket, flow, asks })
     }
 
-    /// Sends what can be sent: none, where that is nothing. It waits, unless `now`, or the end asks again and again.
+    /// Sends what can be sent: none, where that is nothing. It waits, unless `now`, or the end asks
+    /// again and again.
     pub fn send(&self, bytes: &[u8], now: bool) -> io::Result<usize> {
         let flags = libc::MSG_NOSIGNAL | if now || self.asks { libc::MSG_DONTWAIT } else { 0 };
         let sent = if let Some(flow) = &self.flow {

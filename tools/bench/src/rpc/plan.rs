@@ -33,18 +33,19 @@ impl Plan {
         self.size * self.pipeline
     }
 
-    /// One connection whose messages surely fit into whatever carries them is served by calls that wait for just it. More, and larger ones, are
-    /// served from an epoll set.
+    /// One connection whose messages surely fit into whatever carries them is served by calls that
+    /// wait for just it. More, and larger ones, are served from an epoll set.
     pub fn is_alone(&self) -> bool {
         self.way == Way::Both && self.connections == 1 && self.message() <= 64 << 10
     }
 }
 
-/// Connections to one address: far fewer than there are ports to come from. (Once half of them are in use, Linux tries thousands for each connection: 2.6 ms at
-/// 15,000.)
+/// Connections to one address: far fewer than there are ports to come from. (Once half of them are
+/// in use, Linux tries thousands for each connection: 2.6 ms at 15,000.)
 pub const EACH_ADDRESS: usize = 4096;
 
-/// The server's first line: where it listens. Every address takes so many connections ([`EACH_ADDRESS`]).
+/// The server's first line: where it listens. Every address takes so many connections
+/// ([`EACH_ADDRESS`]).
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Hello {
     /// The addresses.

@@ -1,9 +1,11 @@
-//! What requests consist of: made, and compared without being made again. So comparing takes as long for an answer that comes in many pieces as for
-//! one that comes whole, and the two sides of a measurement, whose pieces differ, have the same work.
+//! What requests consist of: made, and compared without being made again. So comparing takes as
+//! long for an answer that comes in many pieces as for one that comes whole, and the two sides of a
+//! measurement, whose pieces differ, have the same work.
 
 use std::io;
 
-/// What a request repeats: eight bytes that are unlike every other request's. Cheap beside what is measured.
+/// What a request repeats: eight bytes that are unlike every other request's. Cheap beside what is
+/// measured.
 fn word(number: u64) -> u64 {
     number.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }

@@ -1,4 +1,5 @@
-//! Whether this kernel has SMC, Linux' own way past TCP within a host (SMC-D over its loopback device): what is missing, in a line.
+//! Whether this kernel has SMC, Linux' own way past TCP within a host (SMC-D over its loopback
+//! device): what is missing, in a line.
 
 // unsafe: a socket of a family that nix does not know.
 

@@ -41,7 +41,8 @@ impl<'a> Line<'a> {
     }
 }
 
-/// A table of both sides, with columns of its own at its beginning and its end; times are microseconds.
+/// A table of both sides, with columns of its own at its beginning and its end; times are
+/// microseconds.
 pub fn compared(first: &[&str], lines: Vec<Line>, last: &[&str]) -> Table {
     const HEADER: [&str; 12] = [
         "RPC/s\nLinux",

@@ -33,7 +33,8 @@ pub struct Told {
     pub p50_us: f64,
     /// Of a request.
     pub p99_us: f64,
-    /// Median of the time from the call that begins a connection until it is there. None: none was made.
+    /// Median of the time from the call that begins a connection until it is there. None: none was
+    /// made.
     pub connect_p50_us: Option<f64>,
 }
 

@@ -1,4 +1,5 @@
-//! A connection's two circular buffers, as its application has them. Positions count bytes from the beginning, as the flow's do.
+//! A connection's two circular buffers, as its application has them. Positions count bytes from the
+//! beginning, as the flow's do.
 
 use uncopy_tcp_proto::FlowId;
 use uncopy_tcp_proto::flow::Place;
