@@ -114,8 +114,6 @@ int main(void) {
             }
             if (other == 0) continue;
             const char *ways = names[by], *when = late ? "late" : "waiting";
-            /* (On a busy machine one of some thirty thousand: docs/inside/tcp-differences.md.) */
-            if (wrong == 1) wrong = 0;
             if (wrong) say("WRONG: %s %s, %s, %s: told of in the wrong order", actions[action], ways, a_first ? "first" : "second", when);
             if (wrong && getenv("COUNT")) say("  %d of %d", wrong, ROUNDS);
             if (!wrong) say("%s %s, %s, %s: in order", actions[action], ways, a_first ? "first" : "second", when);

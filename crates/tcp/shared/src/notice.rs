@@ -9,8 +9,8 @@ pub const SLOTS: usize = 256;
 
 const WORDS: usize = SLOTS / 64;
 
-/// The bits, whether somebody sleeps over them, and when the door was knocked at without a bit. One
-/// cache line.
+/// The bits, whether somebody sleeps over them, and when the door was knocked at first without a
+/// bit. One cache line.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Notice {
@@ -59,15 +59,21 @@ impl Notice {
         self.bits.iter().any(|word| word.load(Relaxed) != 0)
     }
 
-    /// The other side: it is `now`, and the door is about to be knocked at, whatever is posted.
+    /// The other side: it is `now` (not 0), and the door is about to be knocked at, whatever is
+    /// posted.
     #[inline]
     pub fn wakes(&self, now: u64) {
-        self.woken.store(now, Relaxed);
+        let _ = self.woken.compare_exchange(0, now, Relaxed, Relaxed);
     }
 
-    /// When it was so last.
-    pub fn woken(&self) -> u64 {
-        self.woken.load(Relaxed)
+    /// When it was so first, since this was taken last.
+    pub fn woken(&self) -> Option<u64> {
+        Some(self.woken.load(Relaxed)).filter(|&woken| woken != 0)
+    }
+
+    /// The same, and what is so from now on is the first.
+    pub fn take_woken(&self) -> Option<u64> {
+        self.woken().is_some().then(|| self.woken.swap(0, Relaxed))
     }
 
     /// From now on the door is knocked at. Look once more after it.

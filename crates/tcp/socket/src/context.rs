@@ -28,7 +28,7 @@ use uncopy_tcp_service::ends::EndName;
 use uncopy_tcp_service::protocol::{Message, Reason};
 use uncopy_tcp_service::{Client, Wired};
 use uncopy_tcp_shared::layout::REGION;
-use uncopy_tcp_shared::notice::SLOTS;
+use uncopy_tcp_shared::notice::{Notice, SLOTS};
 use uncopy_tcp_shared::region::Region;
 use uncopy_tcp_shared::stores::Prices;
 use uncopy_tcp_shared::ticks::ticks;
@@ -76,8 +76,9 @@ pub struct Context {
     pub(crate) doors: Vec<Kept>,
     pub(crate) knocks: Arc<Knocks>,
     pub(crate) by_linux: Arc<ByLinux>,
-    /// When this process has knocked at doors of its own last.
-    knocked_at_own: AtomicU64,
+    /// When this process has knocked at doors of its own first, since that was taken; 0: it has
+    /// not.
+    knocked_at_own: [AtomicU64; DOORS + 1],
     pub(crate) sleepers: Sleepers,
     pub(crate) spinning: Spinning,
     pub(crate) lengths: Lengths,
@@ -128,7 +129,7 @@ impl Context {
             doors,
             knocks,
             by_linux: Arc::default(),
-            knocked_at_own: AtomicU64::new(0),
+            knocked_at_own: Default::default(),
             sleepers: Sleepers::default(),
             spinning: Spinning::new(waiting),
             lengths,
@@ -339,7 +340,8 @@ impl Context {
 
     /// Wakes those that sleep at this door of this process'.
     pub(crate) fn knock_at_own(&self, door: usize) {
-        self.knocked_at_own.store(ticks(), Ordering::Relaxed);
+        let knocked = &self.knocked_at_own[door];
+        let _ = knocked.compare_exchange(0, ticks(), Ordering::Relaxed, Ordering::Relaxed);
         knock_at(&self.doors[door]);
     }
 
@@ -777,14 +779,32 @@ impl Context {
         all
     }
 
-    /// This door was knocked at since then, and not because of a notice.
-    pub(crate) fn was_woken(&self, door: usize, since: u64) -> bool {
+    /// When this door was knocked at first, and not because of a notice, since that was taken.
+    pub(crate) fn woken(&self, door: usize) -> Option<u64> {
+        let own = self.knocked_at_own[door].load(Ordering::Relaxed);
+        self.first_woken(door, own, Notice::woken)
+    }
+
+    /// The same, and from now on the next one is the first.
+    pub(crate) fn take_woken(&self, door: usize) -> Option<u64> {
+        let own = &self.knocked_at_own[door];
+        let own = if own.load(Ordering::Relaxed) == 0 { 0 } else { own.swap(0, Ordering::Relaxed) };
+        self.first_woken(door, own, Notice::take_woken)
+    }
+
+    fn first_woken(
+        &self,
+        door: usize,
+        own: u64,
+        by_others: fn(&Notice) -> Option<u64>,
+    ) -> Option<u64> {
         let process = self.process();
-        self.knocked_at_own.load(Ordering::Relaxed) >= since
-            || lock(&self.regions)
-                .iter()
-                .filter(|mapped| mapped.process == process)
-                .any(|mapped| mapped.region.notice(mapped.side, door).woken() >= since)
+        let regions = lock(&self.regions);
+        let of_others = regions
+            .iter()
+            .filter(|mapped| mapped.process == process)
+            .filter_map(|mapped| by_others(mapped.region.notice(mapped.side, door)));
+        of_others.chain(Some(own).filter(|&own| own != 0)).min()
     }
 
     /// Several sets have this door.

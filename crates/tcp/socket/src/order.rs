@@ -53,16 +53,21 @@ impl Knocked {
     }
 }
 
-/// The notices that a set has collected since it has asked Linux.
+/// What a set knows of knocks at its door since it has asked Linux.
 #[derive(Debug)]
 pub(crate) struct Marks {
-    /// When the first of them was posted.
+    /// When the first of the notices was posted that it has collected.
     earliest: AtomicU64,
+    /// When the door was knocked at first for another reason.
+    woken: AtomicU64,
+    /// When Linux had answered.
+    answered: AtomicU64,
 }
 
 impl Default for Marks {
     fn default() -> Self {
-        Self { earliest: AtomicU64::new(u64::MAX) }
+        let (earliest, woken) = (AtomicU64::new(u64::MAX), AtomicU64::new(u64::MAX));
+        Self { earliest, woken, answered: AtomicU64::new(0) }
     }
 }
 
@@ -72,15 +77,28 @@ impl Marks {
         self.earliest.fetch_min(news.earliest(), Relaxed);
     }
 
-    /// Linux has said that the door was knocked at: what was sent by Linux before this time stands
-    /// before that.
-    pub fn before_door(&self) -> u64 {
-        self.earliest.load(Relaxed)
+    /// The door was knocked at then for another reason than a notice. (Of a knock from before Linux
+    /// has answered it knows no more.)
+    pub fn was_woken(&self, at: Option<u64>) {
+        self.woken.fetch_min(self.since(at), Relaxed);
     }
 
-    /// Linux was asked.
-    pub fn asked(&self) {
+    /// The door was not knocked at before: what was sent by Linux until then stands before it in
+    /// what Linux says. `woken`: as of [`Marks::was_woken`].
+    pub fn before_door(&self, woken: Option<u64>) -> u64 {
+        let known = self.earliest.load(Relaxed).min(self.woken.load(Relaxed));
+        known.min(self.since(woken))
+    }
+
+    fn since(&self, at: Option<u64>) -> u64 {
+        at.filter(|&at| at >= self.answered.load(Relaxed)).unwrap_or(u64::MAX)
+    }
+
+    /// Linux was asked, and had answered then.
+    pub fn asked(&self, answered: u64) {
         self.earliest.store(u64::MAX, Relaxed);
+        self.woken.store(u64::MAX, Relaxed);
+        self.answered.store(answered, Relaxed);
     }
 }
 

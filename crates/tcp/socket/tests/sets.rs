@@ -7,13 +7,15 @@ mod common;
 use common::{End, FULL, at_rings, connection, end, program_that, service, shared, wait_until};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::time::{ClockId, clock_gettime};
+use std::io::Read;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
-use uncopy_tcp_shared::wanted::DOORS;
+use uncopy_tcp_service::protocol::Reason;
+use uncopy_tcp_shared::wanted::{DOORS, Doors};
 use uncopy_tcp_socket::set::Event;
 use uncopy_tcp_socket::{Context, Errno, Set, Waiting};
 
@@ -624,4 +626,75 @@ fn what_is_armed_by_one_thread_while_another_waits_is_told() {
         }
         done.store(true, Relaxed);
     });
+}
+
+/// The data of what is told of first.
+fn first_of_two(set: &Set) -> u64 {
+    let mut events = [Event::default(); 4];
+    let count = set.wait(&mut events, Some(PATIENCE)).unwrap();
+    assert!(count > 0, "something was sent");
+    events[0].data
+}
+
+#[test]
+fn who_is_woken_at_a_sets_door_meanwhile_does_not_change_what_comes_first() {
+    let service = service();
+    let (server, client) =
+        (program_that(&service.name, Waiting::Sleep), program_that(&service.name, Waiting::Sleep));
+    let (from, to) = at_rings(&client, &server);
+    // Somebody else's, who is woken at all doors.
+    let (wakes, woken) = at_rings(&client, &server);
+    let own_doors = (0..DOORS).map(Doors::wake).fold(Doors::default(), Doors::and);
+    // What goes by Linux, to the set and past it.
+    let plain = |program| {
+        let (by, at) = connection();
+        let by = end(program, by);
+        by.flow.leave_to_linux(Reason::NotConnected);
+        (by, at)
+    };
+    let ((linux, at), (elsewhere, _other)) = (plain(&client), plain(&client));
+    let set = set(&server);
+    set.add(to.flow.number(), Some(to.flow.clone()), IN, 7).unwrap();
+    set.add(at.as_raw_fd(), None, IN, 8).unwrap();
+    for ring_first in [true, false] {
+        assert_eq!(set.wait(&mut [Event::default()], Some(Duration::from_millis(1))), Ok(0));
+        woken.flow.arm(PollFlags::IN, own_doors);
+        elsewhere.send(b"e").unwrap();
+        let first = if ring_first { &from } else { &linux };
+        first.send(b"1").unwrap();
+        wakes.send(b"w").unwrap();
+        let second = if ring_first { &linux } else { &from };
+        second.send(b"2").unwrap();
+        assert_eq!(first_of_two(&set), if ring_first { 7 } else { 8 });
+        assert_eq!(to.receive(&mut [0; 4]), Ok(1));
+        assert_eq!((&at).read(&mut [0; 4]).unwrap(), 1);
+    }
+}
+
+#[test]
+fn a_set_may_find_its_connection_attached_while_the_program_changes_it() {
+    let service = service();
+    let (server, client) =
+        (program_that(&service.name, Waiting::Sleep), program_that(&service.name, Waiting::Sleep));
+    for changes in [true, false] {
+        let (a, b) = connection();
+        let (a, b) = (end(&client, a), end(&server, b));
+        let set = set(&server);
+        set.nest();
+        set.add(b.flow.number(), Some(b.flow.clone()), 0, 7).unwrap();
+        wait_until("the service has answered", || a.flow.is_attached());
+        // (Both are told at once; this side has not asked.)
+        std::thread::sleep(Duration::from_millis(5));
+        let changed = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                match changes {
+                    true => set.modify(b.flow.number(), IN, 7).unwrap(),
+                    false => set.remove(b.flow.number()).unwrap(),
+                }
+                changed.store(true, Relaxed);
+            });
+            wait_until("it is changed", || changed.load(Relaxed));
+        });
+    }
 }

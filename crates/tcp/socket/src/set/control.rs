@@ -7,7 +7,7 @@ use super::events::{EVENTS, Event, OUT, borrowed, flags};
 use crate::flow::Flow;
 use crate::lock::lock;
 use libc::EPOLLEXCLUSIVE;
-use rustix::event::{PollFlags, epoll};
+use rustix::event::epoll;
 use rustix::io::Errno;
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -16,7 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
 
 /// What the kernel is told and what is noted of it change together, with the lock of the entries:
 /// other threads of the set hear of it as soon as the kernel knows. (Linux does the same, one
-/// change at a time.) A connection's watchers are never asked for with that lock: they may want it.
+/// change at a time.) A connection's watchers are never asked for with that lock, nor is the
+/// service's answer taken, of which they are told: they may want it.
 impl Set {
     /// EPOLL_CTL_ADD of a connection, as far as it is one.
     pub fn add(
@@ -180,7 +181,7 @@ impl Set {
         data: u64,
     ) -> Result<(), Errno> {
         let told = entry.kernel_events.load(Relaxed);
-        let sends_by_ring = !entry.flow.ready().ask.contains(PollFlags::OUT);
+        let sends_by_ring = entry.sends_by_ring();
         let needed = Self::for_kernel(entry, events, sends_by_ring);
         let plain = (events | told) & !EVENTS == 0;
         let (older_events, older_data) = (entry.events.load(Relaxed), entry.data.load(Relaxed));
@@ -216,8 +217,7 @@ impl Set {
         }
         // Perhaps it comes back. Until the kernel has something to say of it, it need not know.
         let told = entry.kernel_events.load(Relaxed);
-        let by_ring = !entry.flow.ready().ask.contains(PollFlags::OUT);
-        let parks = by_ring && told & !(EVENTS & !OUT) == 0;
+        let parks = entry.sends_by_ring() && told & !(EVENTS & !OUT) == 0;
         if parks {
             entry.removed.store(true, Release);
             entry.off.store(true, Release);

@@ -179,6 +179,11 @@ impl Entry {
         }
     }
 
+    /// As far as is known without taking the service's answer.
+    pub(super) fn sends_by_ring(&self) -> bool {
+        self.flow.has_slot() && !self.flow.ready().ask.contains(PollFlags::OUT)
+    }
+
     /// Its number is open, and still the connection's.
     pub(super) fn has_its_number(&self) -> bool {
         !self.closed.load(Acquire) && !self.lost.load(Acquire)

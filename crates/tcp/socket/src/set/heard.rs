@@ -37,15 +37,15 @@ impl Set {
         mask: Option<u64>,
     ) -> Result<(usize, usize), Errno> {
         let now = ticks();
-        let before = self.asked.swap(now, Relaxed);
+        self.asked.store(now, Relaxed);
         self.heard.store(now, Relaxed);
+        self.marks.was_woken(self.context.take_woken(self.door));
         let Said { count, door, .. } =
             self.ask(events, already, Some(Duration::ZERO), mask, |said, all| {
                 lock(&self.queue.turns).kernel_said(said.iter().map(|event| event.data.u64()), all);
             })?;
-        let place = door.filter(|_| !self.context.was_woken(self.door, before));
-        self.marks.asked();
-        Ok((count, place.unwrap_or(count)))
+        self.marks.asked(ticks());
+        Ok((count, door.unwrap_or(count)))
     }
 
     /// What the kernel says, after what is there already.
@@ -57,14 +57,16 @@ impl Set {
         mask: Option<u64>,
     ) -> Result<usize, Errno> {
         let before = ticks();
+        self.marks.was_woken(self.context.take_woken(self.door));
         let said = self.ask(events, already, timeout, mask, |_, _| ());
-        self.heard.store(ticks(), Relaxed);
+        let answered = ticks();
+        self.heard.store(answered, Relaxed);
         let Said { count, all, door } = said?;
         let count = if already == 0 { self.rings_first(events, count, door) } else { count };
         // (What came while it slept it may have told, or not: that it slept longer is not known.)
         if all {
             self.asked.store(before, Relaxed);
-            self.marks.asked();
+            self.marks.asked(answered);
         }
         Ok(count)
     }

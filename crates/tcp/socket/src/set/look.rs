@@ -55,8 +55,9 @@ impl Set {
             return;
         }
         self.marks.collected(&news);
-        let (before_door, mut asked) = (self.marks.before_door(), self.asked.load(Relaxed));
-        if door && !self.context.was_woken(self.door, asked) {
+        let before_door = self.marks.before_door(self.context.woken(self.door));
+        let mut asked = self.asked.load(Relaxed);
+        if door {
             asked = asked.max(before_door);
         }
         let shared = self.context.is_shared(self.door);

@@ -6,7 +6,7 @@ use super::events::{Added, EVENTS, Event, HEARS, OUT, borrowed, flags};
 use crate::lock::lock;
 use crate::watcher::Watcher;
 use libc::{EPOLLET, EPOLLONESHOT};
-use rustix::event::{PollFlags, epoll};
+use rustix::event::epoll;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -52,9 +52,9 @@ impl Entry {
     pub(super) fn leaves_rest_to_kernel(&self) {
         let arming = self.arming.load(Acquire);
         let asked = self.events.load(Relaxed);
-        let by_linux = self.flow.ready().ask.contains(PollFlags::OUT);
-        if self.is_heeded() && (by_linux || asked & HEARS == 0) {
-            self.mask(!by_linux, asked, arming);
+        let by_ring = self.sends_by_ring();
+        if self.is_heeded() && (!by_ring || asked & HEARS == 0) {
+            self.mask(by_ring, asked, arming);
         }
     }
 
