@@ -34,12 +34,12 @@ enum Need {
 }
 
 /// Now, in ns.
-fn precisely() -> u64 {
+pub(crate) fn precisely() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-fn stat(fd: RawFd) -> Option<Stat> {
+pub(crate) fn stat(fd: RawFd) -> Option<Stat> {
     inject::check(Call::Fstat).and_then(|()| fstat(borrowed(fd))).ok()
 }
 
@@ -55,6 +55,16 @@ impl Log {
                     return failed(why.raw_os_error());
                 }
             }
+            if file.state() == State::Overwritten {
+                match self.sync_overwritten(&file, fd, data) {
+                    Some(result) => return result,
+                    None => continue,
+                }
+            }
+            if file.state() == State::Beginning {
+                file.alone(|| ());
+                continue;
+            }
             if file.state() != State::Held {
                 let plain = self.made_plain(&file, fd, Reason::NotAppended);
                 let before = stat(fd);
@@ -67,7 +77,8 @@ impl Log {
                 }
                 if let Some(before) = before.filter(|_| result == 0) {
                     let appended = (before.st_size as u64).wrapping_sub(file.length.load(Relaxed));
-                    if (1..=MOST).contains(&appended) {
+                    let over = appended == 0 && file.written.load(Relaxed);
+                    if over || (1..=MOST).contains(&appended) {
                         file.timing.with(|timing| timing.took(Way::Plain, took, true));
                     }
                     self.synced_plainly(&file, fd, data, &before);
@@ -189,7 +200,7 @@ impl Log {
     }
 }
 
-fn failed(errno: i32) -> i32 {
+pub(crate) fn failed(errno: i32) -> i32 {
     // SAFETY: errno's address is always valid.
     unsafe { *libc::__errno_location() = errno };
     -1
