@@ -5,10 +5,11 @@
 use crate::file::{File, State};
 use crate::log::Log;
 use crate::session::Session;
+use crate::sync::Known;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use rustix::fd::BorrowedFd;
-use rustix::fs::{OFlags, SeekFrom, Stat, fcntl_getfl, fstat, seek};
+use rustix::fs::{OFlags, SeekFrom, fcntl_getfl, fstat, seek};
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use uncopy_inject::Point;
@@ -32,9 +33,9 @@ const IDLE: u64 = 2_000_000_000;
 const TURNS: u32 = 1000;
 
 /// What the kernel's sync makes durable besides bytes, as far as it can be told.
-pub(crate) fn signature(stat: &Stat) -> u64 {
-    let owner = u64::from(stat.st_uid) << 32 | u64::from(stat.st_gid);
-    let rest = u64::from(stat.st_mode) << 32 | (stat.st_nlink & 0xffff_ffff);
+pub(crate) fn signature(known: &Known) -> u64 {
+    let owner = u64::from(known.owner.0) << 32 | u64::from(known.owner.1);
+    let rest = u64::from(known.mode) << 32 | (known.links & 0xffff_ffff);
     owner.rotate_left(17) ^ rest
 }
 
@@ -57,13 +58,13 @@ impl Log {
         file: &Arc<File>,
         fd: RawFd,
         data: bool,
-        stat: &Stat,
+        known: &Known,
     ) {
         // (`fdatasync` leaves mode and owner where they are.)
         if !data {
-            file.signature.store(signature(stat), Relaxed);
+            file.signature.store(signature(known), Relaxed);
         }
-        let length = stat.st_size as u64;
+        let length = known.size;
         let grew = file.length.swap(length, Relaxed) < length;
         let count = |of: &AtomicU32, is: bool| {
             let count = if is { of.load(Relaxed) + 1 } else { 0 };

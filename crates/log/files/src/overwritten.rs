@@ -273,7 +273,7 @@ impl Log {
     /// service does.
     fn ends(&'static self, session: &'static Session, file: &Arc<File>, fd: RawFd) -> bool {
         let entry = session.memory.entry(file.slot());
-        let size = stat(fd).map_or(0, |stat| stat.st_size as u64);
+        let size = stat(fd).map_or(0, |known| known.size);
         let said = session.writer.with(|writer| {
             let writer = writer.as_mut()?;
             writer.home_until_now(&session.memory, file.index(), size).ok()
@@ -315,7 +315,7 @@ impl Session {
     /// What was written becomes durable in the log.
     fn overwrites(&'static self, file: &Arc<File>, fd: RawFd) -> bool {
         let Some(entry) = self.entry(file) else { return false };
-        let Some(size) = stat(fd).map(|stat| stat.st_size as u64) else { return false };
+        let Some(size) = stat(fd).map(|known| known.size) else { return false };
         let Some(flush) = entry.logs() else { return false };
         // (Where nobody hears of those who open the file, nothing may be live.)
         if entry.lost.load(SeqCst) == FOR_GOOD || !self.ask(Client::lives) {
