@@ -2,7 +2,7 @@
 
     fsx.py FILE SEED OPERATIONS
 
-Half of the writes append and many of these are synced, so that the file is held in between.
+Half of the writes append and many of these are synced, so that the file is held in between; in other runs it is overwritten.
 """
 
 import mmap
@@ -24,7 +24,7 @@ def main():
     fd = os.open(path, flags | os.O_CREAT | os.O_TRUNC, 0o600)
     should = bytearray()
     # (Runs of one kind: what makes a file plain keeps it so for a second.)
-    quiet = 0
+    quiet, run = 0, []
 
     def check(what, at, there):
         if there != should[at : at + len(there)] or len(there) != max(0, min(len(should) - at, len(there))):
@@ -34,7 +34,8 @@ def main():
     for number in range(operations):
         if quiet == 0 and chance.random() < 0.02:
             quiet = chance.randrange(20, 120)
-        what = chance.choice(["append", "append", "sync"]) if quiet else chance.choices(kinds, weights)[0]
+            run = chance.choice([["append", "append", "sync"], ["write", "read", "sync"]])
+        what = chance.choice(run) if quiet else chance.choices(kinds, weights)[0]
         quiet = max(0, quiet - 1)
         at, n = chance.randrange(len(should) + 1), chance.choice([1, 7, 100, 4096, 5000, 30000, 65536, 150000])
         data = bytes([chance.randrange(256)]) * n

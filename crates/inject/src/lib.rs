@@ -212,6 +212,14 @@ points! {
     Logging "logging";
     /// A flush of the log is durable; nobody knows yet.
     Logged "logged";
+    /// The kernel has bytes that the program wrote over others; nobody has noted that.
+    Noted "noted";
+    /// They were read back, for the log.
+    ReadBack "read-back";
+    /// The kernel has synced a file of which the log has bytes; the log does not say so.
+    OwnSynced "own-synced";
+    /// The log says so; the entry does not.
+    Ended "ended";
     /// A superblock with a heartbeat was written.
     Beaten "beaten";
     /// The kernel has synced a held file; the words do not say so.

@@ -16,7 +16,7 @@ use uncopy_process::process::Process;
 
 /// Before a call that reads: what was held is home, as long as what this returns is kept.
 pub(crate) fn reads(process: &'static Process, fd: c_int) -> Option<Plain> {
-    process.log.plainly(fd, Reason::NotAppended)
+    process.log.reads(fd, Reason::NotAppended)
 }
 
 /// An output call.
@@ -64,7 +64,13 @@ impl<'a> Send<'a> {
         // SAFETY: the program's own buffers, or the same bytes from where they are.
         match unsafe { process.log.write(fd, bytes.as_slice(), at) } {
             Way::Made(n) => n,
-            Way::Plain(_plain) => by_linux(),
+            Way::Plain(plain) => {
+                let n = by_linux();
+                if let Some(plain) = plain {
+                    plain.wrote(fd, n);
+                }
+                n
+            }
         }
     }
 }

@@ -15,6 +15,7 @@
 //! | --- | --- |
 //! | [`inode`] | what is held, at home, durable, logged |
 //! | [`job`] | events in, steps out: the table of calls |
+//! | `overwritten` | a file that is sync-logged from the start |
 //! | [`noted`] | the ranges that a sync has to make durable |
 //! | [`timing`] | plain against log: the cheaper one |
 //! | [`answers`] | syncs that return early, and what waits for them |
@@ -36,6 +37,7 @@ pub mod answers;
 pub mod inode;
 pub mod job;
 pub mod noted;
+mod overwritten;
 pub mod recovery;
 pub mod timing;
 

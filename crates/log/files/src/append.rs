@@ -61,6 +61,16 @@ impl Log {
     /// The buffers are the program's, of a call that it makes; or the same bytes from elsewhere.
     pub unsafe fn write(&'static self, fd: RawFd, buffers: &[iovec], at: Option<i64>) -> Way {
         let Some(file) = self.file(fd) else { return Way::Plain(None) };
+        while file.state() != State::Held {
+            if let Some(plain) = file.writes(fd, at) {
+                return Way::Plain(Some(plain));
+            }
+            match file.state() {
+                State::Beginning => file.alone(|| ()),
+                State::Inherited => break,
+                _ => {}
+            }
+        }
         let Some(session) = self.known_session().filter(|_| file.state() == State::Held) else {
             return Way::Plain(Some(self.made_plain(&file, fd, Reason::NotAppended)));
         };

@@ -5,30 +5,37 @@
 use crate::file::{File, State};
 use crate::log::Log;
 use crate::session::Session;
+use crate::sync::Known;
+use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use rustix::fd::BorrowedFd;
-use rustix::fs::{SeekFrom, Stat, seek};
+use rustix::fs::{OFlags, SeekFrom, fcntl_getfl, fstat, seek};
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use uncopy_inject::Point;
 use uncopy_kernel::inject;
+use uncopy_log_book::Inode;
 use uncopy_log_service::{Client, Reason, take_over};
 use uncopy_log_share::State as EntryState;
 use uncopy_log_share::claims::What;
 
 /// It has grown before so many syncs in a row.
 const GROWN: u32 = 2;
+/// It was overwritten before so many.
+const OVERS: u32 = 4;
 /// A file that cannot be held, or had to become plain, is left alone for so long, then four times
 /// as long, and so on.
 const PAUSE: u64 = 1_000_000_000;
 const LONGEST: u64 = 256 * PAUSE;
+/// A file that was not synced for so long became plain for that, in ns.
+const IDLE: u64 = 2_000_000_000;
 /// Calls under way are waited for so many times.
 const TURNS: u32 = 1000;
 
 /// What the kernel's sync makes durable besides bytes, as far as it can be told.
-pub(crate) fn signature(stat: &Stat) -> u64 {
-    let owner = u64::from(stat.st_uid) << 32 | u64::from(stat.st_gid);
-    let rest = u64::from(stat.st_mode) << 32 | (stat.st_nlink & 0xffff_ffff);
+pub(crate) fn signature(known: &Known) -> u64 {
+    let owner = u64::from(known.owner.0) << 32 | u64::from(known.owner.1);
+    let rest = u64::from(known.mode) << 32 | (known.links & 0xffff_ffff);
     owner.rotate_left(17) ^ rest
 }
 
@@ -51,27 +58,41 @@ impl Log {
         file: &Arc<File>,
         fd: RawFd,
         data: bool,
-        stat: &Stat,
+        known: &Known,
     ) {
         // (`fdatasync` leaves mode and owner where they are.)
         if !data {
-            file.signature.store(signature(stat), Relaxed);
+            file.signature.store(signature(known), Relaxed);
         }
-        let length = stat.st_size as u64;
+        let length = known.size;
         let grew = file.length.swap(length, Relaxed) < length;
-        let grown = if grew { file.grown.load(Relaxed) + 1 } else { 0 };
-        file.grown.store(grown, Relaxed);
-        if grown >= GROWN && file.state() == State::Plain && !self.is_stopped() {
+        let count = |of: &AtomicU32, is: bool| {
+            let count = if is { of.load(Relaxed) + 1 } else { 0 };
+            of.store(count, Relaxed);
+            count
+        };
+        let grown = count(&file.grown, grew);
+        let written = file.written.swap(false, Relaxed);
+        let over = file.written_over.swap(false, Relaxed) || written && !grew;
+        let not_appended = file.not_appended.load(Relaxed);
+        let over = count(&file.overs, over || grew && not_appended) >= OVERS;
+        let held = grown >= GROWN && !not_appended;
+        if (held || over) && file.state() == State::Plain && !self.is_stopped() {
             let now = now();
             if now >= file.after.load(Relaxed) {
-                self.try_to_hold(file, fd, now);
+                self.try_to_hold(file, fd, now, over);
             }
         }
     }
 
     #[cold]
-    fn try_to_hold(&'static self, file: &Arc<File>, fd: RawFd, now: u64) {
+    fn try_to_hold(&'static self, file: &Arc<File>, fd: RawFd, now: u64, over: bool) {
         let Some(session) = self.session() else { return };
+        // (What a sync brings is read back.)
+        let reads = |flags: OFlags| flags & OFlags::RWMODE == OFlags::RDWR;
+        if over && !fcntl_getfl(borrowed(fd)).is_ok_and(reads) {
+            return leave_long(file);
+        }
         let begun = session.has_log().and_then(|()| {
             file.alone(|| {
                 if file.state() != State::Plain {
@@ -87,7 +108,10 @@ impl Log {
                     }
                     rustix::thread::sched_yield();
                 }
-                let held = session.ask(|client: &Client| client.hold(borrowed(fd)));
+                let held = session.ask(|client: &Client| match over {
+                    true => client.hold_overwritten(borrowed(fd)),
+                    false => client.hold(borrowed(fd)),
+                });
                 let (slot, index) = match held {
                     Ok(held) => held,
                     Err(reason) => {
@@ -101,14 +125,21 @@ impl Log {
                 inject::point(Point::Granted);
                 // (Only one description has it open, which is the program's.)
                 let entry = session.memory.entry(slot);
-                if let Ok(position) = seek(borrowed(fd), SeekFrom::Current(0)) {
+                if over {
+                    let size = fstat(borrowed(fd)).map_or(0, |stat| stat.st_size as u64);
+                    let timing = file.timing.with(|timing| *timing);
+                    file.book.with(|book| {
+                        *book = Inode::new(now);
+                        book.granted_to_overwrite(size, timing);
+                    });
+                } else if let Ok(position) = seek(borrowed(fd), SeekFrom::Current(0)) {
                     entry.position.store(position, SeqCst);
                 }
                 file.slot.store(slot as u32, SeqCst);
                 file.index.store(index, SeqCst);
                 file.logged.store(0, SeqCst);
                 file.refused.store(0, SeqCst);
-                file.become_(State::Held);
+                file.become_(if over { State::Overwritten } else { State::Held });
                 Ok(())
             })
         });
@@ -151,6 +182,16 @@ impl Session {
             }
         }
     }
+}
+
+/// It has become plain: it is left alone for a while, unless it was so only because nobody synced
+/// it.
+pub(crate) fn put_off_after(file: &File, now: u64) {
+    let was_over = file.state() == State::Overwritten;
+    if !was_over || now.saturating_sub(file.synced.load(Relaxed)) < IDLE {
+        put_off(file, now);
+    }
+    file.overs.store(0, Relaxed);
 }
 
 /// It is left alone for as long as any file is.

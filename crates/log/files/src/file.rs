@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::Arc;
 use uncopy_kernel::critical;
 use uncopy_kernel::lock::Lock;
+use uncopy_log_book::Inode;
 use uncopy_log_book::timing::Timing;
 use uncopy_log_share::layout::ONCE;
 
@@ -24,6 +25,8 @@ pub enum State {
     /// This process has it from its parent, which may hold it: the service is asked before the
     /// first call.
     Inherited = 4,
+    /// They are the kernel's; what is written is noted, and syncs go to the log.
+    Overwritten = 5,
 }
 
 impl State {
@@ -33,6 +36,7 @@ impl State {
             1 => Self::Beginning,
             2 => Self::Held,
             4 => Self::Inherited,
+            5 => Self::Overwritten,
             _ => Self::Never,
         }
     }
@@ -62,6 +66,19 @@ pub struct File {
     /// The last flush of its bytes failed; its bytes were not in it.
     pub(crate) log_failed: AtomicBool,
     pub(crate) left_out: AtomicBool,
+    /// It was written since the last sync; it was so where it did not end.
+    pub(crate) written: AtomicBool,
+    pub(crate) written_over: AtomicBool,
+    /// So often in a row it was overwritten before a sync; it was held, and is no file that is
+    /// appended to only.
+    pub(crate) overs: AtomicU32,
+    pub(crate) not_appended: AtomicBool,
+    /// Calls that may have moved its position: counted when they begin, and when they end.
+    pub(crate) moves: AtomicU64,
+    /// What was written since the last sync, and how syncs are made, while it is overwritten.
+    pub(crate) book: Guarded<Inode>,
+    /// When it was last synced by the log: ns of the monotonic clock.
+    pub(crate) synced: AtomicU64,
     /// One of this process's syncs of it by the kernel at a time, while it is held.
     pub(crate) kernels: Guarded<()>,
     /// Since when its bytes could not come home: ns of the monotonic clock; 0: they could.
@@ -100,6 +117,13 @@ impl File {
             logged: AtomicU64::new(0),
             log_failed: AtomicBool::new(false),
             left_out: AtomicBool::new(false),
+            written: AtomicBool::new(false),
+            written_over: AtomicBool::new(false),
+            not_appended: AtomicBool::new(false),
+            overs: AtomicU32::new(0),
+            moves: AtomicU64::new(0),
+            book: Guarded::new(Inode::default()),
+            synced: AtomicU64::new(0),
             kernels: Guarded::new(()),
             refused: AtomicU64::new(0),
             lost: AtomicU32::new(0),
@@ -138,8 +162,15 @@ impl File {
         // (Counted first, then looked: who wants to hold it says so first, then looks at the
         // count.)
         self.plain.fetch_add(1, SeqCst);
-        let plain = Plain(self.clone());
+        let plain = Plain { file: self.clone(), writes: None, reads: false };
         matches!(self.state(), State::Plain | State::Never).then_some(plain)
+    }
+
+    /// The same, of a file whose bytes are the kernel's.
+    pub(crate) fn by_kernel(self: &Arc<Self>) -> Option<Plain> {
+        self.plain.fetch_add(1, SeqCst);
+        let plain = Plain { file: self.clone(), writes: None, reads: false };
+        matches!(self.state(), State::Plain | State::Never | State::Overwritten).then_some(plain)
     }
 
     pub(crate) fn calls(&self) -> u32 {
@@ -160,10 +191,32 @@ impl File {
 
 /// A call of the kernel's on a file is under way: it is not held before that is dropped.
 #[derive(Debug)]
-pub struct Plain(Arc<File>);
+pub struct Plain {
+    pub(crate) file: Arc<File>,
+    /// What it writes is to be noted: see [`Plain::wrote`].
+    pub(crate) writes: Option<Writes>,
+    /// It moves the position.
+    pub(crate) reads: bool,
+}
+
+/// A call that writes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Writes {
+    /// At this place; else at the position.
+    pub(crate) at: Option<u64>,
+    /// The position when it began.
+    pub(crate) before: Option<u64>,
+    /// It goes to the end.
+    pub(crate) appends: bool,
+    /// [`File::moves`] when it began.
+    pub(crate) moves: u64,
+}
 
 impl Drop for Plain {
     fn drop(&mut self) {
-        self.0.plain.fetch_sub(1, SeqCst);
+        if self.reads {
+            self.file.moves.fetch_add(1, SeqCst);
+        }
+        self.file.plain.fetch_sub(1, SeqCst);
     }
 }

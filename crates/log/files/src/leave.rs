@@ -1,11 +1,11 @@
 //! A held file becomes plain: the service brings home what is held; where there is none any more,
 //! this process does.
 
-use crate::begin::{borrowed, now, put_off};
+use crate::begin::{borrowed, now, put_off_after};
 use crate::file::{File, State};
 use crate::log::Log;
 use crate::session::Session;
-use core::sync::atomic::Ordering::SeqCst;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use rustix::io::Errno;
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -34,8 +34,11 @@ impl Log {
     ) -> Result<(), Errno> {
         let Some(session) = self.known_session() else { return Ok(()) };
         let (slot, index) = (file.slot(), file.index());
-        if file.state() != State::Held {
-            return Ok(());
+        match file.state() {
+            State::Held if reason == Reason::NotAppended => file.not_appended.store(true, Relaxed),
+            State::Held => {}
+            State::Overwritten => return self.leave_overwritten(session, file, fd, reason),
+            _ => return Ok(()),
         }
         let leave = Message::Leave { slot: slot as u64, index: index.into(), reason };
         session.ask(|client| client.tell(leave));
@@ -58,7 +61,7 @@ impl Log {
         let entry = session.memory.entry(slot);
         loop {
             let turn = entry.turn();
-            if file.state() != State::Held || file.index() != index {
+            if !file.is_held_by(index) {
                 return Ok(());
             }
             if entry.state() == EntryState::Plain || !session.is_of(entry, index) {
@@ -80,6 +83,7 @@ impl Log {
         }
         // (Another process may have brought it home, which cannot strike out what is in our log.)
         if entry.logged.load(SeqCst) != 0
+            && (entry.has_logged() || !entry.is_overwritten())
             && !session.ask(Client::lives)
             && session.is_of(entry, index)
         {
@@ -89,11 +93,11 @@ impl Log {
             });
         }
         file.alone(|| {
-            if file.state() == State::Held && file.index() == index {
+            if file.is_held_by(index) {
                 if session.is_of(entry, index) {
                     file.lost.fetch_max(entry.lost.load(SeqCst), SeqCst);
                 }
-                put_off(file, now());
+                put_off_after(file, now());
                 file.become_(State::Plain);
                 let knows = Message::Knows { slot: slot as u64, index: index.into() };
                 let told = session.ask(|client| client.tell(knows));

@@ -11,6 +11,7 @@
 //! | `begin` | a file begins to be held |
 //! | `leave` | a file becomes plain |
 //! | `append` | bytes are appended |
+//! | `overwritten` | a file whose bytes are the kernel's, and whose syncs go to the log |
 //! | `sync` | bytes become durable |
 //! | `numbers` | numbers are opened, closed and duplicated |
 //! | `share` | fork, exec |
@@ -22,6 +23,7 @@ mod guarded;
 mod leave;
 pub mod log;
 mod numbers;
+mod overwritten;
 mod session;
 mod share;
 mod sync;

@@ -162,6 +162,13 @@ impl Log {
         Some(self.made_plain(&file, fd, reason))
     }
 
+    /// As [`plainly`](Self::plainly), before a call that reads.
+    #[inline]
+    pub fn reads(&'static self, fd: RawFd, reason: Reason) -> Option<Plain> {
+        let file = self.file(fd)?;
+        Some(self.read_by_kernel(&file, fd, reason))
+    }
+
     /// As [`plainly`](Self::plainly), before a call that changes what only the kernel's own sync
     /// makes durable.
     pub fn changes(&'static self, fd: RawFd) -> Option<Plain> {
@@ -178,7 +185,7 @@ impl Log {
                 return plain;
             }
             match file.state() {
-                State::Held => {
+                State::Held | State::Overwritten => {
                     if self.leave(file, fd, reason).is_err() {
                         // (It is told where it can be: by writes and syncs. Others wait.)
                         let _ = rustix::thread::nanosleep(&NAP);
@@ -215,7 +222,7 @@ impl Log {
     pub fn stop(&'static self, reason: Reason) {
         self.hold_no_more();
         for (fd, file) in self.table.all(0, u32::MAX) {
-            if file.state() == State::Held {
+            if matches!(file.state(), State::Held | State::Overwritten) {
                 drop(self.made_plain(&file, fd, reason));
             }
         }

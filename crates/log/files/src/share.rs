@@ -140,8 +140,9 @@ impl Log {
             return;
         }
         for (fd, _) in self.table.all(0, u32::MAX) {
-            let flags = rustix::io::fcntl_getfd(borrowed(fd));
-            if flags.is_ok_and(|flags| flags.contains(rustix::io::FdFlags::CLOEXEC)) {
+            // (A child that shares our memory may have closed what this process has.)
+            let Ok(flags) = rustix::io::fcntl_getfd(borrowed(fd)) else { continue };
+            if flags.contains(rustix::io::FdFlags::CLOEXEC) {
                 continue;
             }
             self.handed_over(fd);

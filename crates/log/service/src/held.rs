@@ -1,6 +1,7 @@
 //! A held file, from the service's side, and how it becomes plain.
 
 use crate::lease;
+use crate::overwritten;
 use crate::place::Place;
 use crate::reason::Reason;
 use crate::report::Report;
@@ -29,8 +30,11 @@ pub(crate) struct Hold {
     pub(crate) client: u64,
     /// It is to be plain, for this reason.
     pub(crate) leaves: Option<Reason>,
-    /// Ticks since something of it was neither home nor durable.
+    /// Ticks since something of it was neither home nor durable; of an overwritten file: since it
+    /// was logged.
     pub(crate) waits: u32,
+    /// Of an overwritten file: how often it had been logged at the last tick.
+    pub(crate) seen: u64,
     /// Since when it cannot be brought home; when it is tried again.
     refused: Option<Instant>,
     next: Option<(Instant, Duration)>,
@@ -52,7 +56,7 @@ pub(crate) enum Left {
 
 impl Hold {
     pub(crate) fn new(file: OwnedFd, index: u32, client: u64) -> Self {
-        Self { file, index, client, leaves: None, waits: 0, refused: None, next: None }
+        Self { file, index, client, leaves: None, waits: 0, seen: 0, refused: None, next: None }
     }
 
     /// Brings bytes home.
@@ -96,6 +100,9 @@ impl Hold {
         if self.next.is_some_and(|(at, _)| now < at) {
             return Left::Later;
         }
+        if entry.is_overwritten() {
+            return self.leave_overwritten(entry, alone);
+        }
         let ending = Ending { logged, alone, open: false };
         let settled = self
             .bring(memory, slot, Which::All)
@@ -125,6 +132,16 @@ impl Hold {
         let pause = self.next.map_or(Duration::from_millis(20), |(_, last)| (last * 2).min(APART));
         self.next = Some((Instant::now() + pause, pause));
         entry.refuses(why);
+    }
+
+    /// It was refused for as long as it is tried.
+    pub(crate) fn is_hopeless(&mut self) -> bool {
+        self.refused.get_or_insert_with(Instant::now).elapsed() >= PATIENCE
+    }
+
+    /// Somebody waits, and its program may still do what it has to.
+    pub(crate) fn is_waited_for(&mut self) -> bool {
+        !self.is_hopeless()
     }
 
     /// It is plain: whoever waits for it goes on.
@@ -164,6 +181,9 @@ pub fn take_over<F: AsFd>(
         && flags.contains(OFlags::DIRECT)
     {
         let _ = fcntl_setfl(file, flags - OFlags::DIRECT);
+    }
+    if entry.is_overwritten() {
+        return overwritten::take_over(file, entry, directory, hopeless, struck);
     }
     let place = || directory.and_then(|path| Place::open(path).ok());
     if entry.aside.load(Ordering::SeqCst) == 0 {

@@ -11,6 +11,7 @@
 //! | `homes` | the service's own log: whose bytes are home |
 //! | `logs` | the logs that programs write |
 //! | `held` | a held file, from the service's side, and its end |
+//! | `overwritten` | a file whose bytes are the kernel's, and its end |
 //! | [`keeper`] | what a dead service leaves comes home at once |
 //! | `report` | what a recovery did, and where that is written |
 //! | [`server`] | the loop |
@@ -24,6 +25,7 @@ mod identity;
 pub mod keeper;
 mod lease;
 mod logs;
+mod overwritten;
 pub mod place;
 pub mod protocol;
 pub mod reason;

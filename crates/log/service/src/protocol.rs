@@ -13,7 +13,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 
 /// Both must speak the same; what is shared is part of it.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 const WORDS: usize = 4;
 const DESCRIPTORS: usize = 1;
 
@@ -40,6 +40,8 @@ pub enum Message {
     },
     /// Program: with a file that is to be held. Nobody in the program uses it just now.
     Hold,
+    /// Program: as `Hold`; the file is overwritten: its bytes stay the kernel's.
+    HoldOverwritten,
     /// Service: it is.
     Held {
         /// In this entry.
@@ -108,6 +110,7 @@ impl Message {
             Self::Renamed => [13, 0, 0, 0],
             Self::Status => [14, 0, 0, 0],
             Self::Digest => [15, 0, 0, 0],
+            Self::HoldOverwritten => [16, 0, 0, 0],
         }
     }
 
@@ -129,6 +132,7 @@ impl Message {
             13 => Self::Renamed,
             14 => Self::Status,
             15 => Self::Digest,
+            16 => Self::HoldOverwritten,
             _ => return None,
         })
     }
@@ -215,6 +219,7 @@ mod tests {
             Message::WantLog,
             Message::Log { kind: 1 },
             Message::Hold,
+            Message::HoldOverwritten,
             Message::Held { slot, index },
             Message::Refused(Reason::Shared),
             Message::Leave { slot, index, reason: Reason::NotAppended },

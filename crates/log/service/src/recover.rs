@@ -5,6 +5,7 @@ use crate::held::{give_back, put_aside};
 use crate::homes::{read_superblock, said, whole};
 use crate::identity::{Gone, find};
 use crate::lease;
+use crate::overwritten;
 use crate::place::{NoPlace, Place, now};
 use crate::report::Report;
 use rustix::fd::{AsFd, OwnedFd};
@@ -18,6 +19,7 @@ use uncopy_log_share::claims::{Claims, What};
 use uncopy_log_share::homing::{Ending, Which, bring, finish};
 use uncopy_log_share::layout::{Named, State};
 use uncopy_log_share::memory::Memory;
+use uncopy_log_share::overwritten::OVERWRITTEN;
 use uncopy_log_share::writer::{NoLog, write_superblock};
 use uncopy_log_store::{Held, Kind, Store, open};
 
@@ -123,8 +125,15 @@ fn from_entry(
     if entry.state() != State::Held || !claims.claim(What::Entry(slot)) {
         return;
     }
-    let end = entry.words.close();
     let index = entry.index.load(core::sync::atomic::Ordering::Acquire);
+    if entry.is_overwritten() {
+        if overwritten::recover(place, entry, report) {
+            settled.insert(index);
+        }
+        entry.free();
+        return claims.give_up(What::Entry(slot));
+    }
+    let end = entry.words.close();
     let named = entry.named();
     let path = named.path.escape_ascii().to_string();
     let held = end - entry.words.home().min(end);
@@ -181,6 +190,19 @@ fn home(memory: &Memory<Held>, slot: usize, file: &OwnedFd) -> Result<(), String
 struct OfLog {
     named: Named,
     pieces: Vec<(u64, Vec<u8>)>,
+    /// Of each piece: the sequence of its record.
+    sequences: Vec<u64>,
+    /// It was logged in this boot: the kernel has newer bytes.
+    in_this_boot: bool,
+}
+
+impl OfLog {
+    /// What records up to this one have is in the file.
+    fn ends(&mut self, upto: u64) {
+        let live = self.sequences.partition_point(|sequence| *sequence <= upto);
+        self.sequences.drain(..live);
+        self.pieces.drain(..live);
+    }
 }
 
 fn from_logs(place: &Place, kind: Kind, settled: &mut HashSet<u32>, report: &mut Report) {
@@ -244,18 +266,23 @@ fn from_logs(place: &Place, kind: Kind, settled: &mut HashSet<u32>, report: &mut
                             };
                         }
                         Body::Data(data) => {
-                            let pieces = data.pieces();
-                            file.pieces.extend(pieces.map(|(at, bytes)| (at, bytes.to_vec())));
+                            for (at, bytes) in data.pieces() {
+                                file.pieces.push((at, bytes.to_vec()));
+                                file.sequences.push(record.sequence);
+                            }
                         }
-                        Body::Home { .. } => {
+                        Body::Home { upto: u64::MAX } => {
                             settled.insert(record.index);
                         }
+                        // (What came later of an overwritten file counts.)
+                        Body::Home { upto } => file.ends(upto),
                     }
                 }
             }
         }
-        for ((of, _), (_, why, latest)) in &mut files {
+        for ((of, _), (file, why, latest)) in &mut files {
             if *of == number {
+                file.in_this_boot = origin == Origin::ThisBoot && !superblock.recovering;
                 (*why, *latest) = (damaged.clone(), latest_of_ours(&superblock, origin));
             }
         }
@@ -275,7 +302,8 @@ fn from_logs(place: &Place, kind: Kind, settled: &mut HashSet<u32>, report: &mut
     }
     for ((_, index), (file, damaged, latest)) in &files {
         if !settled.contains(index) && !file.pieces.is_empty() {
-            from_log(place, file, damaged.as_deref(), *latest, report);
+            let from = if index & OVERWRITTEN == 0 { from_log } else { overwritten_from_log };
+            from(place, file, damaged.as_deref(), *latest, report);
         }
     }
     if report.kept.is_some() {
@@ -329,6 +357,50 @@ fn from_log(place: &Place, file: &OfLog, damaged: Option<&str>, latest: u64, rep
             }
         }
     }
+}
+
+/// As [`from_log`], of a file that was overwritten.
+fn overwritten_from_log(
+    place: &Place,
+    file: &OfLog,
+    damaged: Option<&str>,
+    latest: u64,
+    report: &mut Report,
+) {
+    let path = file.named.path.escape_ascii().to_string();
+    let pieces = overwritten::latest(&file.pieces);
+    let came = match (damaged, find(place.as_fd(), &file.named)) {
+        (Some(why), _) => Err(format!("the log is damaged ({why})")),
+        (_, Err(Gone::Deleted)) => {
+            return report.said.push(format!("{path}: the file is no more"));
+        }
+        (_, Err(Gone::Unknown)) => Err("the file is not there any more".to_owned()),
+        (_, Err(Gone::Refused(why))) => Err(why.to_string()),
+        (_, Ok(there)) if file.in_this_boot => {
+            fdatasync(&there).map(|()| 0).map_err(|why| why.to_string())
+        }
+        (_, Ok(there)) => match fstat(&there) {
+            Ok(stat) => overwritten::replay(there.as_fd(), &pieces, || later(&stat, latest)),
+            Err(why) => Err(why.to_string()),
+        },
+    };
+    match came {
+        Ok(0) => {}
+        Ok(n) => report.said.push(format!("{path}: {n} bytes that others had came from the log")),
+        Err(why) => match overwritten::put_aside(place, &file.named, &pieces) {
+            Ok(said) => report.lose(format!("{path}: {why}; {said}")),
+            Err(error) => {
+                report.keep(format!("{path}: {why}; its bytes cannot be put aside: {error}"));
+            }
+        },
+    }
+}
+
+/// Whether a file was changed later than we did, who did so at `latest` at the latest.
+fn later(stat: &Stat, latest: u64) -> bool {
+    let changed = (stat.st_mtime as u64).saturating_mul(1_000_000_000) + stat.st_mtime_nsec;
+    // (ext4 dates files that were growing past the page cache when it mounts: see `mounted`.)
+    changed > latest.max(mounted(stat).map_or(0, |at| at.saturating_add(GRACE)))
 }
 
 /// The bytes from the first on; of what was logged twice the later counts. (An append follows the
@@ -419,7 +491,6 @@ fn replay(file: &OwnedFd, first: u64, bytes: &[u8], latest: u64) -> Result<u64, 
             "somebody else changed the file: it has {size} bytes instead of {first} at least"
         ));
     }
-    let changed = (stat.st_mtime as u64).saturating_mul(1_000_000_000) + stat.st_mtime_nsec as u64;
     let mut there = vec![0; bytes.len().min((size - first) as usize)];
     let mut got = 0;
     while got < there.len() {
@@ -435,9 +506,7 @@ fn replay(file: &OwnedFd, first: u64, bytes: &[u8], latest: u64) -> Result<u64, 
     }
     // (Zeros are what a crash leaves of bytes that had not come to the disk.)
     let differs = there.iter().zip(bytes).any(|(is, wanted)| is != wanted && *is != 0);
-    // (ext4 dates files that were growing past the page cache when it mounts: see `mounted`.)
-    let latest = latest.max(mounted(&stat).map_or(0, |at| at.saturating_add(GRACE)));
-    if differs || changed > latest {
+    if differs || later(&stat, latest) {
         return Err("somebody else changed the file after the log".to_owned());
     }
     let mut done = 0;

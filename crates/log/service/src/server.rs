@@ -31,6 +31,7 @@ use uncopy_log_share::claims::{Claims, What};
 use uncopy_log_share::homing::Which;
 use uncopy_log_share::layout::{SLOTS, State};
 use uncopy_log_share::memory::Memory;
+use uncopy_log_share::overwritten::OVERWRITTEN;
 use uncopy_log_store::{Held, Kind};
 
 /// Held bytes are home after so many ticks.
@@ -303,13 +304,13 @@ impl Service {
                     None => self.tell(client, Message::Log { kind: 0 }, None),
                 }
             }
-            Message::Hold => {
+            Message::Hold | Message::HoldOverwritten => {
                 // (This process had no descriptor free for it.)
                 let Some(file) = with else {
                     return self.tell(client, Message::Refused(Reason::NoRoom), None);
                 };
                 let path = identity::path_of(file.as_fd());
-                match self.hold(client, file) {
+                match self.hold(client, file, message == Message::HoldOverwritten) {
                     Ok((slot, index)) => {
                         self.tell(client, Message::Held { slot, index: index.into() }, None)
                     }
@@ -386,7 +387,12 @@ impl Service {
         }
     }
 
-    fn hold(&mut self, client: u64, file: OwnedFd) -> Result<(u64, u32), Reason> {
+    fn hold(
+        &mut self,
+        client: u64,
+        file: OwnedFd,
+        overwritten: bool,
+    ) -> Result<(u64, u32), Reason> {
         if self.ends {
             return Err(Reason::Ends);
         }
@@ -424,9 +430,11 @@ impl Service {
             lease::give_up(file.as_fd());
             return Err(Reason::NotRegular);
         };
-        let index = self.next_index;
+        let index = self.next_index | if overwritten { OVERWRITTEN } else { 0 };
         self.next_index += 1;
-        self.memory.entry(slot).hold(client, index, stat.st_size as u64, &named);
+        // (Of one that is overwritten nothing is ever brought home.)
+        let size = if overwritten { 0 } else { stat.st_size as u64 };
+        self.memory.entry(slot).hold(client, index, size, &named);
         // (What the file system needs for itself counts as the file's too.)
         let blocks = (stat.st_blocks as u64).saturating_mul(512);
         if blocks > stat.st_size as u64 + ROOMY {
@@ -487,6 +495,10 @@ impl Service {
                 hold.leaves.get_or_insert(Reason::NoMemory);
             }
             let entry = self.memory.entry(slot);
+            if entry.is_overwritten() {
+                hold.tick_overwritten(entry);
+                continue;
+            }
             let words = &entry.words;
             if entry.failed.load(Ordering::SeqCst) != 0 {
                 hold.leaves.get_or_insert(Reason::Failed);
@@ -649,7 +661,15 @@ impl Service {
             let error = entry.error.load(Ordering::Relaxed);
             let durable = words.durable();
             let leaves = hold.leaves.map_or("", Reason::name);
-            let _ = write!(text, "held {path}: {end} bytes, {home} home, {durable} durable there");
+            let _ = if entry.is_overwritten() {
+                let logged = entry.logged.load(Ordering::Relaxed);
+                write!(
+                    text,
+                    "overwritten {path}: {logged} syncs by the log, {durable} durable there"
+                )
+            } else {
+                write!(text, "held {path}: {end} bytes, {home} home, {durable} durable there")
+            };
             if error != 0 {
                 let error = std::io::Error::from_raw_os_error(error as i32);
                 let _ = write!(text, ", not home: {error}");

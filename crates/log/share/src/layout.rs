@@ -7,7 +7,7 @@ use uncopy_inject::Point;
 use uncopy_kernel::inject;
 
 /// Programs and service must have the same.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 /// Files that are held at a time, of one user and file system.
 pub const SLOTS: usize = 64;
 /// Bytes of a file that are held, at most. A byte of the file lies at its own place modulo this: so
@@ -124,7 +124,7 @@ pub struct Entry {
     /// was about.
     pub failed: AtomicU32,
     /// Syncs of its file that are under way.
-    syncs: AtomicU32,
+    pub(crate) syncs: AtomicU32,
     /// What the program's next sync says, whatever came of it: nothing, [`ONCE`], [`FOR_GOOD`].
     pub lost: AtomicU32,
     /// How often it was named: a log names a file again that has another name.

@@ -41,6 +41,10 @@ pub enum Mutation {
     OpenUnheld,
     /// What a dead program was promised comes home, and is not made durable.
     DeadUnsynced,
+    /// Recovery writes a file's bytes in the wrong order.
+    WrongOrder,
+    /// Records are ended, to make room or because they are old, once the kernel has their bytes.
+    ReleasedEarly,
 }
 
 /// Looks at a world at a point at which it may crash, and hears what is wrong in any case.
@@ -109,6 +113,8 @@ pub struct World {
     pub(crate) faults: Option<fastrand::Rng>,
     /// Of syncs that returned early.
     pub(crate) promises: Promises,
+    /// Files are overwritten: with a lease they are sync-logged at once.
+    pub(crate) overwritten: bool,
 }
 
 const SEGMENTS: usize = 3;
@@ -151,6 +157,7 @@ impl World {
             traces: false,
             faults: None,
             promises: Promises::none(),
+            overwritten: false,
         };
         world.write_superblock();
         for content in contents {
@@ -189,7 +196,13 @@ impl World {
     pub(crate) fn grant(&mut self, file: FileId) {
         self.files.write_back(&mut self.platter, file);
         let content = self.files.content(file).to_vec();
-        self.entries[file].inode.granted(content.len() as u64);
+        let inode = &mut self.entries[file].inode;
+        if self.overwritten {
+            let timing = *inode.timing();
+            inode.granted_to_overwrite(content.len() as u64, timing);
+            return;
+        }
+        inode.granted(content.len() as u64);
         self.entries[file].memory = content;
     }
 
@@ -509,6 +522,12 @@ impl World {
                 self.files.fail_sync(&mut self.platter, file, seed);
                 self.histories[file].may_have_holes();
                 Outcome::Failed(5)
+            }
+            Step::SyncFile { .. }
+                if mutated(Mutation::ReleasedEarly)
+                    && matches!(event, Event::MakeRoom | Event::Tick) =>
+            {
+                Outcome::Done
             }
             Step::SyncFile { data_only } => {
                 let early = mutated(Mutation::HomeBeforeSync);
