@@ -164,8 +164,10 @@ impl Room {
         outward: Option<Outward>,
     ) -> Made<Self> {
         let (waiting, wary) = (Waiting::Sleep, parts.shared);
+        // (A lane's set has each stand-in that can be received from, and says when it has ended.)
+        let asks = false;
         let desk = |_| {
-            let context = Context::new(Settings { waiting, wary, ..Settings::new(name) })?;
+            let context = Context::new(Settings { waiting, wary, asks, ..Settings::new(name) })?;
             let kernel = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC)?;
             Ok(Desk {
                 set: Set::new(context.clone(), kernel)?,

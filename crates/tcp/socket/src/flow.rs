@@ -4,6 +4,7 @@
 //!
 //! unsafe: a descriptor by its number.
 
+use crate::asks::Asks;
 use crate::attached::Attached;
 use crate::context::Context;
 use crate::counts::{Counts, stayed};
@@ -383,6 +384,12 @@ impl Flow {
     #[inline]
     pub fn is_linux(&self) -> bool {
         matches!(self.attached.get(), Some(None))
+    }
+
+    /// A call is made: whether Linux is to be asked if the peer lives.
+    #[inline]
+    pub(crate) fn is_to_ask(&self, asks: &mut Asks) -> bool {
+        self.context.settings.asks && asks.is_due()
     }
 
     #[inline]

@@ -486,7 +486,7 @@ impl Flow {
                 return attached.error().take().map_or(Ok(0), Err);
             }
             let hint = inward.produced.flags.load(Acquire) & FINISHED != 0;
-            let asks = hint || self.shut.load(Relaxed) || own.asks.is_due();
+            let asks = hint || self.shut.load(Relaxed) || self.is_to_ask(&mut own.asks);
             if !asks && !self.take_ask() {
                 return Err(Errno::AGAIN);
             }
