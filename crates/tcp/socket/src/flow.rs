@@ -67,6 +67,8 @@ pub struct Flow {
     pub(crate) shut: AtomicBool,
     /// See [`Flow::brings_much`].
     pub(crate) much: AtomicBool,
+    /// The first bytes of the inward ring are lent, so many: see `lent`.
+    pub(crate) lent: AtomicU32,
     /// What went how.
     pub counts: Counts,
 }
@@ -107,6 +109,7 @@ impl Flow {
             inherited,
             shut: AtomicBool::new(false),
             much: AtomicBool::new(false),
+            lent: AtomicU32::new(0),
             counts: Counts::default(),
         })
     }
