@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use rustix::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
+use uncopy_tcp_socket::lent::Lent;
 use uncopy_tcp_socket::{Context as Library, Flow, iovec};
 
 /// See above. Its end is the connection's.
@@ -51,6 +52,29 @@ impl Line {
         let part = iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
         // SAFETY: it is as long as that.
         unsafe { flow.receive(&[part], libc::MSG_DONTWAIT) }
+    }
+
+    /// Up to so many further bytes of the ring are lent. None: nothing is the ring's.
+    pub fn lend(&self, most: u32) -> Lent {
+        let Some(flow) = &self.flow else { return Lent::Elsewhere };
+        flow.lend(most)
+    }
+
+    /// Where bytes of what is lent lie, `skip` of them left out.
+    pub fn lent(&self, skip: u32, bytes: u32) -> Option<[(*const u8, usize); 2]> {
+        self.flow.as_ref()?.lent(skip, bytes)
+    }
+
+    /// Copies bytes of what is lent, `skip` of them left out. False: there are not so many.
+    pub fn copy_lent(&self, skip: u32, to: &mut [u8]) -> bool {
+        self.flow.as_ref().is_some_and(|flow| flow.copy_lent(skip, to))
+    }
+
+    /// The first so many bytes of what is lent are received.
+    pub fn receives_lent(&self, bytes: u32) {
+        if let Some(flow) = &self.flow {
+            flow.receives_lent(bytes);
+        }
     }
 
     /// Sends what fits.

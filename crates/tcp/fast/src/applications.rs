@@ -9,6 +9,7 @@ use uncopy_tcp_proto::flow::Place;
 use uncopy_tcp_proto::segment::RingRange;
 use uncopy_tcp_proto::wire::{Link, emit, headers_len, relink, seal};
 use uncopy_tcp_proto::{Actions, Endpoint, Event, FlowId, Lane, Outgoing, Refusal, Time};
+use uncopy_tcp_wire::{PIECES, Piece};
 
 /// Frames that wait until it is known where they go: as many as a host asks for in the second that
 /// a neighbour takes at most. The oldest goes first: it will be sent again.
@@ -22,6 +23,17 @@ pub trait Applications: Sync {
 
     /// Copies a range of the flow's send buffer.
     fn fetch(&self, flow: FlowId, range: RingRange, to: &mut [u8]);
+
+    /// Hands a range of the flow's send buffer to `with`, where it lies. False: it did not, and the
+    /// range is to be fetched.
+    fn lend(
+        &self,
+        _flow: FlowId,
+        _range: RingRange,
+        _with: &mut dyn FnMut(&[Piece<'_>; PIECES]),
+    ) -> bool {
+        false
+    }
 
     /// Something happened, seen by a lane, or by the slow path (none). The flow is held: this
     /// counts, and does not ask for more.

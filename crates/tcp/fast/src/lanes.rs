@@ -24,6 +24,10 @@ use uncopy_tcp_wire::{Offload, Wire};
 /// for. But acknowledgements must not be late: so many take some hundred microseconds.
 const BATCH: usize = 512;
 
+/// Payloads of so many bytes and more are handed to the wire where they lie, if it takes them so:
+/// below that a copy costs less than that the kernel gathers.
+const GATHERED: u32 = 1024;
+
 /// A lane that does not come to rest hands over what it leaves to the slow path so often.
 const HANDED_OVER: Duration = Duration::from_millis(1);
 
@@ -230,6 +234,23 @@ impl<A: Applications, W: Wire> Actions for LaneOut<'_, A, W> {
         let offers = self.wire.offers();
         let offload =
             Offload { checksum: offers.checksum, segment: several.then_some(segment.mss) };
+        self.sent += 1;
+        if let Some(flow) = flow
+            && len >= GATHERED
+            && offload.checksum
+            && self.wire.gathers()
+        {
+            let (wire, error) = (&mut self.wire, &mut self.error);
+            let lent = applications.lend(flow, segment.payload, &mut |payload| {
+                let fill = |frame: &mut [u8]| _ = emit(segment, &link, frame);
+                if let Err(failed) = wire.gather(headers, payload, offload, fill) {
+                    error.get_or_insert(failed);
+                }
+            });
+            if lent {
+                return;
+            }
+        }
         let sent = self.wire.send(headers + len as usize, offload, |frame| {
             emit(segment, &link, frame);
             if let (1.., Some(flow)) = (len, flow) {
@@ -239,7 +260,6 @@ impl<A: Applications, W: Wire> Actions for LaneOut<'_, A, W> {
                 seal(frame);
             }
         });
-        self.sent += 1;
         if let Err(error) = sent {
             self.error.get_or_insert(error);
         }

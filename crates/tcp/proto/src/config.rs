@@ -125,6 +125,9 @@ pub struct FlowOptions {
     pub rcv_bits: u8,
     /// The size of the send buffer, as a power of two.
     pub snd_bits: u8,
+    /// What of it counts for the application's limit, where the rest of its bytes lie in memory
+    /// that is not for this: as a power of two. None: all of it.
+    pub snd_counted: Option<u8>,
     /// How to slow down.
     pub algorithm: Algorithm,
     /// Small segments wait while others are on the way (no TCP_NODELAY).
@@ -143,11 +146,20 @@ pub struct FlowOptions {
     pub opaque: u64,
 }
 
+impl FlowOptions {
+    /// Bytes of its buffers that count.
+    pub(crate) fn buffers(&self) -> u64 {
+        let sent = self.snd_counted.unwrap_or(self.snd_bits).min(self.snd_bits);
+        (1 << self.rcv_bits) + (1 << sent)
+    }
+}
+
 impl Default for FlowOptions {
     fn default() -> Self {
         FlowOptions {
             rcv_bits: 17,
             snd_bits: 17,
+            snd_counted: None,
             algorithm: Algorithm::default(),
             nagle: true,
             keep_alive: None,

@@ -152,9 +152,9 @@ impl Conn {
         self.app_closed || matches!(self.state, State::Closing | State::LastAck)
     }
 
-    /// Bytes of both buffers.
+    /// Bytes of both buffers that count.
     pub fn buffers(&self) -> u64 {
-        (1u64 << self.options.rcv_bits) + (1u64 << self.options.snd_bits)
+        self.options.buffers()
     }
 }
 

@@ -1,6 +1,9 @@
 //! One connection: what has come by the wire goes to the stand-in, and what the program sends to
 //! the wire. Both buffers are the protocol's: a byte's place follows from its number, so that a
-//! lane puts payload where it belongs, and takes from there what it sends.
+//! lane puts payload where it belongs, and takes from there what it sends. What lies in the
+//! program's ring is sent from there, and is the program's again once it was acknowledged.
+//!
+//! unsafe: that ring's bytes, for the kernel to read.
 
 use crate::parts::Part;
 use crate::stand_in;
@@ -15,6 +18,8 @@ use uncopy_tcp_events::line::Line;
 use uncopy_tcp_proto::FlowId;
 use uncopy_tcp_proto::flow::Place;
 use uncopy_tcp_proto::segment::RingRange;
+use uncopy_tcp_socket::lent::{HELD, Lent};
+use uncopy_tcp_wire::{PIECES, Piece};
 
 const IN: u32 = EPOLLIN as u32;
 const OUT: u32 = EPOLLOUT as u32;
@@ -45,9 +50,14 @@ impl Buffer {
         self.piece(self.went, self.came - self.went)
     }
 
+    /// So many bytes more may come where `most`, a power of two, may be there: in it, or elsewhere.
+    fn left(&self, most: u8) -> u32 {
+        (1 << most) - (self.came - self.went) as u32
+    }
+
     /// The next room in it, likewise.
     fn room(&self) -> core::ops::Range<usize> {
-        self.piece(self.came, self.bytes.len() as u64 - (self.came - self.went))
+        self.piece(self.came, (self.bytes.len() as u64).saturating_sub(self.came - self.went))
     }
 }
 
@@ -109,6 +119,14 @@ pub struct Bridge {
     /// From the wire to the program.
     inward: Buffer,
     outward: Buffer,
+    /// As much may be on that way, as a power of two: what is lent takes none of the buffer.
+    most: u8,
+    /// Of what went that way so many of the last bytes are not in the buffer: they lie in the
+    /// program's ring, and are sent from there. Those of them that were acknowledged may be its
+    /// first.
+    lent: u32,
+    /// What comes next does so elsewhere, once nothing is lent and the buffer has room.
+    waits: bool,
     /// Of what went to the program and came from it, what the protocol was not told yet.
     untold: Told,
     /// Bytes may wait at the stand-in.
@@ -162,14 +180,17 @@ impl Shared {
 }
 
 impl Bridge {
-    /// With buffers of so many bytes, as powers of two.
-    pub fn new(key: u64, bits: u8) -> Self {
+    /// With buffers of so many bytes, as powers of two; as much as `most` may go outward at once.
+    pub fn new(key: u64, bits: u8, most: u8) -> Self {
         Self {
             key,
             line: None,
             connecting: false,
             inward: Buffer::new(bits),
             outward: Buffer::new(bits),
+            most,
+            lent: 0,
+            waits: false,
             untold: Told::default(),
             readable: false,
             stuck: false,
@@ -207,12 +228,52 @@ impl Bridge {
 
     /// What is to be sent.
     pub fn fetch(&self, range: RingRange, to: &mut [u8]) {
-        let mut at = 0;
-        for piece in range.pieces(self.outward.bytes.len()) {
-            let length = piece.len();
-            to[at..at + length].copy_from_slice(&self.outward.bytes[piece]);
-            at += length;
+        let (here, lent) = self.parts(range);
+        let (mut first, second) = to.split_at_mut(here.len as usize);
+        for piece in here.pieces(self.outward.bytes.len()) {
+            let (part, rest) = first.split_at_mut(piece.len());
+            part.copy_from_slice(&self.outward.bytes[piece]);
+            first = rest;
         }
+        if !lent.is_empty()
+            && !self.line.as_ref().is_some_and(|line| line.copy_lent(lent.start, second))
+        {
+            // (The program has made its ring unreadable. Nobody else's bytes go in their place.)
+            second.fill(0);
+        }
+    }
+
+    /// The same, where it lies.
+    pub fn lend(&self, range: RingRange, with: &mut dyn FnMut(&[Piece<'_>; PIECES])) -> bool {
+        let (here, lent) = self.parts(range);
+        let mut pieces = [Piece::NONE; PIECES];
+        for (to, piece) in pieces.iter_mut().zip(here.pieces(self.outward.bytes.len())) {
+            *to = self.outward.bytes[piece].into();
+        }
+        if !lent.is_empty() {
+            let bytes = lent.end - lent.start;
+            let found = self.line.as_ref().and_then(|line| line.lent(lent.start, bytes));
+            let Some(found) = found else { return false };
+            for (to, (at, bytes)) in pieces[2..].iter_mut().zip(found) {
+                // SAFETY: the line has the region mapped, and is not dropped meanwhile.
+                *to = unsafe { Piece::new(at, bytes) };
+            }
+        }
+        with(&pieces);
+        true
+    }
+
+    /// Of a range what lies in the buffer, and which bytes of what is lent follow.
+    fn parts(&self, range: RingRange) -> (RingRange, core::ops::Range<u32>) {
+        let Buffer { bytes, came, went } = &self.outward;
+        // (All of it has come, and none of it was acknowledged.)
+        let ahead = u64::from(range.start).wrapping_sub(*went) & ((1 << self.most) - 1);
+        let first_lent = came - u64::from(self.lent);
+        let from = went + ahead;
+        let here = first_lent.saturating_sub(from).min(range.len.into()) as u32;
+        let skip = (from + u64::from(here)).saturating_sub(first_lent) as u32;
+        let start = from as u32 & (bytes.len() as u32 - 1);
+        (RingRange { start, len: here }, skip..skip + (range.len - here))
     }
 
     /// So many more bytes have come in order.
@@ -220,11 +281,31 @@ impl Bridge {
         self.inward.came += u64::from(bytes);
     }
 
-    /// So many more bytes were acknowledged. True: there was no room, and now there is.
+    /// So many more bytes were acknowledged. True: there is something to do for it. (There was no
+    /// room, and now there is; or the program has its ring back, which it may wait for.)
     pub fn acked(&mut self, bytes: u32) -> bool {
-        let was_full = self.outward.room().is_empty();
+        let waited = self.waits || self.outward.left(self.most) == 0;
         self.outward.went += u64::from(bytes);
-        was_full
+        waited || self.done_with() > 0 && self.outward.filled().is_empty()
+    }
+
+    /// Of what is lent so much was acknowledged.
+    fn done_with(&self) -> u32 {
+        let waiting = self.outward.came - self.outward.went;
+        self.lent.saturating_sub(waiting as u32)
+    }
+
+    /// What was acknowledged of what is lent is the program's again.
+    fn gives_back(&mut self, bytes: u32) {
+        if bytes > 0
+            && let Some(line) = &self.line
+        {
+            line.receives_lent(bytes);
+            self.lent -= bytes;
+        }
+        if self.waits && self.lent == 0 && !self.outward.room().is_empty() {
+            (self.waits, self.readable) = (false, true);
+        }
     }
 
     /// The peer sends no more.
@@ -272,6 +353,7 @@ impl Bridge {
             // (Closed by its lane, with a reset.)
             return;
         }
+        self.gives_back(self.done_with());
         let Some(line) =
             self.line.as_ref().filter(|_| !self.connecting && !self.failed && !self.left)
         else {
@@ -294,8 +376,25 @@ impl Bridge {
                 self.finished = true;
             }
             while self.readable && !self.ended && self.wire == Wire::Open {
+                if self.outward.left(self.most) == 0 {
+                    break;
+                }
+                match line.lend(self.outward.left(self.most)) {
+                    Lent::More(bytes) => {
+                        self.lent += bytes;
+                        self.outward.came += u64::from(bytes);
+                        self.untold.written += bytes;
+                        continue;
+                    }
+                    Lent::Elsewhere if self.lent > 0 => {
+                        (self.waits, self.readable) = (true, false);
+                        break;
+                    }
+                    Lent::Nothing | Lent::Elsewhere => {}
+                }
                 let room = self.outward.room();
-                if room.is_empty() {
+                if self.lent == 0 && room.is_empty() {
+                    (self.waits, self.readable) = (true, false);
                     break;
                 }
                 match line.receive(&mut self.outward.bytes[room]) {
@@ -309,6 +408,7 @@ impl Bridge {
                         self.untold.written += bytes as u32;
                     }
                     Err(Errno::AGAIN | Errno::INTR) => self.readable = false,
+                    Err(HELD) => (self.waits, self.readable) = (true, false),
                     Err(error) => return Err(error),
                 }
             }
@@ -377,8 +477,10 @@ impl Bridge {
         } else if self.connecting {
             Some(OUT)
         } else {
-            let receives =
-                !self.ended && self.wire == Wire::Open && !self.outward.room().is_empty();
+            let receives = !self.ended
+                && !self.waits
+                && self.wire == Wire::Open
+                && self.outward.left(self.most) > 0;
             let events = if receives { IN } else { 0 } | if self.stuck { OUT } else { 0 };
             // (Of a program that sends no more it is to be heard that it has gone.)
             let stays = self.ended && !self.finished && self.wire == Wire::Open;
@@ -391,6 +493,8 @@ impl Bridge {
 
     /// The stand-in is to be closed: with a reset, unless the connection has ended in order.
     pub fn take_line(&mut self) -> Option<Line> {
+        // (What the program has of its ring unread it would take for lost.)
+        self.gives_back(self.done_with());
         let line = self.line.take()?;
         if self.wire == Wire::Closed && !self.failed {
             let _ = stand_in::resets(line.descriptor(), false);
@@ -404,7 +508,7 @@ mod tests {
     use super::*;
 
     fn bridge() -> Bridge {
-        Bridge::new(1, 4)
+        Bridge::new(1, 4, 4)
     }
 
     #[test]
@@ -419,6 +523,7 @@ mod tests {
         assert_eq!(bridge.inward.bytes[bridge.inward.filled()], *b"cd");
         bridge.inward.went += 2;
         assert_eq!(bridge.inward.filled().len(), 0);
+        (bridge.outward.went, bridge.outward.came) = (14, 18);
         bridge.outward.bytes[14..].copy_from_slice(b"ef");
         bridge.outward.bytes[..2].copy_from_slice(b"gh");
         let mut sent = [0; 4];
@@ -435,6 +540,40 @@ mod tests {
         assert_eq!(bridge.outward.room(), 0..4);
         assert!(!bridge.acked(4));
         assert_eq!(bridge.outward.room(), 0..8);
+    }
+
+    #[test]
+    fn what_is_lent_follows_what_was_copied_wherever_the_buffer_wraps() {
+        // The first 20 bytes were acknowledged, 4 more were copied, and then some are lent.
+        let mut bridge = bridge();
+        (bridge.outward.went, bridge.outward.came, bridge.lent) = (20, 34, 10);
+        let range = |from: u64, len| RingRange { start: (from % 16) as u32, len };
+        let at = |from, len| RingRange { start: from, len };
+        assert_eq!(bridge.parts(range(20, 14)), (at(4, 4), 0..10));
+        assert_eq!(bridge.parts(range(22, 2)), (at(6, 2), 0..0));
+        assert_eq!(bridge.parts(range(23, 2)), (at(7, 1), 0..1));
+        assert_eq!(bridge.parts(range(24, 10)), (at(8, 0), 0..10));
+        assert_eq!(bridge.parts(range(31, 3)), (at(15, 0), 7..10));
+        assert_eq!(bridge.parts(range(33, 1)), (at(1, 0), 9..10));
+        // Of what is lent the first was acknowledged, and is not the program's again yet.
+        assert_eq!(bridge.done_with(), 0);
+        bridge.acked(7);
+        assert_eq!((bridge.done_with(), bridge.lent), (3, 10));
+        assert_eq!(bridge.parts(range(27, 7)), (at(11, 0), 3..10));
+        bridge.gives_back(0);
+        assert!(bridge.acked(7), "all of it was acknowledged");
+        assert_eq!(bridge.done_with(), 10);
+    }
+
+    #[test]
+    fn a_ring_that_cannot_be_read_sends_nobody_elses_bytes() {
+        let mut bridge = bridge();
+        bridge.outward.bytes.fill(b'x');
+        (bridge.outward.came, bridge.lent) = (6, 4);
+        let mut sent = *b"secret";
+        bridge.fetch(RingRange { start: 0, len: 6 }, &mut sent);
+        assert_eq!(sent, *b"xx\0\0\0\0");
+        assert!(!bridge.lend(RingRange { start: 0, len: 6 }, &mut |_| panic!("it is not there")));
     }
 
     #[test]

@@ -36,6 +36,7 @@ use uncopy_tcp_service::{Lent, Owner, Wires};
 use uncopy_tcp_socket::set::{self, Event as Ready};
 use uncopy_tcp_socket::{Context, Set, Settings, Waiting};
 use uncopy_tcp_wire::steer::Steer;
+use uncopy_tcp_wire::{PIECES, Piece};
 
 /// Connections that may wait until the program takes them. (They hardly do: a stand-in is made at
 /// once, and then it is Linux' backlog that counts.)
@@ -45,6 +46,9 @@ const BACKLOG: u32 = 4096;
 const ASK: u32 = 64;
 /// Stand-ins that are looked at in a turn.
 const EVENTS: usize = 128;
+
+/// Bytes of the program's ring that may be on the way at once, as a power of two: a quarter of it.
+const LENT_BITS: u8 = 18;
 
 /// Sockets of one address that are known, of the workers of a server; the oldest are forgotten.
 const SOCKETS: usize = 1024;
@@ -164,8 +168,10 @@ impl Room {
         outward: Option<Outward>,
     ) -> Made<Self> {
         let (waiting, wary) = (Waiting::Sleep, parts.shared);
+        // (A lane's set has each stand-in that can be received from, and says when it has ended.)
+        let asks = false;
         let desk = |_| {
-            let context = Context::new(Settings { waiting, wary, ..Settings::new(name) })?;
+            let context = Context::new(Settings { waiting, wary, asks, ..Settings::new(name) })?;
             let kernel = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC)?;
             Ok(Desk {
                 set: Set::new(context.clone(), kernel)?,
@@ -244,13 +250,18 @@ impl Room {
         &self.desks[held.lane]
     }
 
+    /// As much of a connection goes outward at once.
+    fn outward_bits(&self) -> u8 {
+        self.bits.max(LENT_BITS)
+    }
+
     /// A connection gets its place, and a lane.
     pub(crate) fn hold(&self, flow: FlowId) -> Held {
         let key = self.last_key.fetch_add(1, Relaxed);
         let lane = flow.slot as usize % self.lanes;
         let held = Arc::new(Shared {
             id: flow,
-            bridge: Mutex::new(Bridge::new(key, self.bits)),
+            bridge: Mutex::new(Bridge::new(key, self.bits, self.outward_bits())),
             queued: AtomicBool::new(false),
             lane,
             part: OnceLock::new(),
@@ -472,7 +483,9 @@ impl Room {
         FlowOptions {
             algorithm: by.unwrap_or(self.congestion),
             rcv_bits: self.bits,
-            snd_bits: self.bits,
+            snd_bits: self.outward_bits(),
+            // (What is lent lies in the program's ring.)
+            snd_counted: Some(self.bits),
             // What the program hands over has waited for it already.
             nagle: false,
             keep_alive: Some(KeepAlive::default()),
@@ -632,6 +645,15 @@ impl Applications for Room {
         if let Some(held) = self.at(flow) {
             held.lock().fetch(range, to);
         }
+    }
+
+    fn lend(
+        &self,
+        flow: FlowId,
+        range: RingRange,
+        with: &mut dyn FnMut(&[Piece<'_>; PIECES]),
+    ) -> bool {
+        self.at(flow).is_some_and(|held| held.lock().lend(range, with))
     }
 
     fn event(&self, lane: Option<usize>, flow: FlowId, event: Event) {

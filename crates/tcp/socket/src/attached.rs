@@ -70,12 +70,18 @@ impl Attached {
     /// Bytes of the other side's lie in the ring, or it cannot be understood. (A ring that is being
     /// left and is empty has nothing: what follows, or the end, is the kernel's to tell.)
     pub fn has_bytes(&self) -> bool {
+        self.has_bytes_behind(0)
+    }
+
+    /// As above, behind the first so many.
+    #[inline]
+    pub fn has_bytes_behind(&self, lent: u32) -> bool {
         let inward = self.inward();
         match inward.switch.phase.at() {
             Ok(At::Linux | At::Returned) => false,
             Ok(At::Offered | At::Ring | At::Leaving) => {
                 inward.produced.tail.load(Ordering::Acquire)
-                    != inward.consumed.head.load(Ordering::Relaxed)
+                    != inward.consumed.head.load(Ordering::Relaxed).wrapping_add(lent)
             }
             Err(_) => true,
         }

@@ -4,6 +4,7 @@
 //!
 //! unsafe: a descriptor by its number.
 
+use crate::asks::Asks;
 use crate::attached::Attached;
 use crate::context::Context;
 use crate::counts::{Counts, stayed};
@@ -66,6 +67,8 @@ pub struct Flow {
     pub(crate) shut: AtomicBool,
     /// See [`Flow::brings_much`].
     pub(crate) much: AtomicBool,
+    /// The first bytes of the inward ring are lent, so many: see `lent`.
+    pub(crate) lent: AtomicU32,
     /// What went how.
     pub counts: Counts,
 }
@@ -106,6 +109,7 @@ impl Flow {
             inherited,
             shut: AtomicBool::new(false),
             much: AtomicBool::new(false),
+            lent: AtomicU32::new(0),
             counts: Counts::default(),
         })
     }
@@ -383,6 +387,12 @@ impl Flow {
     #[inline]
     pub fn is_linux(&self) -> bool {
         matches!(self.attached.get(), Some(None))
+    }
+
+    /// A call is made: whether Linux is to be asked if the peer lives.
+    #[inline]
+    pub(crate) fn is_to_ask(&self, asks: &mut Asks) -> bool {
+        self.context.settings.asks && asks.is_due()
     }
 
     #[inline]

@@ -25,6 +25,7 @@
 //! | `source` | what is to be sent: the program's buffers, or a file |
 //! | [`send`] | the sender's half, and its way to the ring and back |
 //! | [`receive`] | the receiver's half |
+//! | [`lent`] | the ring's bytes used where they lie, and received later |
 //! | [`mod@reference`] | receiving without a copy |
 //! | [`wait`] | what a blocking call does until there is something: spin, then sleep |
 //! | [`spinning`] | whether spinning pays |
@@ -61,6 +62,7 @@ pub mod kernel;
 mod knocks;
 pub mod leaving;
 mod lengths;
+pub mod lent;
 pub mod lock;
 mod mapped;
 mod offering;

@@ -34,7 +34,7 @@ impl Flow {
     pub fn ready(&self) -> Ready {
         let mut ready = Ready { now: PollFlags::empty(), ask: PollFlags::all(), hint: false };
         let Some(attached) = self.attached() else { return ready };
-        if attached.has_bytes() {
+        if attached.has_bytes_behind(self.lent.load(Relaxed)) {
             ready.now |= PollFlags::IN | PollFlags::RDNORM;
         }
         if attached.room_is_of_ring() {

@@ -10,6 +10,7 @@ use crate::ends::{Held, Receiving};
 use crate::flow::Flow;
 use crate::kept_error::is_told_once;
 use crate::kernel;
+use crate::lent;
 use crate::source::advance;
 use crate::wait::For;
 use libc::{MSG_DONTWAIT, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, iovec};
@@ -391,6 +392,7 @@ impl Flow {
     ) -> Result<usize, Errno> {
         let inward = attached.inward();
         let empty_buffers = to.iter().all(|part| part.iov_len == 0);
+        let lent = self.lent.load(Relaxed);
         if !own.receives {
             own.receives = true;
             attached.receives();
@@ -405,6 +407,10 @@ impl Flow {
             let (at, found) =
                 inward.switch.phase.found().or_else(|_| self.poison(&mut own.poisoned))?;
             if matches!(at, At::Linux | At::Offered | At::Returned) {
+                if lent > 0 {
+                    // (Whoever has lent it is at the ring until that was received.)
+                    return self.poison(&mut own.poisoned);
+                }
                 // SAFETY: the caller's promise.
                 let got = unsafe { kernel::receive(self.fd(), to, flags) };
                 let looks = flags & MSG_PEEK != 0;
@@ -461,15 +467,21 @@ impl Flow {
                 }
                 continue;
             }
-            if own.reader.filled() == 0 {
+            if own.reader.filled() == lent {
                 own.look(&inward.produced).or_else(|_| self.poison(&mut own.poisoned))?;
             }
-            if own.reader.filled() > 0 {
+            if own.reader.filled() > lent {
+                if lent > 0 {
+                    return Err(Errno::AGAIN);
+                }
                 // SAFETY: the caller's promise.
                 let taken = unsafe { self.take(attached, own, to, flags) };
                 return if taken == Err(NONSENSE) { self.poison(&mut own.poisoned) } else { taken };
             }
             if at == At::Leaving {
+                if lent > 0 {
+                    return Err(lent::HELD);
+                }
                 inward.switch.phase.left();
                 continue;
             }
@@ -486,7 +498,7 @@ impl Flow {
                 return attached.error().take().map_or(Ok(0), Err);
             }
             let hint = inward.produced.flags.load(Acquire) & FINISHED != 0;
-            let asks = hint || self.shut.load(Relaxed) || own.asks.is_due();
+            let asks = hint || self.shut.load(Relaxed) || self.is_to_ask(&mut own.asks);
             if !asks && !self.take_ask() {
                 return Err(Errno::AGAIN);
             }
@@ -499,7 +511,7 @@ impl Flow {
             let settled = inward.switch.phase.at() == Ok(At::Ring);
             match seen {
                 Ok(Some(0)) => {
-                    if own.reader.filled() == 0 && settled {
+                    if own.reader.filled() == lent && settled {
                         self.stream_ends(attached, own);
                     }
                 }
@@ -510,7 +522,10 @@ impl Flow {
                 }
                 // Somebody sends past the library, on this very socket: after all that is in the
                 // ring.
-                Ok(_) if own.reader.filled() == 0 && settled => {
+                Ok(_) if own.reader.filled() == lent && settled => {
+                    if lent > 0 {
+                        return Err(lent::HELD);
+                    }
                     // SAFETY: the caller's promise.
                     return unsafe { kernel::receive(self.fd(), to, flags) };
                 }

@@ -195,7 +195,8 @@ impl Flow {
             if flags & MSG_OOB != 0
                 || out.consumed.flags.load(Relaxed) & (GONE | BY_LINUX) != 0
                 || attached.inward().produced.flags.load(Relaxed) & FINISHED != 0
-                || ((own.asks.is_due() || self.take_ask()) && self.peer_ended(attached, own))
+                || ((self.is_to_ask(&mut own.asks) || self.take_ask())
+                    && self.peer_ended(attached, own))
                 || own.stays
             {
                 // (What is kept is told by this call.)

@@ -23,6 +23,9 @@ pub struct Settings {
     pub counters: &'static Counters,
     /// The other sides are of other users, and may mean harm: none of them is waited for.
     pub wary: bool,
+    /// Whether calls ask Linux now and then if the peer lives. Who is told of it by a set that it
+    /// looks at all the time need not.
+    pub asks: bool,
     /// Which messages go in blocks of memory that the receiver maps, where it would view them.
     pub blocks: Blocks,
     /// Whether blocks may take so many bytes of memory.
@@ -43,6 +46,7 @@ impl Settings {
             interrupted: || false,
             counters: &NOBODYS,
             wary: false,
+            asks: true,
             blocks: Blocks::NONE,
             may_hold: |_| true,
         }

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use uncopy_counters::Counters;
 use uncopy_tcp_service::protocol::{DOOR_COUNT, Message};
 use uncopy_tcp_shared::layout::{REGION, slot_at};
+use uncopy_tcp_socket::lent::HELD;
 use uncopy_tcp_socket::{Context, Errno, Waiting};
 
 /// Another process: this very test, as what `ROLE` says.
@@ -483,11 +484,17 @@ fn a_peer_that_scribbles_over_everything_costs_that_connection_only() {
             let sent = end.send(&buffer[..size]);
             let got = end.receive(&mut buffer[..size]);
             let _ = end.flow.ready();
+            let _ = end.flow.lend(size as u32);
+            let skip = rng.u32(0..100_000);
+            let _ = end.flow.copy_lent(skip, &mut buffer[..size]);
+            if rng.bool() {
+                end.flow.receives_lent(rng.u32(0..100_000));
+            }
             for outcome in [sent, got] {
                 match outcome {
                     Ok(bytes) => assert!(bytes <= size),
                     Err(Errno::CONNRESET) => resets += 1,
-                    Err(Errno::AGAIN | Errno::PIPE) => {}
+                    Err(Errno::AGAIN | Errno::PIPE | HELD) => {}
                     Err(error) => panic!("{error}"),
                 }
             }

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
-use uncopy_tcp_wire::{Offload, Wire};
+use uncopy_tcp_wire::{Offload, PIECES, Piece, Wire};
 
 type File = Box<dyn Write + Send>;
 
@@ -124,6 +124,21 @@ impl<W: Wire> Wire for Traced<W> {
                 trace.passes(Passes::Out, frame);
             }
         })
+    }
+
+    fn gathers(&self) -> bool {
+        // (Whole frames are looked at.)
+        self.wire.gathers() && !self.trace.is_on()
+    }
+
+    fn gather(
+        &mut self,
+        headers: usize,
+        payload: &[Piece<'_>; PIECES],
+        offload: Offload,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> io::Result<bool> {
+        self.wire.gather(headers, payload, offload, fill)
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -20,6 +20,7 @@
 //! none: `aya` and `libbpf-rs` load object files, which only a nightly compiler or clang makes;
 //! ninety instructions and four commands of `bpf(2)` are less.
 
+use core::marker::PhantomData;
 use rustix::fd::BorrowedFd;
 use std::ffi::CString;
 use std::io;
@@ -45,6 +46,41 @@ pub struct Offload {
     /// shorter).
     pub segment: Option<u16>,
 }
+
+/// Bytes of somebody's memory, which the kernel alone reads: they may change meanwhile.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece<'a> {
+    at: *const u8,
+    bytes: usize,
+    of: PhantomData<&'a [u8]>,
+}
+
+impl<'a> Piece<'a> {
+    /// No bytes.
+    pub const NONE: Self = Self { at: core::ptr::null(), bytes: 0, of: PhantomData };
+
+    /// So many from there on.
+    ///
+    /// # Safety
+    /// They are mapped for as long as `'a`.
+    pub unsafe fn new(at: *const u8, bytes: usize) -> Self {
+        Self { at, bytes, of: PhantomData }
+    }
+
+    /// How many.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl<'a> From<&'a [u8]> for Piece<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        Self { at: bytes.as_ptr(), bytes: bytes.len(), of: PhantomData }
+    }
+}
+
+/// Of a frame's payload so many pieces may lie apart.
+pub const PIECES: usize = 4;
 
 /// Carries Ethernet frames.
 pub trait Wire {
@@ -72,6 +108,26 @@ pub trait Wire {
         offload: Offload,
         fill: impl FnOnce(&mut [u8]),
     ) -> io::Result<bool>;
+
+    /// It takes payloads where they lie: [`Wire::gather`].
+    fn gathers(&self) -> bool {
+        false
+    }
+
+    /// As [`Wire::send`], of a frame whose headers, so many bytes, are what `fill` writes, and whose
+    /// payload lies elsewhere. Its checksum is the wire's to complete.
+    ///
+    /// # Errors
+    /// As above. A wire that does not gather: `Unsupported`.
+    fn gather(
+        &mut self,
+        _headers: usize,
+        _payload: &[Piece<'_>; PIECES],
+        _offload: Offload,
+        _fill: impl FnOnce(&mut [u8]),
+    ) -> io::Result<bool> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 
     /// Sends what is left to be sent. Frames that find no room at the device are dropped by it, as
     /// wires do.

@@ -3,7 +3,7 @@
 use crate::steer::Steer;
 use crate::tap::Tap;
 use crate::xsk::Xsk;
-use crate::{Offload, Wire, beside, device, queues};
+use crate::{Offload, PIECES, Piece, Wire, beside, device, queues};
 use rustix::fd::BorrowedFd;
 use std::io;
 use xdp::nic::XdpZeroCopy;
@@ -105,6 +105,20 @@ impl Wire for Over {
         fill: impl FnOnce(&mut [u8]),
     ) -> io::Result<bool> {
         with!(self, wire => wire.send(length, offload, fill))
+    }
+
+    fn gathers(&self) -> bool {
+        with!(self, wire => wire.gathers())
+    }
+
+    fn gather(
+        &mut self,
+        headers: usize,
+        payload: &[Piece<'_>; PIECES],
+        offload: Offload,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> io::Result<bool> {
+        with!(self, wire => wire.gather(headers, payload, offload, fill))
     }
 
     fn flush(&mut self) -> io::Result<()> {

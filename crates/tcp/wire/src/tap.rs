@@ -1,9 +1,9 @@
 //! A TAP device. The kernel segments what is sent and joins what arrives, as for a virtual machine
 //! (`TUN_F_TSO4`): a frame may be 64 KB.
 //!
-//! unsafe: the device's ioctls.
+//! unsafe: the device's ioctls; a payload where it lies, which only the kernel reads.
 
-use crate::{Offload, Wire, too_long};
+use crate::{Offload, PIECES, Piece, Wire, too_long};
 use libc::{
     IFF_NO_PI, IFF_TAP, IFF_VNET_HDR, SIOCSIFFLAGS, SIOCSIFTXQLEN, TUN_F_CSUM, TUN_F_TSO_ECN,
     TUN_F_TSO4, TUNSETIFF, TUNSETOFFLOAD, TUNSETOWNER,
@@ -96,6 +96,62 @@ impl Tap {
     }
 }
 
+impl Tap {
+    /// Lets `fill` write the first `filled` bytes of a frame of `length` behind what the kernel is
+    /// told of it.
+    fn fill(
+        &mut self,
+        length: usize,
+        filled: usize,
+        offload: Offload,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> io::Result<()> {
+        if length > FRAME_MAX {
+            return Err(too_long(length, FRAME_MAX));
+        }
+        let (header, frame) = self.buffer.split_at_mut(HEADER);
+        header.fill(0);
+        if offload.checksum {
+            header[0] = NEEDS_CSUM;
+            header[6..8].copy_from_slice(&TCP_AT.to_ne_bytes());
+            header[8..10].copy_from_slice(&CHECKSUM_AT.to_ne_bytes());
+        }
+        fill(&mut frame[..filled]);
+        if let Some(segment) = offload.segment {
+            header[1] = GSO_TCPV4;
+            // (Only the first segment says that.)
+            if frame[usize::from(TCP_AT) + 13] & CWR != 0 {
+                header[1] |= GSO_ECN;
+            }
+            // Ethernet's, IPv4's, and TCP's with its options.
+            let headers = TCP_AT + u16::from(frame[usize::from(TCP_AT) + 12] >> 4) * 4;
+            header[2..4].copy_from_slice(&headers.to_ne_bytes());
+            header[4..6].copy_from_slice(&segment.to_ne_bytes());
+        }
+        Ok(())
+    }
+
+    /// It leaves, or is lost.
+    fn leave(&self, write: impl Fn(&Self) -> Result<usize, Errno>) -> io::Result<bool> {
+        loop {
+            match write(self) {
+                Ok(_) => return Ok(true),
+                Err(Errno::INTR) => {}
+                // There is no memory (nor for a page of a payload that lies elsewhere), or the
+                // device is down, and may come up again.
+                Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM | Errno::IO | Errno::FAULT) => {
+                    return Ok(false);
+                }
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+}
+
+fn last_error() -> Errno {
+    Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
+
 impl Wire for Tap {
     fn frame_max(&self) -> usize {
         FRAME_MAX
@@ -135,37 +191,36 @@ impl Wire for Tap {
         offload: Offload,
         fill: impl FnOnce(&mut [u8]),
     ) -> io::Result<bool> {
-        if length > FRAME_MAX {
-            return Err(too_long(length, FRAME_MAX));
-        }
-        let (header, frame) = self.buffer.split_at_mut(HEADER);
-        header.fill(0);
-        if offload.checksum {
-            header[0] = NEEDS_CSUM;
-            header[6..8].copy_from_slice(&TCP_AT.to_ne_bytes());
-            header[8..10].copy_from_slice(&CHECKSUM_AT.to_ne_bytes());
-        }
-        fill(&mut frame[..length]);
-        if let Some(segment) = offload.segment {
-            header[1] = GSO_TCPV4;
-            // (Only the first segment says that.)
-            if frame[usize::from(TCP_AT) + 13] & CWR != 0 {
-                header[1] |= GSO_ECN;
+        self.fill(length, length, offload, fill)?;
+        self.leave(|tap| write(&tap.fd, &tap.buffer[..HEADER + length]))
+    }
+
+    fn gathers(&self) -> bool {
+        true
+    }
+
+    fn gather(
+        &mut self,
+        headers: usize,
+        payload: &[Piece<'_>; PIECES],
+        offload: Offload,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> io::Result<bool> {
+        let length = headers + payload.iter().map(Piece::bytes).sum::<usize>();
+        self.fill(length, headers, offload, fill)?;
+        self.leave(|tap| {
+            let piece = |at, bytes| libc::iovec { iov_base: at, iov_len: bytes };
+            let mut parts = [piece(core::ptr::null_mut(), 0); 1 + PIECES];
+            parts[0] = piece(tap.buffer.as_ptr().cast_mut().cast(), HEADER + headers);
+            let mut count = 1;
+            for one in payload.iter().filter(|one| one.bytes > 0) {
+                parts[count] = piece(one.at.cast_mut().cast(), one.bytes);
+                count += 1;
             }
-            // Ethernet's, IPv4's, and TCP's with its options.
-            let headers = TCP_AT + u16::from(frame[usize::from(TCP_AT) + 12] >> 4) * 4;
-            header[2..4].copy_from_slice(&headers.to_ne_bytes());
-            header[4..6].copy_from_slice(&segment.to_ne_bytes());
-        }
-        loop {
-            match write(&self.fd, &self.buffer[..HEADER + length]) {
-                Ok(_) => return Ok(true),
-                Err(Errno::INTR) => {}
-                // There is no memory, or the device is down, and may come up again.
-                Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM | Errno::IO) => return Ok(false),
-                Err(e) => return Err(e.into()),
-            }
-        }
+            // SAFETY: the kernel only reads them: our buffer, and what is mapped by their promise.
+            let left = unsafe { libc::writev(tap.fd.as_raw_fd(), parts.as_ptr(), count as i32) };
+            usize::try_from(left).map_err(|_| last_error())
+        })
     }
 
     fn flush(&mut self) -> io::Result<()> {

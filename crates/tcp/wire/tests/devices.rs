@@ -9,7 +9,7 @@ use support::{Frames, index_of, ip, leave_out, own_network, pair_of_devices};
 use uncopy_tcp_wire::steer::{Attach, Flow, Steer};
 use uncopy_tcp_wire::tap::Tap;
 use uncopy_tcp_wire::xsk::{Mode, Xsk};
-use uncopy_tcp_wire::{Offload, Wire, beside};
+use uncopy_tcp_wire::{Offload, Piece, Wire, beside};
 
 const SOON: Duration = Duration::from_millis(200);
 
@@ -387,6 +387,18 @@ fn a_tap_carries_frames_both_ways_and_segments_large_ones() {
     let arrived = linux.receive(SOON).expect("one frame");
     assert_eq!(arrived.len(), large.len());
     assert_eq!(arrived[54..], large[54..]);
+
+    // The same, whose payload lies in pieces; and one of which a piece is not there is lost.
+    let (headers, payload) = large.split_at(54);
+    let [first, second] = [&payload[..1], &payload[1..]].map(Piece::from);
+    let pieces = [Piece::NONE, first, Piece::NONE, second];
+    assert!(tap.gather(54, &pieces, offload, |to| to.copy_from_slice(headers)).unwrap());
+    let arrived = linux.receive(SOON).expect("one frame");
+    assert_eq!(arrived[54..], large[54..]);
+    // SAFETY: it is not mapped; what is handed a piece only shows it to the kernel.
+    let nowhere = unsafe { Piece::new(core::ptr::without_provenance(8), 1000) };
+    let pieces = [first, nowhere, Piece::NONE, Piece::NONE];
+    assert!(!tap.gather(54, &pieces, offload, |to| to.copy_from_slice(headers)).unwrap());
     assert!(tap.send(70_000, Offload::default(), |_| panic!("it does not fit")).is_err());
     assert!(Tap::open("a name that is too long").is_err());
 }

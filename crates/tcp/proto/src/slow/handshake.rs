@@ -80,7 +80,7 @@ impl<F: Flows> Endpoint<F> {
         options: &FlowOptions,
         comes_back: bool,
     ) -> Result<u32, Refusal> {
-        let buffers = (1u64 << options.rcv_bits) + (1u64 << options.snd_bits);
+        let buffers = options.buffers();
         self.apps.take(terms.app, buffers)?;
         if self.free.is_empty() && self.time_wait.0 != NONE {
             self.release(self.time_wait.0);
