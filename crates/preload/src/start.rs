@@ -364,9 +364,12 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
                 Refusal::Other(_) => "userfaultfd failed: nothing is elided",
             };
             if places.required {
-                summary::say(&format!("uncopy: refused: {state}\n"));
-                // SAFETY: the program has not begun: nothing of it is lost.
-                unsafe { libc::_exit(options::REFUSED.into()) }
+                let said = format!("uncopy: refused: {state}\n");
+                // SAFETY: it is as long as that. The program has not begun: nothing of it is lost.
+                unsafe {
+                    libc::write(libc::STDERR_FILENO, said.as_ptr().cast(), said.len());
+                    libc::_exit(options::REFUSED.into())
+                }
             }
             summary::banner(values, state);
         }

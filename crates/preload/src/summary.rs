@@ -57,7 +57,7 @@ pub fn descriptor() -> c_int {
     TO.get()
 }
 
-pub fn say(text: &str) {
+fn say(text: &str) {
     let fd = descriptor();
     if fd >= 0 {
         // SAFETY: opened by the constructor, spared by `close`; a write to another is an error.
