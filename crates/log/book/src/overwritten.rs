@@ -22,6 +22,7 @@ impl Inode {
             timing,
             ..Inode::default()
         };
+        self.timing.must_gain();
     }
 
     /// The program wrote, and nobody knows where: the next sync is the file's own.

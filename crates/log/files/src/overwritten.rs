@@ -87,6 +87,11 @@ impl Plain {
                 let length = file.length.load(Relaxed);
                 let within = writes.at.is_some_and(|at| at + n <= length);
                 file.written.store(true, Relaxed);
+                // (Who says where is no log's writer: what he adds he will read, or write over,
+                // and then wants it in the page cache.)
+                if writes.at.is_some() {
+                    file.not_appended.store(true, Relaxed);
+                }
                 if within {
                     file.written_over.store(true, Relaxed);
                 }
