@@ -44,6 +44,11 @@ impl Inode {
         self.sync_failed();
     }
 
+    /// It grew for long, and does so no more: a sync costs something else.
+    pub fn stopped_growing(&mut self) {
+        self.timing.measures_anew();
+    }
+
     /// How its syncs are to be made gains nothing: see [`Timing::loses`].
     #[must_use]
     pub fn gains_nothing(&self) -> bool {

@@ -60,6 +60,12 @@ impl Timing {
         self.must_gain = true;
     }
 
+    /// What its syncs cost is something else from now on: both ways are tried at once.
+    pub(crate) fn measures_anew(&mut self) {
+        (self.log, self.plain) = (0, 0);
+        self.syncs = self.syncs.next_multiple_of(PERIOD).wrapping_add(PERIOD - 2);
+    }
+
     fn plain_is_cheaper(&self) -> bool {
         let least = if self.must_gain { self.log / 16 } else { 0 };
         self.plain < self.log + least
@@ -124,6 +130,15 @@ mod tests {
         gains.must_gain();
         run(&mut gains, 64 * 5, 100, 110);
         assert!(!gains.loses());
+    }
+
+    #[test]
+    fn what_is_measured_anew_is_known_after_three_syncs() {
+        let mut timing = Timing::default();
+        run(&mut timing, 100, 100, 200);
+        timing.measures_anew();
+        assert_eq!(run(&mut timing, 3, 100, 50), 2);
+        assert_eq!((timing.way(), timing.averages()), (Way::Plain, (100, 50)));
     }
 
     #[test]

@@ -1,14 +1,12 @@
 //! A file begins to be held: one that grew between two syncs, and that the program only appends to.
-//!
-//! unsafe: the program's own numbers, for the time of its own calls.
 
 use crate::file::{File, State};
+pub(crate) use crate::known::borrowed;
 use crate::log::Log;
 use crate::session::Session;
-use crate::sync::Known;
+use crate::known::{Known, signature};
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-use rustix::fd::BorrowedFd;
 use rustix::fs::{OFlags, SeekFrom, fcntl_getfl, fstat, seek};
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -32,22 +30,12 @@ const IDLE: u64 = 2_000_000_000;
 /// Calls under way are waited for so many times.
 const TURNS: u32 = 1000;
 
-/// What the kernel's sync makes durable besides bytes, as far as it can be told.
-pub(crate) fn signature(known: &Known) -> u64 {
-    let owner = u64::from(known.owner.0) << 32 | u64::from(known.owner.1);
-    let rest = u64::from(known.mode) << 32 | (known.links & 0xffff_ffff);
-    owner.rotate_left(17) ^ rest
-}
-
 /// Now, in ns.
 pub(crate) fn now() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-pub(crate) fn borrowed(fd: RawFd) -> BorrowedFd<'static> {
-    // SAFETY: the program's own number, for the time of its own call on it.
-    unsafe { BorrowedFd::borrow_raw(fd) }
 }
 
 impl Log {

@@ -6,6 +6,7 @@
 //! | --- | --- |
 //! | [`mod@log`] | the one value of a process: its table of descriptors, its connection to the service |
 //! | [`mod@file`] | an open file: plain, about to be held, held |
+//! | `known` | what the kernel knows of a number |
 //! | `guarded` | a value and its lock |
 //! | `session` | what a process has of a service |
 //! | `begin` | a file begins to be held |
@@ -20,6 +21,7 @@ mod append;
 mod begin;
 pub mod file;
 mod guarded;
+mod known;
 mod leave;
 pub mod log;
 mod numbers;

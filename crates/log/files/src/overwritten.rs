@@ -3,11 +3,12 @@
 //!
 //! unsafe: a system call with numbers.
 
-use crate::begin::{borrowed, leave_long, now, signature};
+use crate::begin::{borrowed, leave_long, now};
 use crate::file::{File, Plain, State, Writes};
+use crate::known::{signature, stat};
 use crate::log::Log;
 use crate::session::Session;
-use crate::sync::{failed, precisely, stat};
+use crate::sync::{failed, precisely};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::{Errno, pread};
@@ -26,6 +27,8 @@ use uncopy_log_store::home;
 
 /// Calls under way are waited for so many times.
 const TURNS: u32 = 1000;
+/// It grew before so many syncs in a row.
+const GROWN_LONG: u32 = 8;
 /// So long, in ns, this process tries to end what the log has of a file. Then the service does.
 const PATIENCE: u64 = 30_000_000_000;
 
@@ -166,6 +169,14 @@ impl Log {
                 before.as_ref().is_none_or(|s| signature(s) != file.signature.load(Relaxed));
             if !data && changed {
                 file.book.with(|book| book.was_changed());
+            }
+            if let Some(before) = &before {
+                let grew = file.length.swap(before.size, Relaxed) < before.size;
+                let grown = file.grown.load(Relaxed);
+                if !grew && grown >= GROWN_LONG {
+                    file.book.with(|book| book.stopped_growing());
+                }
+                file.grown.store(if grew { grown + 1 } else { 0 }, Relaxed);
             }
             let answer = self.job(session, file, fd, Event::Sync { data_only: data });
             if let Some(before) = before.filter(|_| !data && changed && answer == Answer::Done) {

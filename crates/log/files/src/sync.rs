@@ -1,14 +1,14 @@
 //! What was appended becomes durable: by the log where it is little, in the file where it is much.
 
-use crate::begin::{borrowed, leave_long, signature};
+use crate::begin::{borrowed, leave_long};
 use crate::file::{File, State};
+use crate::known::{signature, stat};
 use crate::log::Log;
 use crate::session::Session;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-use rustix::fs::{AtFlags, StatxFlags, fstat, statx};
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use uncopy_inject::{Call, Point};
+use uncopy_inject::Point;
 use uncopy_kernel::inject;
 use uncopy_log_book::timing::{Timing, Way};
 use uncopy_log_service::{Client, Reason};
@@ -37,38 +37,6 @@ enum Need {
 pub(crate) fn precisely() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
-/// What is known of a file, without its times: who asks for these makes each write after that set
-/// new ones, in the journal (since Linux 6.13; it cost 50 us of a sync of 170).
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Known {
-    pub(crate) size: u64,
-    pub(crate) mode: u32,
-    pub(crate) owner: (u32, u32),
-    pub(crate) links: u64,
-}
-
-pub(crate) fn stat(fd: RawFd) -> Option<Known> {
-    inject::check(Call::Fstat).ok()?;
-    let wanted =
-        StatxFlags::SIZE | StatxFlags::MODE | StatxFlags::UID | StatxFlags::GID | StatxFlags::NLINK;
-    let known = statx(borrowed(fd), "", AtFlags::EMPTY_PATH, wanted).map(|stat| Known {
-        size: stat.stx_size,
-        mode: stat.stx_mode.into(),
-        owner: (stat.stx_uid, stat.stx_gid),
-        links: stat.stx_nlink.into(),
-    });
-    // (Where a filter of system calls refuses it.)
-    let known = known.or_else(|_| {
-        fstat(borrowed(fd)).map(|stat| Known {
-            size: stat.st_size as u64,
-            mode: stat.st_mode,
-            owner: (stat.st_uid, stat.st_gid),
-            links: stat.st_nlink,
-        })
-    });
-    known.ok()
 }
 
 impl Log {

@@ -1,7 +1,7 @@
 //! A held file, from the service's side, and how it becomes plain.
 
 use crate::lease;
-use crate::overwritten;
+use crate::overwritten::{self, Settled};
 use crate::place::Place;
 use crate::reason::Reason;
 use crate::report::Report;
@@ -19,6 +19,9 @@ use uncopy_log_share::memory::Memory;
 /// So long a file that cannot be brought home is tried again, at first soon, then this far apart.
 const PATIENCE: Duration = Duration::from_secs(30);
 const APART: Duration = Duration::from_secs(1);
+/// An overwritten file that was not logged for so many ticks is plain again. (What is live in a log
+/// is not to be old: recovery takes what changed long after a heartbeat for a stranger's.)
+const IDLE_AFTER: u32 = 3;
 /// From so many bytes on whole blocks go past the page cache.
 const DIRECT: u64 = 128 << 10;
 
@@ -135,13 +138,40 @@ impl Hold {
     }
 
     /// It was refused for as long as it is tried.
-    pub(crate) fn is_hopeless(&mut self) -> bool {
+    fn is_hopeless(&mut self) -> bool {
         self.refused.get_or_insert_with(Instant::now).elapsed() >= PATIENCE
     }
 
-    /// Somebody waits, and its program may still do what it has to.
-    pub(crate) fn is_waited_for(&mut self) -> bool {
-        !self.is_hopeless()
+    /// A second has passed over an overwritten file.
+    pub(crate) fn tick_overwritten(&mut self, entry: &Entry) {
+        let logged = entry.logged.load(Ordering::Acquire);
+        let idle = core::mem::replace(&mut self.seen, logged) == logged;
+        self.waits = if idle { self.waits + 1 } else { 0 };
+        if self.waits >= IDLE_AFTER {
+            self.leaves.get_or_insert(Reason::Idle);
+        }
+    }
+
+    /// As [`Hold::leave`] of an overwritten file, once nothing is logged any more.
+    fn leave_overwritten(&mut self, entry: &Entry, alone: bool) -> Left {
+        match overwritten::settle(self.file.as_fd(), entry, alone) {
+            Settled::Yes { logged } => {
+                inject::point(Point::Settled);
+                return Left::Plain { logged };
+            }
+            // (Nobody waits for a program when the kernel has waited enough.)
+            Settled::ByProgram if lease::holds(self.file.as_fd()) || !self.is_hopeless() => {
+                return Left::Later;
+            }
+            Settled::ByProgram => {}
+            Settled::Not(why) => {
+                self.is_refused(entry, why.raw_os_error() as u32);
+                if !self.is_hopeless() {
+                    return Left::Later;
+                }
+            }
+        }
+        Left::Lost(overwritten::unsure(entry))
     }
 
     /// It is plain: whoever waits for it goes on.

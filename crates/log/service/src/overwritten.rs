@@ -1,11 +1,9 @@
 //! A held file that is overwritten: the kernel has its bytes, and a program's log what its syncs
 //! made durable. It becomes plain once the file itself has that durably.
 
-use crate::held::{Hold, Left};
 use crate::identity::{Gone, find};
 use crate::lease;
 use crate::place::Place;
-use crate::reason::Reason;
 use crate::report::Report;
 use core::sync::atomic::Ordering;
 use rustix::fd::{AsFd, BorrowedFd};
@@ -17,44 +15,11 @@ use uncopy_log_share::Entry;
 use uncopy_log_share::layout::{FOR_GOOD, Named, ONCE};
 use uncopy_log_store::home;
 
-/// A file that was not logged for so many ticks is plain again. (What is live in a log is not to be
-/// old: recovery takes what changed long after a heartbeat for a stranger's.)
-const IDLE_AFTER: u32 = 3;
 /// Bytes of a file that are written once more after a sync failed, at most.
 const AGAIN: u64 = 64 << 20;
 
-impl Hold {
-    /// A second has passed.
-    pub(crate) fn tick_overwritten(&mut self, entry: &Entry) {
-        let logged = entry.logged.load(Ordering::Acquire);
-        self.waits =
-            if core::mem::replace(&mut self.seen, logged) == logged { self.waits + 1 } else { 0 };
-        if self.waits >= IDLE_AFTER {
-            self.leaves.get_or_insert(Reason::Idle);
-        }
-    }
-
-    /// As [`Hold::leave`], once nothing is logged any more.
-    pub(crate) fn leave_overwritten(&mut self, entry: &Entry, alone: bool) -> Left {
-        match settle(self.file.as_fd(), entry, alone) {
-            Settled::Yes { logged } => {
-                inject::point(Point::Settled);
-                Left::Plain { logged }
-            }
-            // (Nobody waits for a program when the kernel has waited enough.)
-            Settled::ByProgram if lease::holds(self.file.as_fd()) || self.is_waited_for() => {
-                Left::Later
-            }
-            Settled::ByProgram => Left::Lost(unsure(entry)),
-            Settled::Not(why) => {
-                self.is_refused(entry, why.raw_os_error() as u32);
-                if self.is_hopeless() { Left::Lost(unsure(entry)) } else { Left::Later }
-            }
-        }
-    }
-}
-
-enum Settled {
+/// What came of it.
+pub(crate) enum Settled {
     /// What was logged is durable in the file. `logged`: some log has it still.
     Yes {
         logged: bool,
@@ -65,7 +30,7 @@ enum Settled {
 }
 
 /// What some log has of an overwritten file is durable in it. Nothing is logged any more.
-fn settle(file: BorrowedFd<'_>, entry: &Entry, alone: bool) -> Settled {
+pub(crate) fn settle(file: BorrowedFd<'_>, entry: &Entry, alone: bool) -> Settled {
     // (Who died over a sync may have been told that it failed.)
     let died = alone && entry.is_synced_now();
     if died || entry.failed.load(Ordering::SeqCst) != 0 {
@@ -144,7 +109,7 @@ pub(crate) fn recover(place: &Place, entry: &Entry, report: &mut Report) -> bool
 }
 
 /// A sync failed, and what it was about could not be written again. What is said of that.
-fn unsure(entry: &Entry) -> String {
+pub(crate) fn unsure(entry: &Entry) -> String {
     entry.loses(FOR_GOOD);
     let path = entry.named().path;
     format!(
