@@ -2,9 +2,9 @@
 
 use crate::file::{File, State};
 pub(crate) use crate::known::borrowed;
+use crate::known::{Known, signature};
 use crate::log::Log;
 use crate::session::Session;
-use crate::known::{Known, signature};
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use rustix::fs::{OFlags, SeekFrom, fcntl_getfl, fstat, seek};
@@ -34,8 +34,6 @@ const TURNS: u32 = 1000;
 pub(crate) fn now() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
 }
 
 impl Log {

@@ -11,6 +11,7 @@ use uncopy_kernel::inject;
 pub(crate) fn borrowed(fd: RawFd) -> BorrowedFd<'static> {
     // SAFETY: the program's own number, for the time of its own call on it.
     unsafe { BorrowedFd::borrow_raw(fd) }
+}
 
 /// What the kernel's sync makes durable besides bytes, as far as it can be told.
 pub(crate) fn signature(known: &Known) -> u64 {
