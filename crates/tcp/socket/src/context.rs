@@ -782,21 +782,23 @@ impl Context {
     /// When this door was knocked at first, and not because of a notice, since that was taken.
     pub(crate) fn woken(&self, door: usize) -> Option<u64> {
         let own = self.knocked_at_own[door].load(Ordering::Relaxed);
-        self.first_woken(door, own, Notice::woken)
+        self.first_woken(door, own, Notice::woken, 0)
     }
 
-    /// The same, and from now on the next one is the first.
-    pub(crate) fn take_woken(&self, door: usize) -> Option<u64> {
+    /// The first one of `since` and later, and from now on the next one is the first.
+    pub(crate) fn take_woken(&self, door: usize, since: u64) -> Option<u64> {
         let own = &self.knocked_at_own[door];
         let own = if own.load(Ordering::Relaxed) == 0 { 0 } else { own.swap(0, Ordering::Relaxed) };
-        self.first_woken(door, own, Notice::take_woken)
+        self.first_woken(door, own, Notice::take_woken, since)
     }
 
+    /// (Of each peer what is older hides nothing that another has said since.)
     fn first_woken(
         &self,
         door: usize,
         own: u64,
         by_others: fn(&Notice) -> Option<u64>,
+        since: u64,
     ) -> Option<u64> {
         let process = self.process();
         let regions = lock(&self.regions);
@@ -804,7 +806,8 @@ impl Context {
             .iter()
             .filter(|mapped| mapped.process == process)
             .filter_map(|mapped| by_others(mapped.region.notice(mapped.side, door)));
-        of_others.chain(Some(own).filter(|&own| own != 0)).min()
+        let all = of_others.chain(Some(own).filter(|&own| own != 0));
+        all.filter(|&at| at >= since).min()
     }
 
     /// Several sets have this door.

@@ -77,21 +77,22 @@ impl Marks {
         self.earliest.fetch_min(news.earliest(), Relaxed);
     }
 
-    /// The door was knocked at then for another reason than a notice. (Of a knock from before Linux
-    /// has answered it knows no more.)
+    /// The door was knocked at then for another reason than a notice.
     pub fn was_woken(&self, at: Option<u64>) {
-        self.woken.fetch_min(self.since(at), Relaxed);
+        self.woken.fetch_min(at.unwrap_or(u64::MAX), Relaxed);
+    }
+
+    /// When Linux had answered last: of a knock before it no more is known.
+    pub fn answered(&self) -> u64 {
+        self.answered.load(Relaxed)
     }
 
     /// The door was not knocked at before: what was sent by Linux until then stands before it in
     /// what Linux says. `woken`: as of [`Marks::was_woken`].
     pub fn before_door(&self, woken: Option<u64>) -> u64 {
         let known = self.earliest.load(Relaxed).min(self.woken.load(Relaxed));
-        known.min(self.since(woken))
-    }
-
-    fn since(&self, at: Option<u64>) -> u64 {
-        at.filter(|&at| at >= self.answered.load(Relaxed)).unwrap_or(u64::MAX)
+        // (An older knock still stands where a later one would: that may have come any time since.)
+        known.min(woken.map_or(u64::MAX, |at| at.max(self.answered())))
     }
 
     /// Linux was asked, and had answered then.
@@ -187,5 +188,24 @@ impl<F> AllNews<F> {
         all.push(first);
         all.sort_by_key(|news| news.told);
         all.iter().for_each(tell);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_knock_from_before_linux_answered_stands_for_those_that_it_hides() {
+        let marks = Marks::default();
+        assert_eq!(marks.before_door(None), u64::MAX);
+        assert_eq!(marks.before_door(Some(10)), 10);
+        marks.was_woken(Some(5));
+        assert_eq!(marks.before_door(Some(10)), 5);
+        marks.asked(20);
+        assert_eq!(marks.before_door(None), u64::MAX);
+        // (The word still has the knock of 10, so one of 30 could not be left there.)
+        assert_eq!(marks.before_door(Some(10)), 20);
+        assert_eq!(marks.before_door(Some(30)), 30);
     }
 }

@@ -39,13 +39,19 @@ impl Set {
         let now = ticks();
         self.asked.store(now, Relaxed);
         self.heard.store(now, Relaxed);
-        self.marks.was_woken(self.context.take_woken(self.door));
         let Said { count, door, .. } =
             self.ask(events, already, Some(Duration::ZERO), mask, |said, all| {
                 lock(&self.queue.turns).kernel_said(said.iter().map(|event| event.data.u64()), all);
             })?;
-        self.marks.asked(ticks());
+        self.linux_answered(ticks());
         Ok((count, door.unwrap_or(count)))
+    }
+
+    /// Linux had answered then, and told all. (A knock from before it is taken now: it would hide the
+    /// ones that follow.)
+    fn linux_answered(&self, answered: u64) {
+        self.marks.asked(answered);
+        self.marks.was_woken(self.context.take_woken(self.door, answered));
     }
 
     /// What the kernel says, after what is there already.
@@ -57,7 +63,6 @@ impl Set {
         mask: Option<u64>,
     ) -> Result<usize, Errno> {
         let before = ticks();
-        self.marks.was_woken(self.context.take_woken(self.door));
         let said = self.ask(events, already, timeout, mask, |_, _| ());
         let answered = ticks();
         self.heard.store(answered, Relaxed);
@@ -66,7 +71,7 @@ impl Set {
         // (What came while it slept it may have told, or not: that it slept longer is not known.)
         if all {
             self.asked.store(before, Relaxed);
-            self.marks.asked(answered);
+            self.linux_answered(answered);
         }
         Ok(count)
     }
