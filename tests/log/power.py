@@ -32,6 +32,8 @@ import disk  # noqa: E402
 import stores  # noqa: E402
 
 UNCOPY = os.environ.get("UNCOPY", os.path.join(REPO, "target/release/uncopy"))
+# Files that are overwritten, too: `run --log-overwrites`, for all that is started here.
+os.environ["UNCOPY_LOG_OVERWRITES"] = "yes"
 MAKE = {
     "ext4": (160, "mkfs.ext4 -q -F -b 4096 -E lazy_itable_init=0,lazy_journal_init=0 -J size=8"),
     "xfs": (320, "mkfs.xfs -q -f"),

@@ -206,6 +206,7 @@ pub const OPTIONS: &[Spec] = &[
 pub const RESERVED: &[&str] = &[
     LOG,
     LOG_FILES,
+    LOG_OVERWRITES,
     "UNCOPY_LIBRARY",
     TCP_SERVICE,
     TCP_AFTER,
@@ -228,6 +229,10 @@ pub const LOG: &str = "UNCOPY_LOG";
 /// Patterns of the files whose appends may be held, separated by colons; set by `uncopy run
 /// --log-files`. Nothing said: all.
 pub const LOG_FILES: &str = "UNCOPY_LOG_FILES";
+
+/// `yes`: syncs of files that are overwritten go to the log, too; set by `uncopy run
+/// --log-overwrites`.
+pub const LOG_OVERWRITES: &str = "UNCOPY_LOG_OVERWRITES";
 
 /// The file in which a program and all that it starts are summed up (see
 /// `uncopy_counters::family`); set by `uncopy run --verbose`.

@@ -134,6 +134,8 @@ struct Places {
     /// Where the log's service answers, and which files may be held.
     log: Option<String>,
     log_files: Vec<String>,
+    /// Whether that goes for files that are overwritten, too.
+    log_overwrites: bool,
     /// Bytes from which on messages go in blocks, whoever receives them.
     tcp_blocks: Option<usize>,
     /// The file in which it is recorded, and how large that may be.
@@ -206,6 +208,9 @@ unsafe fn read_environment(envp: *const *const c_char) -> (Values, Costs, ExecEn
             }
             if name == options::LOG {
                 places.log = Some(value.to_owned());
+            }
+            if name == options::LOG_OVERWRITES {
+                places.log_overwrites = value == "yes";
             }
             if name == options::LOG_FILES {
                 places.log_files = value.split(':').map(str::to_owned).collect();
@@ -300,8 +305,11 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
         libc::pthread_atfork(Some(before_fork), Some(after_fork_parent), Some(after_fork_child));
     };
     let log = places.log.filter(|_| !chained).is_some_and(|directory| {
-        let settings =
-            LogSettings { directory: directory.into(), patterns: places.log_files.clone() };
+        let settings = LogSettings {
+            directory: directory.into(),
+            patterns: places.log_files.clone(),
+            overwrites: places.log_overwrites,
+        };
         PROCESS.log.begin(settings)
     });
     if log {

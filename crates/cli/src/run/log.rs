@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use clap::{Arg, ArgMatches, Command, value_parser};
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use uncopy_log_store::Kind;
 use uncopy_measure::values;
 
@@ -14,6 +14,7 @@ use crate::log::{directory, start};
 pub(super) struct Log {
     pub(super) directory: PathBuf,
     pub(super) files: Option<OsString>,
+    pub(super) overwrites: bool,
 }
 
 /// The subcommand with the log's options.
@@ -46,6 +47,13 @@ pub(super) fn with_options(command: Command) -> Command {
                 .requires("log")
                 .value_parser(value_parser!(OsString))
                 .help("Only files of these names, or with a slash these paths: patterns with * and ?, separated by colons"),
+        )
+        .arg(
+            Arg::new("log-overwrites")
+                .long("log-overwrites")
+                .requires("log")
+                .action(ArgAction::SetTrue)
+                .help("Also syncs of files that are overwritten: an experiment that can lose what was synced (docs/users/log.md)"),
         )
         .arg(
             Arg::new("log-store")
@@ -82,7 +90,11 @@ fn made(matches: &ArgMatches) -> Result<Log, String> {
     start::ensure(&directory, size, kind)?;
     let directory = directory.canonicalize();
     let directory = directory.map_err(|why| format!("the log's directory: {why}"))?;
-    Ok(Log { directory, files: matches.get_one::<OsString>("log-files").cloned() })
+    Ok(Log {
+        directory,
+        files: matches.get_one::<OsString>("log-files").cloned(),
+        overwrites: matches.get_flag("log-overwrites"),
+    })
 }
 
 #[cfg(test)]

@@ -213,6 +213,9 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
             }
             if let Some(log) = log {
                 environment.set(options::LOG, log.directory);
+                if log.overwrites {
+                    environment.set(options::LOG_OVERWRITES, "yes");
+                }
                 if let Some(files) = log.files {
                     environment.set(options::LOG_FILES, files);
                 }

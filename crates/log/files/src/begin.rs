@@ -61,7 +61,8 @@ impl Log {
         let written = file.written.swap(false, Relaxed);
         let over = file.written_over.swap(false, Relaxed) || written && !grew;
         let not_appended = file.not_appended.load(Relaxed);
-        let over = count(&file.overs, over || grew && not_appended) >= OVERS;
+        let wanted = self.settings().is_some_and(|settings| settings.overwrites);
+        let over = count(&file.overs, over || grew && not_appended) >= OVERS && wanted;
         let held = grown >= GROWN && !not_appended;
         if (held || over) && file.state() == State::Plain && !self.is_stopped() {
             let now = now();

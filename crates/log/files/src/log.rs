@@ -23,6 +23,8 @@ pub struct Settings {
     pub directory: PathBuf,
     /// Which files; none: all of that file system.
     pub patterns: Vec<String>,
+    /// Files that are overwritten, too: their syncs go to the log.
+    pub overwrites: bool,
 }
 
 /// See the module. Zeros at first.
