@@ -258,10 +258,14 @@ impl Log {
             }
             book.begin(event, precisely())
         });
-        let mut outcome = Outcome::Done;
+        let (mut outcome, mut last) = (Outcome::Done, Step::Answer(Answer::Done));
         loop {
             let step = file.book.with(|book| book.next(&mut job, outcome, precisely()));
             let done = |ok: bool| if ok { Outcome::Done } else { Outcome::Failed(libc::EIO) };
+            if let (Step::Call, Outcome::Failed(why)) = (last, outcome) {
+                return Answer::Failed(why);
+            }
+            last = step;
             outcome = match step {
                 Step::SyncFile { data_only } => {
                     let synced = entry.syncs_itself(|| home::sync(borrowed(fd), data_only));
@@ -269,6 +273,13 @@ impl Log {
                     synced
                         .map_or_else(|why| Outcome::Failed(why.raw_os_error()), |()| Outcome::Done)
                 }
+                // (Another thread has ended what the log has, and the lease is on its way.)
+                Step::Call => match event {
+                    Event::Sync { data_only } => entry
+                        .syncs_itself(|| home::sync(borrowed(fd), data_only))
+                        .map_or_else(|why| Outcome::Failed(why.raw_os_error()), |()| Outcome::Done),
+                    _ => Outcome::Done,
+                },
                 Step::Log { .. } => done(session.overwrites(file, fd)),
                 Step::LogHome => done(self.ends(session, file, fd)),
                 Step::Rewrite => done(self.writes_once_more(file, fd)),

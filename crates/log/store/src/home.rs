@@ -66,6 +66,10 @@ fn is_refusal(error: Errno) -> bool {
 /// # Errors
 /// The kernel's.
 pub fn once_more(file: BorrowedFd<'_>, offset: u64, length: u64) -> Result<(), Errno> {
+    // (It would be written behind the end.)
+    if fcntl_getfl(file)?.contains(OFlags::APPEND) {
+        return Err(Errno::INVAL);
+    }
     let mut bytes = vec![0; PIECE.min(length as usize)];
     let mut at = offset;
     while at < offset + length {
