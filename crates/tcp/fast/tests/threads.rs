@@ -269,6 +269,11 @@ fn lane(
     let mut random = fastrand::Rng::with_seed(seed);
     let mut lane = machine.shared.lane(number);
     let mut events = VecDeque::new();
+    // (The slow path may have ended before us, but not while there is anything to do.)
+    let hand_on = |work| match machine.work.send(work) {
+        Ok(()) => {}
+        Err(_) => assert!(stop.load(SeqCst), "nobody takes what the slow path is to do"),
+    };
     while !stop.load(SeqCst) {
         let time = now(clock);
         let mut quiet = true;
@@ -277,20 +282,20 @@ fn lane(
             let mut out =
                 Out { machine, random: &mut random, payload: &frame.1, events: &mut events };
             match lane.segment(time, &frame.0, &mut out) {
-                None => machine.work.send(Work::Frame(frame)).unwrap(),
+                None => hand_on(Work::Frame(frame)),
                 Some((_, Left::NOTHING)) => {}
-                Some((slot, left)) => machine.work.send(Work::Left(slot, left)).unwrap(),
+                Some((slot, left)) => hand_on(Work::Left(slot, left)),
             }
         }
         while let Some((flow, _)) = events.pop_front() {
             if !machine.application(flow, &mut lane) {
-                machine.work.send(Work::Application(flow)).unwrap();
+                hand_on(Work::Application(flow));
             }
         }
         machine.shared.collect(number, &mut lane);
         let mut out = Out { machine, random: &mut random, payload: &[], events: &mut events };
         lane.poll(now(clock), 64, &mut out, |slot, left| {
-            machine.work.send(Work::Left(slot, left)).unwrap();
+            hand_on(Work::Left(slot, left));
         });
         if quiet {
             std::thread::yield_now();
