@@ -110,6 +110,15 @@ fn all_says_it_for_each_process_and_counters_for_programs() {
     assert!(said.iter().any(|l| l.starts_with("uncopy: elided_copies=")), "{said:?}");
 }
 
+/// Programs that are started from now on begin with signals that end them. (Whoever started the tests
+/// in the background, or by nohup, has left some ignored.)
+fn signals_as_usual() {
+    for signal in [libc::SIGINT, libc::SIGHUP, libc::SIGTERM] {
+        // SAFETY: no handler is involved.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+}
+
 /// Pumps under uncopy until it is ended by the signal; what it said.
 fn ended_by((signal, number): (&str, i32)) -> String {
     let input = pump().with_file_name("input");
@@ -130,6 +139,7 @@ fn ended_by((signal, number): (&str, i32)) -> String {
 
 #[test]
 fn a_program_that_a_signal_ends_by_default_says_its_summary_and_is_seen_to_be_ended_by_it() {
+    signals_as_usual();
     if !publishes_here() {
         return;
     }
@@ -142,6 +152,7 @@ fn a_program_that_a_signal_ends_by_default_says_its_summary_and_is_seen_to_be_en
 
 #[test]
 fn a_signal_that_is_ignored_or_handled_stays_so() {
+    signals_as_usual();
     if !publishes_here() {
         return;
     }
