@@ -13,7 +13,8 @@ settings.configure(
     ALLOWED_HOSTS=["*"],
     ROOT_URLCONF=__name__,
     DATA_UPLOAD_MAX_MEMORY_SIZE=None,
-    MIDDLEWARE=[],
+    # (It says how long an answer is.)
+    MIDDLEWARE=["django.middleware.common.CommonMiddleware"],
 )
 
 
