@@ -110,8 +110,8 @@ fn all_says_it_for_each_process_and_counters_for_programs() {
     assert!(said.iter().any(|l| l.starts_with("uncopy: elided_copies=")), "{said:?}");
 }
 
-/// Programs that are started from now on begin with signals that end them. (Whoever started the tests
-/// in the background, or by nohup, has left some ignored.)
+/// Programs that are started from now on begin with signals that end them. (Whoever started the
+/// tests in the background, or by nohup, has left some ignored.)
 fn signals_as_usual() {
     for signal in [libc::SIGINT, libc::SIGHUP, libc::SIGTERM] {
         // SAFETY: no handler is involved.

@@ -53,7 +53,8 @@ pub(super) fn with_options(command: Command) -> Command {
                 .long("log-overwrites")
                 .requires("log")
                 .action(ArgAction::SetTrue)
-                .help("Also syncs of files that are overwritten: an experiment that can lose what was synced (docs/users/log.md)"),
+                .help("Also syncs of files that are overwritten: an experiment that can lose what was \
+                     synced (docs/users/log.md)"),
         )
         .arg(
             Arg::new("log-store")

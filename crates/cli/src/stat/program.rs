@@ -226,8 +226,8 @@ impl Program {
         };
         let micros = |ns: u64| format!("{:.1}", ns as f64 / 1000.0);
         format!(
-            "{who}, after {experiments}: in the last one each MB that the program copies took {} us of processor time \
-             where sites elided, and {} where none did.",
+            "{who}, after {experiments}: in the last one each MB that the program copies took {} us of \
+             processor time where sites elided, and {} where none did.",
             micros(c.eliding_mb_ns),
             micros(c.copying_mb_ns),
         )

@@ -1,5 +1,5 @@
-//! A file that is overwritten: its bytes are the kernel's, and a sync puts what was written into the
-//! log. An entry says that it is one, and how many flushes of its bytes there were; of these
+//! A file that is overwritten: its bytes are the kernel's, and a sync puts what was written into
+//! the log. An entry says that it is one, and how many flushes of its bytes there were; of these
 //! `durable` says how many the file has durably.
 
 use crate::layout::Entry;

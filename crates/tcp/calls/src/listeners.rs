@@ -22,8 +22,8 @@ impl Listening {
         Self { numbers: [const { AtomicI32::new(0) }; MOST], shown: Seldom::new() }
     }
 
-    /// This one listens. (The same number may be there twice. Numbers that are closed stay: what they are is asked
-    /// each time.)
+    /// This one listens. (The same number may be there twice. Numbers that are closed stay: what
+    /// they are is asked each time.)
     pub fn add(&self, fd: RawFd) {
         for number in &self.numbers {
             let known = number.compare_exchange(0, fd + 1, Relaxed, Relaxed);

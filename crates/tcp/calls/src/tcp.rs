@@ -194,8 +194,9 @@ impl Tcp {
     fn make_context(&self) -> Option<Arc<Context>> {
         let settings = self.settings()?;
         (settings.publish)();
-        // A filter might end the program for the calls that arenas take (memfd_create, fstatfs, locks
-        // of files), which it makes nowhere else. (Asked once: forked children have the same.)
+        // A filter might end the program for the calls that arenas take (memfd_create, fstatfs,
+        // locks of files), which it makes nowhere else. (Asked once: forked children have the
+        // same.)
         if settings.blocks != Blocks::NONE
             && !self.filter_known.swap(true, Relaxed)
             && procfs::is_filtered() != Some(false)

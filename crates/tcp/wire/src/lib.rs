@@ -114,8 +114,8 @@ pub trait Wire {
         false
     }
 
-    /// As [`Wire::send`], of a frame whose headers, so many bytes, are what `fill` writes, and whose
-    /// payload lies elsewhere. Its checksum is the wire's to complete.
+    /// As [`Wire::send`], of a frame whose headers, so many bytes, are what `fill` writes, and
+    /// whose payload lies elsewhere. Its checksum is the wire's to complete.
     ///
     /// # Errors
     /// As above. A wire that does not gather: `Unsupported`.

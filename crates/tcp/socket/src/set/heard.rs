@@ -47,8 +47,8 @@ impl Set {
         Ok((count, door.unwrap_or(count)))
     }
 
-    /// Linux had answered then, and told all. (A knock from before it is taken now: it would hide the
-    /// ones that follow.)
+    /// Linux had answered then, and told all. (A knock from before it is taken now: it would hide
+    /// the ones that follow.)
     fn linux_answered(&self, answered: u64) {
         self.marks.asked(answered);
         self.marks.was_woken(self.context.take_woken(self.door, answered));
