@@ -328,18 +328,26 @@ fn set_aside(place: &Place, name: &str, why: &str, report: &mut Report) {
     }
 }
 
+/// The file whose bytes a log has; else why they cannot go there, or nothing where it was deleted.
+fn home_of(place: &Place, file: &OfLog, damaged: Option<&str>) -> Result<OwnedFd, Option<String>> {
+    if let Some(why) = damaged {
+        return Err(Some(format!("the log is damaged ({why})")));
+    }
+    find(place.as_fd(), &file.named).map_err(|gone| match gone {
+        Gone::Deleted => None,
+        Gone::Unknown => Some("the file is not there any more".to_owned()),
+        Gone::Refused(why) => Some(why.to_string()),
+    })
+}
+
 fn from_log(place: &Place, file: &OfLog, damaged: Option<&str>, latest: u64, report: &mut Report) {
     let path = file.named.path.escape_ascii().to_string();
     let (first, bytes) = joined(&file.pieces);
     let last = first + bytes.len() as u64;
-    let came = match (damaged, find(place.as_fd(), &file.named)) {
-        (Some(why), _) => Err(format!("the log is damaged ({why})")),
-        (_, Err(Gone::Deleted)) => {
-            return report.said.push(format!("{path}: the file is no more"));
-        }
-        (_, Err(Gone::Unknown)) => Err("the file is not there any more".to_owned()),
-        (_, Err(Gone::Refused(why))) => Err(why.to_string()),
-        (_, Ok(there)) => replay(&there, first, &bytes, latest),
+    let came = match home_of(place, file, damaged) {
+        Err(None) => return report.said.push(format!("{path}: the file is no more")),
+        Err(Some(why)) => Err(why),
+        Ok(there) => replay(&there, first, &bytes, latest),
     };
     match came {
         Ok(0) => {}
@@ -369,17 +377,13 @@ fn overwritten_from_log(
 ) {
     let path = file.named.path.escape_ascii().to_string();
     let pieces = overwritten::latest(&file.pieces);
-    let came = match (damaged, find(place.as_fd(), &file.named)) {
-        (Some(why), _) => Err(format!("the log is damaged ({why})")),
-        (_, Err(Gone::Deleted)) => {
-            return report.said.push(format!("{path}: the file is no more"));
-        }
-        (_, Err(Gone::Unknown)) => Err("the file is not there any more".to_owned()),
-        (_, Err(Gone::Refused(why))) => Err(why.to_string()),
-        (_, Ok(there)) if file.in_this_boot => {
+    let came = match home_of(place, file, damaged) {
+        Err(None) => return report.said.push(format!("{path}: the file is no more")),
+        Err(Some(why)) => Err(why),
+        Ok(there) if file.in_this_boot => {
             fdatasync(&there).map(|()| 0).map_err(|why| why.to_string())
         }
-        (_, Ok(there)) => match fstat(&there) {
+        Ok(there) => match fstat(&there) {
             Ok(stat) => overwritten::replay(there.as_fd(), &pieces, || later(&stat, latest)),
             Err(why) => Err(why.to_string()),
         },
