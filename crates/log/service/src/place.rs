@@ -11,7 +11,9 @@
 
 use crate::identity;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{FlockOperation, Mode, OFlags, fstat, mkdirat, open, openat};
+use rustix::fs::{
+    AtFlags, FlockOperation, Mode, OFlags, StatxFlags, fstat, mkdirat, open, openat, statx,
+};
 use rustix::io::Errno;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -105,6 +107,16 @@ impl Place {
     /// The file system that it lies on.
     pub fn device(&self) -> u64 {
         self.device
+    }
+
+    /// The mount through which it is reached: unique since the machine was booted, and another one
+    /// after an unmount. 0: the kernel does not say (before Linux 6.8).
+    pub fn mount(&self) -> u64 {
+        const UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000); // STATX_MNT_ID_UNIQUE
+        match statx(&self.fd, "", AtFlags::EMPTY_PATH, UNIQUE) {
+            Ok(stat) if stat.stx_mask & UNIQUE.bits() != 0 => stat.stx_mnt_id,
+            _ => 0,
+        }
     }
 
     /// Where the service answers.

@@ -51,6 +51,7 @@ reasons! {
     PastUs 19 "past-us" "The process uses io_uring or asynchronous requests, which go past the library.";
     Ends 20 "ends" "It was closed, or the program or the service has ended.";
     Idle 21 "idle" "It was overwritten, and not synced for some seconds.";
+    Moved 22 "moved" "It was renamed into another directory; it is tried again later.";
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use crate::lease;
 use crate::overwritten;
 use crate::place::{NoPlace, Place, now};
 use crate::report::Report;
+use core::sync::atomic::Ordering;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{OFlags, Stat, fcntl_getfl, fcntl_setfl, fdatasync, fstat, renameat};
 use rustix::io::{Errno, pread, pwrite};
@@ -16,7 +17,7 @@ use std::time::Duration;
 use uncopy_log_record::superblock::GRACE;
 use uncopy_log_record::{Body, Found, Origin, Scan, Superblock, Unusable};
 use uncopy_log_share::claims::{Claims, What};
-use uncopy_log_share::homing::{Ending, Which, bring, finish};
+use uncopy_log_share::homing::{Ending, Which, bring, finish, reconsider};
 use uncopy_log_share::layout::{Named, State};
 use uncopy_log_share::memory::Memory;
 use uncopy_log_share::overwritten::OVERWRITTEN;
@@ -96,7 +97,7 @@ fn from_memory(place: &Place, settled: &mut HashSet<u32>, report: &mut Report) {
 }
 
 fn lives(memory: &Memory<Held>, claims: &Claims, slot: usize) -> bool {
-    let client = memory.entry(slot).client.load(core::sync::atomic::Ordering::Acquire);
+    let client = memory.entry(slot).client.load(Ordering::Acquire);
     claims.is_others(What::Client(client))
 }
 
@@ -125,7 +126,7 @@ fn from_entry(
     if entry.state() != State::Held || !claims.claim(What::Entry(slot)) {
         return;
     }
-    let index = entry.index.load(core::sync::atomic::Ordering::Acquire);
+    let index = entry.index.load(Ordering::Acquire);
     if entry.is_overwritten() {
         if overwritten::recover(place, entry, report) {
             settled.insert(index);
@@ -133,18 +134,17 @@ fn from_entry(
         entry.free();
         return claims.give_up(What::Entry(slot));
     }
-    let end = entry.words.close();
+    entry.words.close();
     let named = entry.named();
     let path = named.path.escape_ascii().to_string();
-    let held = end - entry.words.home().min(end);
     let aside = |report: &mut Report, why: String| match put_aside(memory, slot, place) {
         Ok(said) => report.lose(format!("{why}; {said}")),
         Err(error) => report.keep(format!("{why}; its bytes cannot be put aside: {error}")),
     };
     match find(place.as_fd(), &named) {
-        Ok(file) => match home(memory, slot, &file) {
-            Ok(()) if held > 0 => report.said.push(format!("{path}: {held} bytes came home")),
-            Ok(()) => {}
+        Ok(file) => match home(place, memory, slot, &file) {
+            Ok(0) => {}
+            Ok(held) => report.said.push(format!("{path}: {held} bytes came home")),
             Err(why) => aside(report, format!("{path}: {why}")),
         },
         Err(Gone::Deleted) => report.said.push(format!("{path}: the file is no more")),
@@ -158,12 +158,18 @@ fn from_entry(
     claims.give_up(What::Entry(slot));
 }
 
-fn home(memory: &Memory<Held>, slot: usize, file: &OwnedFd) -> Result<(), String> {
+/// Brings home what the ring has of a file, durably. Returns how many bytes were not there.
+fn home(place: &Place, memory: &Memory<Held>, slot: usize, file: &OwnedFd) -> Result<u64, String> {
     // (Somebody may have it open: what he appends meanwhile is not written over.)
     let entry = memory.entry(slot);
-    if entry.aside.load(core::sync::atomic::Ordering::SeqCst) != 0 {
-        return Ok(());
+    if entry.aside.load(Ordering::SeqCst) != 0 {
+        return Ok(0);
     }
+    let (was, is) = (memory.header().mount.load(Ordering::Acquire), place.mount());
+    if was != is && was != 0 && is != 0 {
+        reconsider(memory, slot, file.as_fd()).map_err(|why| why.to_string())?;
+    }
+    let held = entry.words.end().at().saturating_sub(entry.words.home());
     let appends = fcntl_getfl(file).and_then(|flags| fcntl_setfl(file, flags | OFlags::APPEND));
     appends.map_err(|why| why.to_string())?;
     let alone = lease::take(file.as_fd()).is_ok();
@@ -182,7 +188,7 @@ fn home(memory: &Memory<Held>, slot: usize, file: &OwnedFd) -> Result<(), String
     if alone {
         lease::give_up(file.as_fd());
     }
-    came
+    came.map(|()| held)
 }
 
 /// A file of which a log has bytes.

@@ -135,6 +135,8 @@ impl Service {
             memory => memory,
         };
         let memory = memory.map_err(kernel("make the log's memory in /dev/shm"))?;
+        // (All that was held was recovered.)
+        memory.header().mount.store(place.mount(), Ordering::Release);
         let claims = Claims::of(memory.file()).map_err(kernel("claim the log's memory"))?;
         let homes = Homes::begin(&place, options.kind).map_err(ServiceError::Failed)?;
         let mut logs = Logs::of(&place, options.log_size, options.kind);
@@ -351,11 +353,18 @@ impl Service {
                 Some(())
             }
             Message::Renamed => {
-                for (slot, hold) in self.holds.iter().enumerate() {
-                    let hold = hold.as_ref().filter(|hold| hold.client == client);
-                    if let Some(Ok(named)) = hold.map(|hold| identity::named(hold.file.as_fd())) {
-                        self.memory.entry(slot).name(&named);
+                for (slot, hold) in self.holds.iter_mut().enumerate() {
+                    let Some(hold) = hold.as_mut().filter(|hold| hold.client == client) else {
+                        continue;
+                    };
+                    let Ok(named) = identity::named(hold.file.as_fd()) else { continue };
+                    let entry = self.memory.entry(slot);
+                    // (A log names it as it was; recovery that is not root's looks in that
+                    // directory only.)
+                    if directory(&named.path) != directory(&entry.named().path) {
+                        hold.leaves.get_or_insert(Reason::Moved);
                     }
+                    entry.name(&named);
                 }
                 Some(())
             }
@@ -701,6 +710,11 @@ fn answer(place: &Place) -> Result<OwnedFd, Errno> {
 pub(crate) fn address(place: impl AsFd) -> Result<SocketAddrUnix, Errno> {
     use rustix::fd::AsRawFd;
     SocketAddrUnix::new(format!("/proc/self/fd/{}/socket", place.as_fd().as_raw_fd()))
+}
+
+/// The directory that a path is in.
+fn directory(path: &[u8]) -> &[u8] {
+    &path[..path.iter().rposition(|byte| *byte == b'/').unwrap_or(0)]
 }
 
 /// A file that is a text, in memory.

@@ -4,6 +4,7 @@
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, open};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use uncopy_log_service::protocol::Message;
@@ -176,6 +177,34 @@ fn who_opens_a_held_file_waits_until_all_of_it_is_home() {
     here.ended();
 }
 
+/// Logs name it where it was, and without root's rights recovery looks nowhere else.
+#[test]
+fn a_held_file_is_plain_once_it_was_moved_into_another_directory() {
+    let mut here = Here::new();
+    let (path, other) = (here.file("file"), here.file("other"));
+    std::fs::create_dir(&other).unwrap();
+    let program = Program::of(&here);
+    let file = appended(&path);
+    let mut writer = program.writer();
+    let (slot, index) = program.client.hold(file.as_fd()).unwrap();
+    assert!(program.append(slot, b"logged "));
+    program.sync(&mut writer, slot, index);
+    std::fs::rename(&path, here.file("beside")).unwrap();
+    program.client.tell(Message::Renamed);
+    assert!(program.append(slot, b"and more"), "it is held: the directory is the same");
+    std::fs::rename(here.file("beside"), other.join("file")).unwrap();
+    program.client.tell(Message::Renamed);
+    program.waits_for(slot, State::Plain);
+    let saved = here.saved_logs();
+    drop((program, writer, file));
+    here.ended();
+    // The log has nothing of it any more.
+    here.bring_back(&saved);
+    assert_eq!(std::fs::read(other.join("file")).unwrap(), b"logged and more");
+    let report = recover(&Place::open(&here.log()).unwrap(), Kind::Direct).unwrap();
+    assert!(report.said.is_empty(), "{report:?}");
+}
+
 /// A program that has not yet looked keeps its entry, whatever services come after.
 #[test]
 fn an_entry_is_not_given_away_while_its_program_lives() {
@@ -263,6 +292,50 @@ fn a_file_that_another_process_uses_becomes_plain_and_stays_so() {
     assert_eq!(std::fs::read(&path).unwrap(), b"parent child");
     drop((program, child, file));
     here.ended();
+}
+
+/// The machine goes on, and the memory is still there; the file is what its disk had.
+#[test]
+fn what_was_home_and_not_durable_comes_again_after_its_device_was_gone() {
+    let mut here = Here::new();
+    let path = here.file("file");
+    let program = Program::of(&here);
+    let file = appended(&path);
+    let mut writer = program.writer();
+    let (slot, index) = program.client.hold(file.as_fd()).unwrap();
+    assert!(program.append(slot, b"first "));
+    program.sync(&mut writer, slot, index);
+    let (memory, saved) = (Place::open(&here.log()).unwrap().memory(), here.file("memory"));
+    program.memory.entry(slot).words.homed(6);
+    std::fs::copy(&memory, &saved).unwrap();
+    let logs = here.saved_logs();
+    program.memory.entry(slot).words.homed(0);
+    drop((program, writer, file));
+    assert_eq!(std::fs::read(&path).unwrap(), b"first ");
+    here.ended();
+    let recovers = |another_mount: bool, left: &[u8]| {
+        here.bring_back(&logs);
+        std::fs::copy(&saved, &memory).unwrap();
+        let held = Memory::open(&memory).unwrap();
+        let mount = held.header().mount.load(Ordering::Acquire);
+        assert_ne!(mount, 0);
+        held.header().mount.store(mount + u64::from(another_mount), Ordering::Release);
+        drop(held);
+        std::fs::write(&path, left).unwrap();
+        let report = recover(&Place::open(&here.log()).unwrap(), Kind::Direct).unwrap();
+        (std::fs::read(&path).unwrap(), report)
+    };
+    // Nobody but a stranger has shortened it, or written over it.
+    for (another_mount, left) in [(false, &b"fi"[..]), (false, b""), (true, b"Fi")] {
+        let (is, report) = recovers(another_mount, left);
+        assert_eq!(is, left, "{report:?}");
+        assert_eq!(report.lost, another_mount, "{report:?}");
+    }
+    for left in [&b"fi"[..], b""] {
+        let (is, report) = recovers(true, left);
+        assert_eq!(is, b"first ", "{report:?}");
+        assert!(!report.lost && report.said.len() == 1, "{report:?}");
+    }
 }
 
 /// What a power loss would leave, but for the memory, which is taken away.

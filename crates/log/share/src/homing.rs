@@ -102,6 +102,31 @@ pub fn bring<F: AsFd>(
     }
 }
 
+/// Recovery: the file may have lost what was home and not durable, for its device was gone
+/// meanwhile. If what it has of that are the ring's bytes, only as far as it has them is home.
+///
+/// # Errors
+/// See [`NotHome`]: another's bytes are there, or the ring does not reach back so far.
+pub fn reconsider<F: AsFd>(
+    memory: &Memory<F>,
+    slot: usize,
+    file: BorrowedFd<'_>,
+) -> Result<(), NotHome> {
+    let entry = memory.entry(slot);
+    let words = &entry.words;
+    let (end, home) = (words.end().at(), words.home());
+    let sure = words.durable().max(entry.base.load(Ordering::SeqCst)).min(home);
+    let from = sure.max(end.saturating_sub(RING));
+    let size = fstat(file).map_err(NotHome::Refused)?.st_size as u64;
+    if size < from || !is_ours(memory, slot, file, from, size.min(home)) {
+        return Err(NotHome::Changed { is: size, should: home });
+    }
+    if size < home {
+        words.homed(size);
+    }
+    Ok(())
+}
+
 /// Whether the bytes `from..to` of `file` are those that its ring has: if not, somebody else wrote
 /// them. (As many as are held tell nothing.)
 fn is_ours<F: AsFd>(

@@ -7,7 +7,7 @@ use uncopy_inject::Point;
 use uncopy_kernel::inject;
 
 /// Programs and service must have the same.
-pub const VERSION: u64 = 2;
+pub const VERSION: u64 = 3;
 /// Files that are held at a time, of one user and file system.
 pub const SLOTS: usize = 64;
 /// Bytes of a file that are held, at most. A byte of the file lies at its own place modulo this: so
@@ -42,6 +42,10 @@ const MAGIC: u64 = u64::from_le_bytes(*b"uclogmem");
 pub struct Header {
     magic: AtomicU64,
     version: AtomicU64,
+    /// The mount through which the service reaches its files (`stx_mnt_id`, unique since boot). A
+    /// file that is reached through another one may have lost what was not durable: its device was
+    /// gone, and came back. 0: not known.
+    pub mount: AtomicU64,
 }
 
 impl Header {
