@@ -128,6 +128,19 @@ said=$(step tcp)
 check "a program of an ordinary user is served" "$said" "@uncopy-tcp \[*1 programs, 1 connections*-> ring, *<- ring, *"
 check "it stops" "$(inside systemctl stop uncopy-tcp 2>&1; inside systemctl show -P ActiveState -P Result uncopy-tcp | xargs)" "success inactive"
 
+# What a log has comes home at boot.
+inside sh -c 'mkdir -p /srv/alice/log && chown -R alice:alice /srv/alice && chmod 700 /srv/alice/log'
+unit=$(inside systemd-escape --path --template=uncopy-log@.service /srv/alice/log)
+check "the unit that recovers is sound" "$(inside systemd-analyze verify --man=no "$unit" 2>&1 | grep -i uncopy)" ""
+check "and enabled for a directory" "$(inside systemctl enable --now "$unit" 2>&1; inside systemctl is-active "$unit")" "*sysinit.target.wants*active"
+check "it recovers with the owner's rights" "$(inside stat -c %U /srv/alice/log/lock)" "alice"
+check "before other services start" "$(inside systemctl show -P Before -P After "$unit" | xargs)" "*sysinit.target*-.mount*"
+check "where there is no log there is nothing to do" \
+    "$(inside systemctl start uncopy-log@srv-none.service 2>&1; inside journalctl -u uncopy-log@srv-none -o cat)" "*/srv/none: there is none, so there is nothing to do*"
+check "nobody but root and the owner can" "$(inside setpriv --reuid=65534 --regid=65534 --clear-groups uncopy log recover --as-owner /srv/alice/log 2>&1)" \
+    "uncopy*is user 1*run this as root, or as that user*"
+inside rm -r /srv/alice
+
 # What cannot work is refused, and said.
 inside sh -c 'printf "[Service]\nExecStart=/bin/sleep 1000\nUser=redis\nSystemCallFilter=@basic-io @process @default @file-system\n" >/etc/systemd/system/narrow.service; systemctl daemon-reload'
 check "a filter that would end the service is refused with its calls" "$(inside uncopy enable narrow 2>&1)" "*nothing was written*SystemCallFilter= refuses*systemctl edit narrow.service*"

@@ -4,9 +4,11 @@
 //! | file | one idea |
 //! | --- | --- |
 //! | `directory` | where the log is |
+//! | `owner` | root recovers a user's log with that user's rights |
 //! | `start` | a service is started where none answers |
 
 pub mod directory;
+mod owner;
 pub mod start;
 
 use std::path::PathBuf;
@@ -86,6 +88,17 @@ struct LookArgs {
     stored: Stored,
 }
 
+/// The options of `uncopy log recover`.
+#[derive(Args, Clone, Debug)]
+struct RecoverArgs {
+    #[command(flatten)]
+    look: LookArgs,
+    /// As root, with the rights of the directory's owner only; nothing is done where it is not there
+    /// (for a unit that runs at boot: uncopy-log@.service)
+    #[arg(long, requires = "directory")]
+    as_owner: bool,
+}
+
 /// The options of commands that ask the service.
 #[derive(Args, Clone, Debug)]
 struct AskArgs {
@@ -102,7 +115,7 @@ pub fn command() -> Command {
         .arg_required_else_help(true)
         .disable_help_subcommand(true)
         .subcommand(with_args::<AskArgs>(of("status", "What is held, and why other files are not")))
-        .subcommand(with_args::<LookArgs>(of(
+        .subcommand(with_args::<RecoverArgs>(of(
             "recover",
             "Bring home what a crash left; status 1 if some of it had to be put aside",
         )))
@@ -175,8 +188,15 @@ fn recover_at(place: &Place, kind: Kind) -> Outcome {
     Ok(())
 }
 
-fn recovered(args: &LookArgs) -> Outcome {
-    recover_at(&args.at.place()?, args.stored.store.kind())
+fn recovered(args: &RecoverArgs) -> Outcome {
+    let RecoverArgs { look, as_owner } = args;
+    if let Some(directory) = look.at.directory.as_deref().filter(|_| *as_owner)
+        && !owner::becomes_owner_of(directory)?
+    {
+        eprintln!("uncopy log: {}: there is none, so there is nothing to do", directory.display());
+        return Ok(());
+    }
+    recover_at(&look.at.place()?, look.stored.store.kind())
 }
 
 fn digest(args: &LookArgs) -> Outcome {
