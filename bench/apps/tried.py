@@ -6,8 +6,8 @@ side: a Django upload service behind gunicorn, FastAPI behind uvicorn, a gateway
     bench/apps/tried.py --only pyarrow      one of them
     bench/apps/tried.py --json
 
-Own measurement: servers as harness.py does it (processes side by side, warmed, in turns); commands whole, in turns, by what wait4
-says of their processor time. `agrees`: the side that `try` names is not worse than the best one measured by more than a tenth (or
+Own measurement: servers as harness.py does it (processes side by side, warmed, in turns; fresh processes some times, because two of one
+program may differ by a quarter); commands whole, in turns, by what wait4 says of their processor time. Ratios are to the mean of both plain sides. `agrees`: the side that `try` names is not worse than the best one measured by more than a tenth (or
 what two plain sides differ by), and a gain or a loss is one in both."""
 
 import argparse
@@ -113,19 +113,24 @@ def own_of_command(command, rounds):
         turn = {side: spent(command, side) for side in order[i % len(order) :] + order[: i % len(order)]}
         if i:
             rounds_of.append(turn)
-    return {side: round(statistics.median(turn["plain"] / turn[side] for turn in rounds_of), 3) for side in order}
+    return to_both({side: statistics.median(turn["plain"] / turn[side] for turn in rounds_of) for side in order})
 
 
 def own_of_server(name, server):
     rows = harness.measure(name, server, SIZE, harness.OPTIONS.share)
     sides = {side: of["cpu_ratio"] for side, of in rows[0]["sides"].items()}
     sides["unelided"] = sides.pop("no_elision")
-    return sides
+    return to_both(sides)
+
+
+def to_both(sides):
+    """Gains over both plain sides together; of `again` what it differs by from the other."""
+    return {side: round(gain if side == "again" else gain / sides["again"] ** 0.5, 3) for side, gain in sides.items()}
 
 
 def tried(words, command):
     """What `try` says: its JSON, and seconds until its first line and its end."""
-    whole = [harness.OPTIONS.uncopy, "try", *words, "--json", "--", *command]
+    whole = [harness.OPTIONS.uncopy, "try", *words, "--time-cap", str(harness.OPTIONS.time_cap), "--json", "--", *command]
     began = time.monotonic()
     with tempfile.TemporaryFile("w+") as out:
         with subprocess.Popen(whole, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.PIPE, text=True) as child:
@@ -211,7 +216,7 @@ def text(row):
     sides = [side for side in SIDES if side != "plain"]
     lines = [
         f"{row['name']} ({row['what']})",
-        f"  try      recommends {of['recommended']}; " + ", ".join(f"{side} {gains(of).get(side, 0):.2f}" for side in sides)
+        f"  try      recommends {of['recommended']} after {of['counted_rounds']} rounds; " + ", ".join(f"{side} {gains(of).get(side, 0):.2f}" for side in sides)
         + f"; first line after {row['first_s']:.0f} s, all of it {row['took_s']:.0f} s",
         f"           {of['advice']}",
         f"  profile  {row['profile']}",
@@ -226,13 +231,17 @@ def main():
     parser.add_argument("--only", nargs="+", default=[""], metavar="NAME")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--keep", metavar="DIRECTORY", help="where whole profiles are kept")
-    parser.add_argument("--budget", type=float, default=40, metavar="SECONDS", help="for the own measurement of a server (40)")
+    parser.add_argument("--budget", type=float, default=80, metavar="SECONDS", help="for the own measurement of a server (80)")
+    parser.add_argument("--time-cap", type=float, default=300, metavar="SECONDS", help="for the rounds of `try` (300; its own default is 600)")
     args = parser.parse_args()
     sys.argv[1:] = ["--connections", str(CONNECTIONS)]
     harness.OPTIONS = harness.arguments(__doc__)
     harness.OPTIONS.connections = [CONNECTIONS]
     harness.OPTIONS.control = harness.default_control()
     harness.OPTIONS.share, harness.OPTIONS.command_rounds = args.budget, 4
+    harness.OPTIONS.time_cap = args.time_cap
+    # (Rounds of fresh processes rather than many turns of the same.)
+    harness.TURNS = (5, 12)
     chosen = [name for name in [*SERVERS, *COMMANDS] if any(part.lower() in name.lower() for part in args.only)]
     status = 0
     for name in chosen:

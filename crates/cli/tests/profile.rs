@@ -163,6 +163,33 @@ fn data_that_is_received_and_copied_has_a_path_also_where_it_ends_in_the_program
 }
 
 #[test]
+fn who_looks_at_the_last_copy_has_that_one_made_and_not_those_before_it() {
+    if !works_here() {
+        return;
+    }
+    let (directory, program) = compiled("reader");
+    let command = [program.to_str().unwrap(), "in", "40"];
+    let output = profile(directory.path(), &["--json"], &command);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let p = first(&stderr(&output));
+    if p["touches_visible"] != true {
+        return;
+    }
+    let path = &p["paths"][0];
+    let [first, second] = [0, 1].map(|i| &path["way"][i]);
+    let share =
+        |of: &Value| of["touched_bytes"].as_f64().unwrap() / of["watched_bytes"].as_f64().unwrap();
+    assert!(share(first) == 0.0 && share(second) > 0.9, "{path:#}");
+    assert_eq!(first["predicted_elided_bytes"].as_f64(), Some((40 * MB) as f64));
+    assert_eq!(second["predicted_elided_bytes"].as_f64(), Some(0.0));
+    let predicted = p["predicted"]["bytes"].as_f64().unwrap() / MB as f64;
+    assert!((39.0..=40.0).contains(&predicted), "{predicted}");
+
+    let said = stderr(&profile(directory.path(), &[], &command));
+    assert!(said.contains("left alone: ") && said.contains(" of 1.0 MB, elided"), "{said}");
+}
+
+#[test]
 fn the_report_names_the_copies_and_the_page_needs_nothing_else() {
     if !works_here() {
         return;

@@ -1,6 +1,7 @@
 //! The inputs of which bytes are somewhere in memory still.
 
 use super::tags::Offsets;
+use std::collections::BTreeMap;
 
 /// One fingerprint in so many bytes.
 pub const STRIDE: usize = 256;
@@ -14,6 +15,17 @@ const NO_WORD: u64 = u64::MAX;
 pub struct Watch {
     /// Bytes whose pages were taken away, so that touches show.
     pub watched: Offsets,
+    /// Bytes of pages that were touched.
+    pub touched: Offsets,
+    /// The same by node: where they were watched, and where they were touched.
+    pub here: BTreeMap<u32, Here>,
+}
+
+/// What was seen of a watched input where one node has it.
+#[derive(Debug, Default)]
+pub struct Here {
+    /// Bytes of which a touch would have shown.
+    pub shown: Offsets,
     /// Bytes of pages that were touched.
     pub touched: Offsets,
 }

@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Begins every part.
 pub const MAGIC: u64 = 0x3154_4c46_5950_434e;
 /// Number of this layout; readers of another one keep off.
-pub const LAYOUT: u64 = 2;
+pub const LAYOUT: u64 = 3;
 
 /// Size classes: powers of two from 256 B to 8 MB, the last one open.
 pub const CLASSES: usize = 16;
@@ -162,16 +162,20 @@ pub mod node {
     pub const CONSUMED: usize = 7;
     /// Bytes that were not followed, being too few, or forgotten before they ended.
     pub const LOST: usize = 8;
-    /// Bytes that were watched for touches.
+    /// Of an input: bytes that were watched for touches, wherever they were.
     pub const WATCHED: usize = 9;
-    /// Bytes of pages of them that were touched.
+    /// Bytes of pages of them that were touched, wherever they were.
     pub const TOUCHED: usize = 10;
     /// Touches.
     pub const FAULTS: usize = 11;
     /// Inputs watched.
     pub const PROBES: usize = 12;
+    /// Bytes that were watched where this node has them: where the input, or the copy, put them.
+    pub const SHOWN: usize = 13;
+    /// Bytes of pages that were touched there.
+    pub const TOUCHED_HERE: usize = 14;
     /// Calls by class of size.
-    pub const CLASS: usize = 13;
+    pub const CLASS: usize = 15;
     /// Words of a node.
     pub const WORDS: usize = CLASS + super::CLASSES;
 }

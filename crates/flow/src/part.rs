@@ -46,6 +46,10 @@ pub struct Node {
     pub faults: u64,
     /// Inputs watched.
     pub probes: u64,
+    /// Bytes watched where this node has them.
+    pub shown: u64,
+    /// Bytes of pages touched there.
+    pub touched_here: u64,
     /// Calls by size class.
     pub sizes: Sizes,
 }
@@ -132,6 +136,8 @@ impl Part {
                 touched: get(node::TOUCHED),
                 faults: get(node::FAULTS),
                 probes: get(node::PROBES),
+                shown: get(node::SHOWN),
+                touched_here: get(node::TOUCHED_HERE),
                 sizes: sizes(NODES, i, node::CLASS),
             }
         });

@@ -180,6 +180,28 @@ fn touches_of_a_watched_input_are_counted_by_its_bytes() {
     assert_eq!(m.inputs(node::FAULTS), 2);
 }
 
+#[test]
+fn touches_are_those_of_the_place_that_was_touched_and_of_no_other() {
+    let words = words();
+    let mut m = Machine::new(&words, BOUNDS);
+    m.fill(4096, 16_384);
+    let id = m.follower.input([(4096, 16_384)].into_iter(), 16_384, 1, Kind::Pipe, &m.memory);
+    m.follower.watch(id.unwrap());
+    m.follower.shows(Span::new(4096, 20_480));
+    // The program looks at the first copy, not at what arrived nor at the copy of the copy.
+    m.copy(24_576, 4096, 16_384, 2);
+    m.follower.shows(Span::new(24_576, 40_960));
+    (0..4).for_each(|page| m.follower.touched(24_576 + page * 4096));
+    m.copy(45_056, 24_576, 16_384, 3);
+    m.follower.shows(Span::new(45_056, 61_440));
+    let book = m.follower.book();
+    let of = |site: u64| {
+        let node = (0..book.used(NODES)).find(|i| book.get(NODES, *i, node::SITE) == site);
+        [node::SHOWN, node::TOUCHED_HERE].map(|field| book.get(NODES, node.unwrap(), field))
+    };
+    assert_eq!([of(1), of(2), of(3)], [[16_384, 0], [16_384, 16_384], [16_384, 0]]);
+}
+
 /// Where a byte came from, by the model: the input and the offset in it.
 type Origin = Option<(u32, usize)>;
 

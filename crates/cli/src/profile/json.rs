@@ -78,6 +78,9 @@ fn steps(way: &(PathStep, Steps)) -> Value {
             "calls": way.1.ops,
             "bytes": way.1.bytes,
             "sizes": sizes(&way.1.sizes),
+            "watched_bytes": way.1.watched,
+            "touched_bytes": way.1.touched,
+            "predicted_elided_bytes": way.1.elided.round(),
         }),
     }
 }

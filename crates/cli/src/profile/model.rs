@@ -6,9 +6,8 @@ use uncopy_decide::Costs;
 use uncopy_flow::Sizes;
 use uncopy_flow::layout::{CLASSES, Kind, Step, header};
 use uncopy_flow::part::{Node, Part, Row, Site};
-use uncopy_flow::predict::{self, Saving};
+use uncopy_flow::predict::{self, Copied, Saving};
 use uncopy_measure::printable::printable;
-use uncopy_ranges::span::PAGE;
 
 use crate::stat::symbols::Files;
 
@@ -108,14 +107,36 @@ pub struct Steps {
     /// Bytes that went through these copies, on all paths: more than were copied, where a store is
     /// read often.
     pub through: u64,
+    /// Bytes of watched inputs, where these copies put them.
+    pub watched: u64,
+    /// Bytes of pages of them that the program touched there.
+    pub touched: u64,
+    /// Bytes that uncopy is predicted not to copy.
+    pub elided: f64,
 }
 
 impl Steps {
-    fn add(&mut self, node: &Node, through: u64) {
+    fn add(&mut self, node: &Node, through: u64, elided: f64) {
+        self.elided += elided * node.bytes as f64;
+        add(&mut self.watched, node.shown);
+        add(&mut self.touched, node.touched_here);
         add(&mut self.through, through);
         add(&mut self.ops, node.ops);
         add(&mut self.bytes, node.bytes);
         (0..CLASSES).for_each(|c| add(&mut self.sizes[c], node.sizes[c]));
+    }
+}
+
+impl Steps {
+    /// The share of them that is predicted to be elided.
+    pub fn elided_share(&self) -> f64 {
+        (self.elided / self.bytes.max(1) as f64).clamp(0.0, 1.0)
+    }
+
+    /// Share of the bytes whose pages are touched where these copies put them; `None`: not watched.
+    pub fn touched_share(&self) -> Option<f64> {
+        let share = self.touched as f64 / self.watched.max(1) as f64;
+        (self.watched > 0).then_some(share.min(1.0))
     }
 }
 
@@ -138,6 +159,8 @@ pub struct Path {
     pub watched: u64,
     /// Bytes of touched pages among them.
     pub touched: u64,
+    /// Of what was watched where it arrived, the share that was touched there.
+    pub touched_first: f64,
     /// Input calls, as far as they are this path's.
     pub inputs: f64,
     /// What uncopy is predicted to save.
@@ -284,7 +307,7 @@ pub fn programs(parts: &[Part], costs: &Costs, threshold: usize) -> Vec<Program>
         by_path.entry(&part.program).or_default().push(part);
     }
     let merged = by_path.into_iter().map(|(path, parts)| {
-        let mut program = merge(path, &parts, &mut files);
+        let mut program = merge(path, &parts, &mut files, costs, threshold);
         program.paths.iter_mut().for_each(|p| p.saving = saving(p, costs, threshold));
         program.fresh_ns = program.fresh as f64 * costs.fresh as f64;
         program
@@ -307,16 +330,24 @@ struct Went {
     touched: u64,
 }
 
-fn merge(path: &str, parts: &[&Part], files: &mut Files) -> Program {
+fn merge(
+    path: &str,
+    parts: &[&Part],
+    files: &mut Files,
+    costs: &Costs,
+    threshold: usize,
+) -> Program {
     let mut program = Program { path: path.to_owned(), ..Program::default() };
     let mut inputs: BTreeMap<End, Input> = BTreeMap::new();
     let mut paths: BTreeMap<Key, Path> = BTreeMap::new();
     let (mut first, mut last) = (u64::MAX, 0);
-    for part in parts {
+    let all_places: Vec<Vec<CallSite>> =
+        parts.iter().map(|part| part.sites.iter().map(|s| place(s, files)).collect()).collect();
+    let elided = elided_shares(parts, &all_places, costs, threshold);
+    for ((part, places), elided) in parts.iter().zip(&all_places).zip(&elided) {
         program.add_totals(part);
         first = first.min(part.head(header::BEGAN));
         last = last.max(part.head(header::SEEN));
-        let places: Vec<CallSite> = part.sites.iter().map(|s| place(s, files)).collect();
         let at = |site: usize| places.get(site).cloned().unwrap_or_default();
         for node in part.nodes.iter().filter(|n| matches!(n.step, Step::Input | Step::Pass)) {
             let end = End { kind: node.kind, place: at(node.site) };
@@ -340,9 +371,9 @@ fn merge(path: &str, parts: &[&Part], files: &mut Files) -> Program {
                 Step::Rest => PathStep::Rest,
                 _ => PathStep::Copy(at(n.site)),
             };
-            let nodes: Vec<(&Node, u64)> =
-                chain[1..].iter().map(|n| (&part.nodes[*n], through[*n])).collect();
-            let ways: Vec<PathStep> = nodes.iter().map(|(n, _)| way(n)).collect();
+            let nodes: Vec<(&Node, u64, f64)> =
+                chain[1..].iter().map(|n| (&part.nodes[*n], through[*n], elided[*n])).collect();
+            let ways: Vec<PathStep> = nodes.iter().map(|(n, ..)| way(n)).collect();
             let key = (source.clone(), ways.clone(), one.sink.clone());
             let path = paths.entry(key).or_insert_with(|| Path {
                 source,
@@ -353,6 +384,7 @@ fn merge(path: &str, parts: &[&Part], files: &mut Files) -> Program {
                 sizes: [0; CLASSES],
                 watched: 0,
                 touched: 0,
+                touched_first: 0.0,
                 inputs: 0.0,
                 saving: Saving::default(),
             });
@@ -367,6 +399,54 @@ fn merge(path: &str, parts: &[&Part], files: &mut Files) -> Program {
     paths.sort_by(|a, b| program.share(b).total_cmp(&program.share(a)).then(b.bytes.cmp(&a.bytes)));
     program.paths = paths;
     program
+}
+
+/// Of each node of each part the share of its bytes that uncopy would not copy: a site decides for
+/// all its processes' copies here.
+fn elided_shares(
+    parts: &[&Part],
+    places: &[Vec<CallSite>],
+    costs: &Costs,
+    threshold: usize,
+) -> Vec<Vec<f64>> {
+    let mut numbers: BTreeMap<&CallSite, usize> = BTreeMap::new();
+    let none = CallSite::default();
+    let mut nodes = Vec::new();
+    let mut begins = Vec::new();
+    for (part, places) in parts.iter().zip(places) {
+        let begin = nodes.len();
+        begins.push(begin);
+        for (i, node) in part.nodes.iter().enumerate() {
+            let next = numbers.len();
+            nodes.push(Copied {
+                step: if i == node.parent && node.step == Step::Copy {
+                    Step::Program
+                } else {
+                    node.step
+                },
+                parent: begin + node.parent,
+                site: *numbers.entry(places.get(node.site).unwrap_or(&none)).or_insert(next),
+                sizes: node.sizes,
+                bytes: node.bytes as f64,
+                touched: 0.0,
+            });
+        }
+    }
+    // Where a node was not watched, what its site does elsewhere is the best guess.
+    let mut by_site = vec![[0u64; 2]; numbers.len()];
+    let all = || parts.iter().flat_map(|part| &part.nodes);
+    for (node, of) in all().zip(&nodes) {
+        add(&mut by_site[of.site][0], node.shown);
+        add(&mut by_site[of.site][1], node.touched_here);
+    }
+    for (node, of) in all().zip(&mut nodes) {
+        let own = [node.shown, node.touched_here];
+        let [shown, touched] = if node.shown > 0 { own } else { by_site[of.site] };
+        of.touched = (touched as f64 / shown.max(1) as f64).min(1.0);
+    }
+    let shares = predict::elided_shares(&nodes, costs, threshold);
+    let each = parts.iter().zip(begins);
+    each.map(|(part, begin)| shares[begin..begin + part.nodes.len()].to_vec()).collect()
 }
 
 /// What left, and what was copied and then went nowhere: of each sequence of copies what neither
@@ -442,15 +522,16 @@ impl Input {
 }
 
 impl Path {
-    fn add(&mut self, went: &Went, nodes: &[(&Node, u64)], root: &Node) {
+    fn add(&mut self, went: &Went, nodes: &[(&Node, u64, f64)], root: &Node) {
         add(&mut self.ops, went.ops);
         add(&mut self.bytes, went.bytes);
         add(&mut self.watched, went.watched);
         add(&mut self.touched, went.touched);
         (0..CLASSES).for_each(|c| add(&mut self.sizes[c], went.sizes[c]));
+        self.touched_first = (root.touched_here as f64 / root.shown.max(1) as f64).min(1.0);
         self.inputs += root.ops as f64 * went.bytes as f64 / root.bytes.max(1) as f64;
-        for ((_, steps), (node, through)) in self.way.iter_mut().zip(nodes) {
-            steps.add(node, *through);
+        for ((_, steps), (node, through, elided)) in self.way.iter_mut().zip(nodes) {
+            steps.add(node, *through, *elided);
         }
     }
 }
@@ -463,15 +544,16 @@ fn saving(path: &Path, costs: &Costs, threshold: usize) -> Saving {
             bytes: path.bytes as f64 * (s.bytes as f64 / s.through.max(1) as f64).min(1.0),
             sizes: s.sizes,
             total: s.bytes as f64,
+            elided: s.elided_share(),
+            touched: s.touched_share().unwrap_or(0.0),
         })
         .collect();
-    let touches = path.touched_share().unwrap_or(0.0) * path.bytes as f64 / PAGE as f64;
     let known = predict::Path {
         copies,
         inputs: path.inputs,
         outputs: if path.sink == Sink::Program { 0.0 } else { path.ops as f64 },
         bytes: path.bytes as f64,
-        touches,
+        touched: path.touched_first,
     };
     predict::predict(&known, costs, threshold)
 }

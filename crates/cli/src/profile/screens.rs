@@ -23,6 +23,7 @@ fn path(source: Source, way: Vec<(PathStep, Steps)>, bytes: u64, ns: f64) -> Pat
         sizes,
         watched: 4096,
         touched: 64,
+        touched_first: 0.0,
         inputs: 100.0,
         saving,
     }
@@ -31,7 +32,15 @@ fn path(source: Source, way: Vec<(PathStep, Steps)>, bytes: u64, ns: f64) -> Pat
 /// It relays, answers, and makes some bytes of its own.
 pub fn programs() -> Vec<Program> {
     let end = End { kind: Kind::Socket, place: place("recv", "request+0x20") };
-    let steps = Steps { ops: 100, bytes: 6 << 20, sizes: [0; CLASSES], through: 6 << 20 };
+    let steps = Steps {
+        ops: 100,
+        bytes: 6 << 20,
+        sizes: [0; CLASSES],
+        through: 6 << 20,
+        watched: 4096,
+        touched: 64,
+        elided: f64::from(5 << 20),
+    };
     let copy = || (PathStep::Copy(place("memcpy", "collect+0x4")), steps);
     let relay = path(Source::Input(end.clone()), vec![copy(), copy()], 6 << 20, 2.5e6);
     let stored = path(

@@ -77,6 +77,9 @@ pub fn split(program: &Program) -> (&[Path], &[Path]) {
     program.paths.split_at(shown.max(ALWAYS.min(program.paths.len())))
 }
 
+/// Shares of copies that differ by less are said to be one.
+const ALIKE: f64 = 0.1;
+
 /// From this share of the CPU time on `uncopy try` tells a gain from noise, mostly.
 pub const WORTH_TRYING: f64 = 0.02;
 
@@ -91,7 +94,8 @@ pub fn advice(p: &Program) -> String {
     let [eliding, memory] = parts(p);
     let elided = if saving.ns > 0.0 {
         format!(
-            "eliding saves {} of CPU ({} of this run's): {} are not copied",
+            "eliding saves {} of CPU ({} of this run's; more where copies have left the cache): {} \
+             are not copied",
             time(saving.ns),
             percent(eliding),
             rough_size(saving.bytes)
@@ -101,7 +105,8 @@ pub fn advice(p: &Program) -> String {
     };
     let kept = if memory >= WORTH_TRYING {
         format!(
-            "; keeping freed memory at most {} ({}), which glibc does, too, if it is told to ('uncopy try' says how)",
+            "; keeping freed memory about {} ({}), which glibc does, too, if it is told to ('uncopy \
+             try' says how)",
             time(p.fresh_ns),
             percent(memory)
         )
@@ -243,7 +248,8 @@ fn way(number: usize, path: &Path) -> String {
     }
     let mut same = 0;
     for (i, (step, steps)) in path.way.iter().enumerate() {
-        if path.way.get(i + 1).is_some_and(|(next, _)| next == step) {
+        let alike = |next: &Steps| (next.elided_share() - steps.elided_share()).abs() < ALIKE;
+        if path.way.get(i + 1).is_some_and(|(next, of)| next == step && alike(of)) {
             same += 1;
             continue;
         }
@@ -263,7 +269,16 @@ fn way(number: usize, path: &Path) -> String {
 }
 
 fn sizes(steps: &Steps) -> String {
-    format!("{} of {}", grouped(steps.ops), rough_size(mean(steps.bytes, steps.ops)))
+    let sizes = format!("{} of {}", grouped(steps.ops), rough_size(mean(steps.bytes, steps.ops)));
+    let fate = match (steps.elided_share(), steps.touched_share()) {
+        (elided, _) if elided >= 1.0 - ALIKE => ", elided".to_owned(),
+        (elided, _) if elided >= ALIKE => format!(", {} elided", percent(elided)),
+        (_, Some(touched)) if touched >= ALIKE => {
+            format!(", left alone: {} touched there", percent(touched))
+        }
+        _ => ", left alone".to_owned(),
+    };
+    sizes + &fate
 }
 
 fn inputs(p: &Program) -> String {

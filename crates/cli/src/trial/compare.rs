@@ -1,100 +1,265 @@
-//! Which differences count. The plain sides decide: what they spread over is noise.
+//! Which differences count. Sides are compared within the rounds: what the sides of a round have in
+//! common, a machine that is slower for a while, is nobody's.
+//!
+//! What remains is noise, and it is not the same for all: a plain process may take a quarter more
+//! than the next one for as long as it lives (Django's: 305 or 535 page faults for a request, by
+//! what memory it happens to have), where no process under uncopy does. So each pair of sides is
+//! judged by what it itself differs by from round to round; and since that is known badly from four
+//! rounds, by what the sides do in general, as if there had been some rounds more.
 
 use uncopy_measure::medians::{median, quotient};
 use uncopy_measure::side::Side;
 
+use super::chance;
+
 const SIDES: usize = Side::ALL.len();
+/// Rounds that the spread of all sides is worth beside those that a pair has itself.
+const PRIOR: f64 = 3.0;
+/// Chance shows a difference that counts no more often than this, in one pair at one look. (Four
+/// sides are looked at, by two measures, up to nine times: in all it is some 2%.)
+const SURE: f64 = 0.001;
+/// The same for which of two sides to take that gain both: neither answer is a false gain.
+const CHOICE: f64 = 0.01;
+/// What chance shows no more often may become sure with more rounds.
+const PERHAPS: f64 = 0.07;
+/// And of two sides that gain both the better one: where it may be uncopy, it is worth the time.
+const MAYBE: f64 = 0.2;
+/// A difference below this part is none: nobody changes how a program is started for it.
+const LEAST: f64 = 0.01;
+/// With fewer rounds nothing is always so.
+const MANY: usize = 3;
 
 /// The rule, for people.
-pub const RULE: &str = "Ratios are plain's need over the side's: above 1 is a gain. A difference counts if all turns of one side lie below (or above) all turns of the other, or \
-if the medians differ by more than twice what the plain turns spread over: their middle half, or what the two plain \
-sides differ by if that is more.";
+pub const RULE: &str = "Ratios are plain's need over the side's, round by round (their geometric \
+mean; plain is the mean of its two sides): above 1 is a gain. A difference of 1% and more is \
+called a gain or a loss where noise like that of these rounds would show one in 2 of 100 trials at \
+most, whenever they end (a paired t test, p < 0.001 at each look). Of sides that gain the simplest \
+is recommended, or one that is better by the same test with p < 0.01, or uncopy where it needs \
+less in each round.";
 
 /// All sides, by processor time and by time.
 #[derive(Clone, Debug)]
 pub struct Standing {
-    cpu: [Vec<f64>; SIDES],
-    time: [Vec<f64>; SIDES],
-    /// What the plain turns say of processor time, and of time.
-    plain: [Plain; 2],
+    measures: [Measure; 2],
 }
 
 impl Standing {
-    /// From the turns of each side, in the order of [`Side::ALL`].
+    /// From the turns of each side, in the order of [`Side::ALL`]; those of one round have the same
+    /// place.
     pub fn new(cpu: [Vec<f64>; SIDES], time: [Vec<f64>; SIDES]) -> Self {
-        let plain = |turns: &[Vec<f64>; SIDES]| {
-            Plain::new(&turns[Side::Plain as usize], &turns[Side::Again as usize])
-        };
-        Self { plain: [plain(&cpu), plain(&time)], cpu, time }
+        Self { measures: [Measure::new(cpu), Measure::new(time)] }
     }
 
     /// What the plain turns say of processor time.
     pub fn plain(&self) -> &Plain {
-        &self.plain[0]
-    }
-
-    /// What the plain turns spread over, as a part of their median.
-    pub fn spread(&self) -> f64 {
-        self.plain[0].spread
+        &self.measures[0].plain
     }
 
     /// How two sides compare by processor time.
-    pub fn cpu(&self, side: Side, other: Side) -> Found {
-        self.found(&self.cpu, &self.plain[0], side, other)
+    pub fn cpu(&self, side: Side, other: Side) -> Pair {
+        self.measures[0].pair(side, other)
     }
 
     /// How they compare by time.
-    pub fn time(&self, side: Side, other: Side) -> Found {
-        self.found(&self.time, &self.plain[1], side, other)
+    pub fn time(&self, side: Side, other: Side) -> Pair {
+        self.measures[1].pair(side, other)
     }
 
-    fn found(&self, all: &[Vec<f64>; SIDES], plain: &Plain, side: Side, other: Side) -> Found {
-        // Both plain sides are what anything is compared with.
-        let turns = |side| match side {
-            Side::Plain | Side::Again => &plain.turns,
-            other => &all[other as usize],
-        };
-        plain.compare(turns(side), turns(other))
+    fn both(&self, side: Side, other: Side) -> [Pair; 2] {
+        [self.cpu(side, other), self.time(side, other)]
     }
 
-    /// Whether a side needs less of one of the two and no more of the other.
-    pub fn better(&self, side: Side, than: Side) -> bool {
-        let both = [self.cpu(side, than), self.time(side, than)];
+    /// Whether a side gains: needs less than plain of one of the two, and no more of the other.
+    pub fn gains(&self, side: Side) -> bool {
+        let both = self.both(side, Side::Plain).map(|pair| pair.found());
         both.contains(&Found::Less) && !both.contains(&Found::More)
+    }
+
+    /// Whether a side is to be taken rather than a simpler one that gains, too.
+    pub fn is_rather_taken(&self, side: Side, than: Side) -> bool {
+        let [cpu, time] = self.both(side, than);
+        // (Uncopy is what the question is about.)
+        let always = side == Side::Uncopy && cpu.always();
+        let ahead = always || cpu.is_ahead(CHOICE) || time.is_ahead(CHOICE);
+        ahead && !cpu.is_behind(CHOICE) && !time.is_behind(CHOICE)
+    }
+
+    /// Whether a side may turn out to be that with more rounds.
+    pub fn may_be_taken(&self, side: Side, than: Side) -> bool {
+        let [cpu, time] = self.both(side, than);
+        let behind = cpu.is_behind(CHOICE) || time.is_behind(CHOICE);
+        cpu.is_ahead(MAYBE) && !behind && !self.is_rather_taken(side, than)
+    }
+
+    /// Whether more rounds may tell a side from plain that they do not tell yet.
+    pub fn may_differ(&self, side: Side) -> bool {
+        self.both(side, Side::Plain).iter().any(|pair| {
+            let close = pair.is_ahead(PERHAPS) || pair.is_behind(PERHAPS);
+            close && pair.found() == Found::Same
+        })
     }
 
     /// Whether a side gains in one of the two and loses in the other, against plain.
     pub fn trades(&self, side: Side) -> bool {
-        let both = [self.cpu(side, Side::Plain), self.time(side, Side::Plain)];
+        let both = self.both(side, Side::Plain).map(|pair| pair.found());
         both.contains(&Found::Less) && both.contains(&Found::More)
     }
 
     /// How many times less processor time a side needs than plain: above 1 is a gain.
     pub fn cpu_gain(&self, side: Side) -> f64 {
-        quotient(self.plain[0].median, median(self.cpu[side as usize].iter().copied()))
+        self.cpu(side, Side::Plain).ratio()
     }
 
     /// How many times shorter it takes: above 1 is a gain.
     pub fn time_gain(&self, side: Side) -> f64 {
-        quotient(self.plain[1].median, median(self.time[side as usize].iter().copied()))
+        self.time(side, Side::Plain).ratio()
     }
 
     /// Both in words.
-    pub fn gains(&self, side: Side) -> String {
-        format!(
-            "{} in processor time, {} in time",
-            gain(self.cpu_gain(side), self.cpu(side, Side::Plain)),
-            gain(self.time_gain(side), self.time(side, Side::Plain))
-        )
+    pub fn gains_in_words(&self, side: Side) -> String {
+        let [cpu, time] = self.both(side, Side::Plain).map(|pair| pair.words());
+        format!("{cpu} in processor time, {time} in time")
     }
 }
 
-/// A ratio with the word for it.
-pub fn gain(ratio: f64, found: Found) -> String {
-    match found {
-        Found::Less => format!("{ratio:.2} (gain)"),
-        Found::More => format!("{ratio:.2} (loss)"),
-        Found::Same => format!("{ratio:.2} (noise)"),
+/// One of processor time and time.
+#[derive(Clone, Debug)]
+struct Measure {
+    /// Logarithms of what each side needs, round by round; of both plain sides their mean.
+    logs: [Vec<f64>; SIDES],
+    /// Variance of one turn once its round and its side are known, of all turns.
+    all: f64,
+    /// And of those that are not plain.
+    others: f64,
+    plain: Plain,
+}
+
+impl Measure {
+    fn new(turns: [Vec<f64>; SIDES]) -> Self {
+        let plain = Plain::new(&turns[Side::Plain as usize], &turns[Side::Again as usize]);
+        let rounds = turns.iter().map(Vec::len).min().unwrap_or(0);
+        // (A clock may have seen nothing.)
+        let log = |side: &Vec<f64>| side[..rounds].iter().map(|n| n.max(1e-9).ln()).collect();
+        let mut logs: [Vec<f64>; SIDES] = std::array::from_fn(|side| log(&turns[side]));
+        let (all, others) = (residual(&logs), residual(&logs[2..]));
+        let means = logs[0].iter().zip(&logs[1]).map(|(a, b)| f64::midpoint(*a, *b)).collect();
+        logs[Side::Plain as usize] = means;
+        logs[Side::Again as usize] = logs[Side::Plain as usize].clone();
+        Self { logs, all, others, plain }
+    }
+
+    fn pair(&self, side: Side, other: Side) -> Pair {
+        let both = self.logs[side as usize].iter().zip(&self.logs[other as usize]);
+        let ahead: Vec<f64> = both.map(|(side, other)| other - side).collect();
+        let plain = [side, other].iter().any(|one| matches!(one, Side::Plain | Side::Again));
+        // (Of a mean of two a half.)
+        Pair::new(&ahead, if plain { 1.5 * self.all } else { 2.0 * self.others })
+    }
+}
+
+/// Variance of what is left of each turn once the means of its round and of its side are taken
+/// away.
+fn residual(logs: &[Vec<f64>]) -> f64 {
+    let (sides, rounds) = (logs.len(), logs[0].len());
+    if rounds < 2 {
+        return 0.0;
+    }
+    let mean = |of: &mut dyn Iterator<Item = f64>, n: usize| of.sum::<f64>() / n as f64;
+    let of_round: Vec<f64> =
+        (0..rounds).map(|r| mean(&mut logs.iter().map(|side| side[r]), sides)).collect();
+    let whole = mean(&mut of_round.iter().copied(), rounds);
+    let squares = logs.iter().map(|side| {
+        let of_side = mean(&mut side.iter().copied(), rounds);
+        let left = side.iter().zip(&of_round).map(|(n, round)| n - round - of_side + whole);
+        left.map(|n| n * n).sum::<f64>()
+    });
+    squares.sum::<f64>() / ((rounds - 1) * (sides - 1)) as f64
+}
+
+/// How a side compares with another by one of processor time and time.
+#[derive(Clone, Copy, Debug)]
+pub struct Pair {
+    /// By how much it is ahead on the average: the logarithm of the other's need over its own.
+    ahead: f64,
+    /// How far chance takes that, and from how many rounds that is known.
+    error: f64,
+    freedom: u32,
+    rounds: usize,
+    /// In how many rounds it needs less.
+    won: usize,
+}
+
+impl Pair {
+    /// From what it was ahead by in each round. `general`: the variance of that, if it is as that
+    /// of other sides.
+    fn new(ahead: &[f64], general: f64) -> Self {
+        let rounds = ahead.len();
+        let mean = ahead.iter().sum::<f64>() / rounds.max(1) as f64;
+        let won = ahead.iter().filter(|by| **by > 0.0).count();
+        let own: f64 = ahead.iter().map(|by| (by - mean) * (by - mean)).sum();
+        let freedom = rounds.saturating_sub(1) as f64 + PRIOR;
+        let variance = (own + PRIOR * general) / freedom;
+        let error = (variance / rounds.max(1) as f64).sqrt();
+        Self { ahead: mean, error, freedom: freedom as u32, rounds, won }
+    }
+
+    /// The other's need over its own: above 1 is a gain.
+    pub fn ratio(&self) -> f64 {
+        if self.rounds == 0 { 0.0 } else { self.ahead.exp() }
+    }
+
+    /// How many rounds there were, and in how many of them it needed less.
+    pub fn won(&self) -> (usize, usize) {
+        (self.rounds, self.won)
+    }
+
+    /// How often chance alone would have it that far ahead.
+    fn by_chance(&self, ahead: f64) -> f64 {
+        if self.rounds < 2 {
+            0.5
+        } else {
+            chance::beyond(ahead / self.error.max(1e-12), self.freedom)
+        }
+    }
+
+    fn is_ahead(&self, chance: f64) -> bool {
+        self.ahead > LEAST && self.by_chance(self.ahead) < chance
+    }
+
+    fn is_behind(&self, chance: f64) -> bool {
+        self.ahead < -LEAST && self.by_chance(-self.ahead) < chance
+    }
+
+    /// Whether it needs less in each round.
+    fn always(&self) -> bool {
+        self.ahead > LEAST && self.rounds >= MANY && self.won == self.rounds
+    }
+
+    /// What it comes to.
+    pub fn found(&self) -> Found {
+        if self.is_ahead(SURE) {
+            Found::Less
+        } else if self.is_behind(SURE) {
+            Found::More
+        } else {
+            Found::Same
+        }
+    }
+
+    /// The smallest difference that would count with such noise, as a part; `None`: none would.
+    pub fn seen_from(&self) -> Option<f64> {
+        (self.rounds >= 2)
+            .then(|| (chance::limit(SURE, self.freedom) * self.error).max(LEAST).exp_m1())
+    }
+
+    /// The ratio with the word for it.
+    pub fn words(&self) -> String {
+        let word = match self.found() {
+            Found::Less => "gain",
+            Found::More => "loss",
+            Found::Same => "noise",
+        };
+        format!("{:.2} ({word})", self.ratio())
     }
 }
 
@@ -112,13 +277,12 @@ pub enum Found {
 /// What the plain turns say.
 #[derive(Clone, Debug)]
 pub struct Plain {
-    /// All of them, of both sides.
-    pub turns: Vec<f64>,
     /// Their median.
     pub median: f64,
     /// What the medians of the two sides differ by, as a part of that.
     pub differ: f64,
-    /// What they spread over, as a part of that.
+    /// What the turns spread over (their middle half, or the former if that is more), as a part of
+    /// the median.
     pub spread: f64,
 }
 
@@ -130,30 +294,9 @@ impl Plain {
         let medians = [first, second].map(|side| median(side.iter().copied()));
         let differ = (medians[0] - medians[1]).abs();
         let spread = differ.max(middle_half(&turns));
-        Self { median: all, differ: part(differ, all), spread: part(spread, all), turns }
+        // (Without CPU time to be seen nothing is a part of it.)
+        Self { median: all, differ: quotient(differ, all), spread: quotient(spread, all) }
     }
-
-    /// How `side` compares with `other`, by the rule.
-    pub fn compare(&self, side: &[f64], other: &[f64]) -> Found {
-        let difference = median(side.iter().copied()) - median(other.iter().copied());
-        if apart(side, other) || difference < -2.0 * self.spread * self.median {
-            Found::Less
-        } else if apart(other, side) || difference > 2.0 * self.spread * self.median {
-            Found::More
-        } else {
-            Found::Same
-        }
-    }
-}
-
-/// (Without CPU time to be seen nothing is a part of it.)
-fn part(of: f64, whole: f64) -> f64 {
-    if whole > 0.0 { of / whole } else { 0.0 }
-}
-
-/// Whether all of `low` lie below all of `high`.
-fn apart(low: &[f64], high: &[f64]) -> bool {
-    low.iter().copied().fold(f64::MIN, f64::max) < high.iter().copied().fold(f64::MAX, f64::min)
 }
 
 /// From the first quarter to the third.
@@ -180,19 +323,45 @@ mod tests {
         assert_eq!(middle_half(&[]), 0.0);
     }
 
-    #[test]
-    fn turns_that_lie_apart_count_however_little_they_differ() {
-        let plain = Plain::new(&[1.00, 1.01], &[1.00, 1.01]);
-        assert_eq!(plain.compare(&[0.98, 0.99], &plain.turns), Found::Less);
-        assert_eq!(plain.compare(&[1.02, 1.03], &plain.turns), Found::More);
-        assert_eq!(plain.compare(&[0.99, 1.005], &plain.turns), Found::Same);
+    /// Rounds in which plain needs `plain`, the side `side`, and all others as much as plain.
+    fn pair(plain: [f64; 4], side: [f64; 4]) -> Pair {
+        let turns = |of: Side| if of == Side::Uncopy { side.to_vec() } else { plain.to_vec() };
+        Measure::new(Side::ALL.map(turns)).pair(Side::Uncopy, Side::Plain)
     }
 
     #[test]
-    fn one_bad_turn_does_not_hide_a_large_difference() {
-        let plain = Plain::new(&[1.00, 1.01, 1.02], &[1.01, 1.02, 1.03]);
-        assert_eq!(plain.compare(&[0.5, 0.5, 1.2], &plain.turns), Found::Less);
-        let noisy = Plain::new(&[1.0, 1.4, 1.2], &[0.8, 0.7, 1.0]);
-        assert_eq!(noisy.compare(&[0.5, 0.5, 1.2], &noisy.turns), Found::Same);
+    fn what_a_round_does_to_all_its_sides_is_no_noise() {
+        // (The machine is half as fast in the third round.)
+        let plain = [1.00, 1.05, 2.00, 0.98];
+        assert_eq!(pair(plain, plain.map(|n| 0.95 * n)).found(), Found::Less);
+        assert_eq!(pair(plain, plain.map(|n| 1.05 * n)).found(), Found::More);
+        assert_eq!(pair(plain, plain).found(), Found::Same);
+    }
+
+    #[test]
+    fn one_bad_turn_does_not_become_a_gain_nor_does_a_difference_that_nobody_would_act_on() {
+        assert_eq!(pair([1.0, 1.0, 1.0, 2.0], [1.0; 4]).found(), Found::Same);
+        assert_eq!(pair([1.0; 4], [0.995; 4]).found(), Found::Same);
+    }
+
+    #[test]
+    fn a_single_round_tells_nothing_of_noise() {
+        let turns = |of: Side| vec![if of == Side::Uncopy { 0.1 } else { 1.0 }];
+        let pair = Measure::new(Side::ALL.map(turns)).pair(Side::Uncopy, Side::Plain);
+        assert_eq!((pair.found(), pair.seen_from()), (Found::Same, None));
+    }
+
+    #[test]
+    fn plain_processes_that_differ_do_not_hide_what_tells_two_other_sides_apart() {
+        // (Plain: 2.0 or 1.5, by what memory a process happens to have.)
+        let turns = Side::ALL.map(|side| match side {
+            Side::Plain => vec![2.0, 1.5, 2.0, 1.5],
+            Side::Again => vec![1.5, 1.5, 2.0, 2.0],
+            Side::Uncopy => vec![0.75, 0.76, 0.76, 0.74],
+            _ => vec![0.80, 0.81, 0.80, 0.82],
+        });
+        let standing = Standing::new(turns, Side::ALL.map(|_| vec![1.0; 4]));
+        assert!(standing.is_rather_taken(Side::Uncopy, Side::Kept));
+        assert!(!standing.is_rather_taken(Side::Kept, Side::Uncopy));
     }
 }

@@ -11,9 +11,11 @@
 //! | `said` | the end of what a program said, quoted where it failed |
 //! | `counters` | what uncopy did in a turn |
 //! | `compare` | which differences count |
+//! | `chance` | how far chance goes |
 //! | `verdict` | what they mean, and what to do |
 //! | `report` | the answer as text and as JSON |
 
+mod chance;
 mod compare;
 mod counters;
 mod load;
@@ -21,6 +23,8 @@ mod ready;
 mod report;
 mod said;
 mod sides;
+#[cfg(test)]
+mod simulated;
 pub mod supervisor;
 mod tree;
 mod turn;
@@ -41,8 +45,17 @@ use self::ready::Ready;
 use self::report::{Report, Turns};
 use self::sides::{Program, Side};
 use self::turn::{Pace, Rehearsed, Work};
+use self::verdict::{Facts, Verdict};
 use crate::doctor::checks;
 use crate::run::{self, program};
+
+/// Further rounds end after so many seconds of measuring.
+const CAP: f64 = 600.0;
+/// There are at most so many times as many rounds as were asked for: the test's limit is for as
+/// many looks.
+const MOST: usize = 3;
+/// With fewer rounds nobody looks whether it is close.
+const FEWEST: usize = 3;
 
 /// Options of `try`, beside those of `run`.
 #[derive(Debug, clap::Args)]
@@ -58,10 +71,15 @@ struct TryArgs {
     /// group is a number that the load prints. Without it the load is taken as a fixed amount of work
     #[arg(long, value_name = "REGEX", requires = "load")]
     count: Option<String>,
-    /// How many turns of each side count; without --load there is one more before, which warms up
+    /// How many turns of each side count, at least; without --load there is one more before, which
+    /// warms up
     #[arg(long, value_name = "N", default_value = "4",
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
+    /// While it is close further rounds are run, up to three times as many in all, and none begins
+    /// that would end later than this; 0: none
+    #[arg(long, value_name = "SECONDS", default_value_t = CAP)]
+    time_cap: f64,
     /// CPU time in seconds that a server takes before it is measured, in which it warms up and
     /// uncopy learns; half as much is measured
     #[arg(long, value_name = "SECONDS", requires = "load", default_value_t = turn::LEARNS)]
@@ -78,7 +96,8 @@ Examples:
 
 Six sides take turns: the program as it is, twice (what they differ by is noise); with glibc told to keep \
 memory; under uncopy's allocator alone; under uncopy without elision, which has faster copies besides; under uncopy. Measured are the CPU time of all its processes, and the time, from \
-start to end, so a turn should take some seconds. A server is first loaded until uncopy has learnt (--warm-up); then a short load is repeated until what is measured \
+start to end, so a turn should take some seconds. Sides are compared within rounds; while it is close, \
+rounds are added (--time-cap). A server is first loaded until uncopy has learnt (--warm-up); then a short load is repeated until what is measured \
 takes half as much CPU time, as far as 12 s allow it. A server is ended by SIGTERM, by SIGKILL after 5 s. \
 Programs get an empty standard input; their output is thrown away. Options of 'uncopy run' hold for the \
 sides under uncopy.";
@@ -112,7 +131,8 @@ pub fn main(matches: &ArgMatches) -> Outcome {
         }
         None => (Work::Whole, None),
     };
-    let turns = measure(&program, &work, rounds)?;
+    let facts = |turns: &Turns| report::facts(load.as_ref(), rehearsed, turns);
+    let turns = measure(&program, &work, rounds, args.time_cap, &facts)?;
     let report = Report::new(&program, load.as_ref(), rehearsed, &turns);
     uncopy_measure::print(&if args.json { report.json() } else { report.text() })
 }
@@ -142,29 +162,50 @@ fn rehearse(program: &Program, ready: Ready, load: &Load, args: &TryArgs) -> Out
 }
 
 /// The turns of each side that count, in the order of [`Side::ALL`]; says after each round how the
-/// sides stand.
-fn measure(program: &Program, work: &Work, rounds: usize) -> Outcome<Turns> {
+/// sides stand. While it is close there are more rounds than `rounds`, until `cap` seconds are
+/// over.
+fn measure(
+    program: &Program,
+    work: &Work,
+    rounds: usize,
+    cap: f64,
+    facts: &dyn Fn(&Turns) -> Facts,
+) -> Outcome<Turns> {
     let first = usize::from(matches!(work, Work::Whole));
-    let rounds = rounds + first;
-    let bar = progress::bar(rounds * Side::ALL.len());
+    let most = first + MOST * rounds;
+    let mut wanted = first + rounds;
+    let bar = progress::bar(wanted * Side::ALL.len());
     let mut turns = Turns::default();
     let begin = Instant::now();
-    for round in 0..rounds {
-        for side in Side::in_turn(round) {
+    let mut done = 0;
+    while done < wanted {
+        for side in Side::in_turn(done) {
             bar.set_message(side.name());
             let measured = turn::measure(program, side, work)
                 .map_err(|why| format!("'{}': {why}", side.name()))?;
-            if round >= first {
+            if done >= first {
                 turns[side as usize].push(measured);
             }
             bar.inc(1);
         }
-        let done = round + 1;
-        let left = begin.elapsed().as_secs_f64() / done as f64 * (rounds - done) as f64;
-        let stand = if round < first { "warmed up".to_owned() } else { report::so_far(&turns) };
+        done += 1;
+        let so_far = begin.elapsed().as_secs_f64();
+        let a_round = so_far / done as f64;
+        let mut stand = "warmed up".to_owned();
+        if done > first {
+            let facts = facts(&turns);
+            stand = report::so_far(&facts.standing);
+            let may = done == wanted && done < most && done - first >= FEWEST;
+            if may && so_far + a_round < cap && Verdict::of(&facts).is_close(&facts) {
+                wanted += 1;
+                bar.inc_length(Side::ALL.len() as u64);
+                stand += "; it is close: one more round";
+            }
+        }
+        let left = a_round * (wanted - done) as f64;
         progress::say(
             &bar,
-            &format!("uncopy try: round {done} of {rounds}, {left:.0} s left; {stand}"),
+            &format!("uncopy try: round {done} of {wanted}, {left:.0} s left; {stand}"),
         );
     }
     bar.finish_and_clear();

@@ -6,11 +6,11 @@ use std::fmt::Write;
 use comfy_table::{CellAlignment, Table};
 use serde_json::{Value, json};
 use uncopy_counters::Snapshot;
-use uncopy_measure::medians::{median, quotient, round, spread};
+use uncopy_measure::medians::{median, round, spread};
 use uncopy_measure::printable::{self, printable};
 use uncopy_measure::units;
 
-use super::compare::{RULE, Standing, gain};
+use super::compare::{Pair, RULE, Standing};
 use super::counters;
 use super::load::Load;
 use super::sides::{Program, Side, by_side};
@@ -33,20 +33,32 @@ pub struct Report<'a> {
 }
 
 /// How the sides stand so far.
-pub fn standing(turns: &Turns) -> Standing {
+fn standing(turns: &Turns) -> Standing {
     let all =
         |of: fn(&Measured) -> f64| by_side(|side| turns[side as usize].iter().map(of).collect());
     Standing::new(all(Measured::cost), all(Measured::time))
 }
 
 /// How the sides stand so far, in a line.
-pub fn so_far(turns: &Turns) -> String {
-    let standing = standing(turns);
+pub fn so_far(standing: &Standing) -> String {
     let gains = Side::ALL[2..].iter().map(|side| {
         let (cpu, time) = (standing.cpu_gain(*side), standing.time_gain(*side));
         format!("{} {cpu:.2} (time {time:.2})", side.name())
     });
     format!("gain over plain so far: {}", gains.collect::<Vec<_>>().join(", "))
+}
+
+/// What there is to be told apart, and what uncopy did in all turns.
+pub fn facts(load: Option<&Load>, rehearsed: Option<Rehearsed>, turns: &Turns) -> Facts {
+    let runs = &turns[Side::Uncopy as usize];
+    let run = median(runs.iter().map(|turn| turn.cpu));
+    Facts {
+        standing: standing(turns),
+        saved: runs.iter().map(|turn| counters::saved(&turn.counters)).sum(),
+        worked: rehearsed.map_or(run, |of| f64::from(of.pace.learns) * run),
+        learning_counts: rehearsed.is_none(),
+        fixed_time: load.filter(|load| !load.counts()).and_then(|_| fixed_time(turns)),
+    }
 }
 
 /// How long the loads took, in seconds, if they took long, and as long as each other.
@@ -67,14 +79,7 @@ impl<'a> Report<'a> {
         let runs = &turns[Side::Uncopy as usize];
         let total = counters::sum(runs.iter().map(|turn| turn.counters));
         let did = Snapshot::from_values(total.iter().map(|(_, n)| n / runs.len().max(1) as u64));
-        let run = median(runs.iter().map(|turn| turn.cpu));
-        let facts = Facts {
-            standing: standing(turns),
-            saved: counters::saved(&total),
-            worked: rehearsed.map_or(run, |of| f64::from(of.pace.learns) * run),
-            learning_counts: rehearsed.is_none(),
-            fixed_time: load.filter(|load| !load.counts()).and_then(|_| fixed_time(turns)),
-        };
+        let facts = facts(load, rehearsed, turns);
         Self { load, program, turns, rehearsed, did, verdict: Verdict::of(&facts), facts }
     }
 
@@ -84,11 +89,6 @@ impl<'a> Report<'a> {
 
     fn median(&self, side: Side) -> f64 {
         median(self.costs(side))
-    }
-
-    /// How many times less CPU a side needs than another: above 1 is a gain.
-    fn over(&self, side: Side, other: Side) -> f64 {
-        quotient(self.median(other), self.median(side))
     }
 
     fn counted(&self) -> usize {
@@ -120,8 +120,10 @@ impl<'a> Report<'a> {
         }
         let _ = writeln!(text, "\n{RULE}");
         if self.counted() < 3 {
-            let _ =
-                writeln!(text, "With so few turns it happens by chance: more --rounds are surer.");
+            let _ = writeln!(
+                text,
+                "With so few rounds hardly any difference counts: more --rounds tell more."
+            );
         }
         text
     }
@@ -140,14 +142,14 @@ impl<'a> Report<'a> {
             let [least, most] = extremes(self.costs(side));
             let elapsed = median(self.turns[side as usize].iter().map(|turn| turn.elapsed));
             let plain = matches!(side, Side::Plain | Side::Again);
-            let of = |ratio, found| if plain { format!("{ratio:.2}") } else { gain(ratio, found) };
+            let of = |pair: Pair| if plain { String::new() } else { pair.words() };
             table.add_row([
                 side.name().to_owned(),
                 seconds(self.median(side)),
                 format!("{} to {}", seconds(least), seconds(most)),
-                of(standing.cpu_gain(side), standing.cpu(side, Side::Plain)),
+                of(standing.cpu(side, Side::Plain)),
                 seconds(elapsed),
-                of(standing.time_gain(side), standing.time(side, Side::Plain)),
+                of(standing.time(side, Side::Plain)),
             ]);
         }
         for column in 1..6 {
@@ -171,7 +173,7 @@ impl<'a> Report<'a> {
     /// Where it comes from.
     fn origin(&self) -> String {
         let standing = &self.facts.standing;
-        let part = |side, other| gain(self.over(side, other), standing.cpu(side, other));
+        let part = |side, other| standing.cpu(side, other).words();
         format!(
             "Of uncopy's CPU: elision and sending by reference {}, against uncopy without them; \
              faster copies (--copies) {}, against uncopy's allocator alone; the allocator, which \
@@ -217,6 +219,7 @@ impl<'a> Report<'a> {
     /// For programs.
     pub fn json(&self) -> String {
         let standing = &self.facts.standing;
+        let uncopy = standing.cpu(Side::Uncopy, Side::Plain);
         let sides: Vec<Value> = Side::ALL.iter().map(|side| self.side_json(*side)).collect();
         let did: serde_json::Map<String, Value> =
             self.did.iter().map(|(name, n)| (name.to_owned(), n.into())).collect();
@@ -232,12 +235,13 @@ impl<'a> Report<'a> {
             "loads_counted": self.rehearsed.map(|of| of.pace.counts),
             "learnt": self.rehearsed.map(|of| of.learnt),
             "plain_differ": round(standing.plain().differ, 4),
-            "plain_spread": round(standing.spread(), 4),
+            "plain_spread": round(standing.plain().spread, 4),
+            "seen_from": uncopy.seen_from().map(|part| round(part, 4)),
             "gain": round(standing.cpu_gain(Side::Uncopy), 4),
             "gain_in_time": round(standing.time_gain(Side::Uncopy), 4),
             "gain_by": {
-                "elision": round(self.over(Side::Uncopy, Side::NoElision), 4),
-                "copies": round(self.over(Side::NoElision, Side::Placed), 4),
+                "elision": round(standing.cpu(Side::Uncopy, Side::NoElision).ratio(), 4),
+                "copies": round(standing.cpu(Side::NoElision, Side::Placed).ratio(), 4),
                 "allocator": round(standing.cpu_gain(Side::Placed), 4),
             },
             "counters_per_run": did,

@@ -4,7 +4,7 @@ use uncopy_measure::side::{KEEP, Side, TUNABLES};
 
 use super::compare::{Found, Standing};
 
-/// From the simplest on: who is not told apart from a simpler one is not worth its price.
+/// From the simplest on: who is no better than a simpler one is not worth its price.
 const SIMPLEST_FIRST: [Side; 5] =
     [Side::Plain, Side::Kept, Side::Placed, Side::NoElision, Side::Uncopy];
 
@@ -25,6 +25,13 @@ pub struct Facts {
     /// How long each of the loads took, in seconds, if all took as long though nobody counts their
     /// work.
     pub fixed_time: Option<f64>,
+}
+
+/// The side to take: from the simplest that gains on.
+fn best(standing: &Standing) -> Side {
+    let gains = SIMPLEST_FIRST[1..].iter().copied().find(|side| standing.gains(*side));
+    let better = |best, side| if standing.is_rather_taken(side, best) { side } else { best };
+    gains.map_or(Side::Plain, |first| SIMPLEST_FIRST[1..].iter().copied().fold(first, better))
 }
 
 /// The answer.
@@ -56,15 +63,23 @@ impl Verdict {
         if facts.fixed_time.is_some() {
             return Self::FixedTime;
         }
-        let best = SIMPLEST_FIRST
-            .into_iter()
-            .fold(Side::Plain, |best, side| if standing.better(side, best) { side } else { best });
-        match best {
+        match best(standing) {
             Side::Kept => Self::Memory,
-            Side::Placed | Side::NoElision | Side::Uncopy => Self::Pays(best),
-            _ if standing.cpu(Side::Uncopy, Side::Plain) == Found::More => Self::Loses,
+            side @ (Side::Placed | Side::NoElision | Side::Uncopy) => Self::Pays(side),
+            _ if standing.cpu(Side::Uncopy, Side::Plain).found() == Found::More => Self::Loses,
             _ if facts.saved == 0 => Self::NoCopies,
             _ => Self::Unknown,
+        }
+    }
+
+    /// Whether more rounds may well change it.
+    pub fn is_close(self, facts: &Facts) -> bool {
+        let standing = &facts.standing;
+        let any = |is: &dyn Fn(Side) -> bool| SIMPLEST_FIRST[1..].iter().any(|side| is(*side));
+        match self {
+            Self::TooShort | Self::FixedTime | Self::Loses => false,
+            Self::Memory | Self::Pays(_) => any(&|side| standing.may_be_taken(side, self.side())),
+            Self::NoCopies | Self::Unknown => any(&|side| standing.may_differ(side)),
         }
     }
 
@@ -93,7 +108,7 @@ impl Verdict {
     /// For people; `start`: the words that start the program on the side of the answer.
     pub fn advice(self, facts: &Facts, start: &str) -> String {
         let standing = &facts.standing;
-        let gains = |side| standing.gains(side);
+        let gains = |side| standing.gains_in_words(side);
         let mut text = match self {
             Self::Pays(side) => {
                 let why = match side {
@@ -101,13 +116,18 @@ impl Verdict {
                     Side::Placed => "; neither elision nor faster copies gain more",
                     _ => "",
                 };
-                format!("pays: {}{why}. Start it with '{start}'.", gains(side))
+                format!(
+                    "pays: {}{why}. Start it with '{start}'. {PRICE}{}",
+                    gains(side),
+                    simpler(standing, side)
+                )
             }
             Self::Memory => format!(
-                "only memory recycling pays: {TUNABLES}={KEEP} has {}, without uncopy, which has no \
-                 gain beyond that which counts ({}). glibc then keeps what memory the program ever had.",
+                "only memory recycling pays: {TUNABLES}={KEEP} has {}, without uncopy, which has {}, \
+                 no gain beyond that which counts: {}. {KEPT_PRICE}",
                 gains(Side::Kept),
-                gains(Side::Uncopy)
+                gains(Side::Uncopy),
+                against(standing, Side::Uncopy, Side::Kept)
             ),
             Self::NoCopies => {
                 "does not pay: nothing was elided. Your program makes no large copies \
@@ -131,14 +151,21 @@ impl Verdict {
                 facts.fixed_time.unwrap_or_default(),
                 gains(Side::Uncopy)
             ),
-            Self::Unknown => format!(
-                "cannot tell: uncopy and plain differ by {:.1}%, and the plain turns among \
-                 themselves by {:.1}%; a difference below {:.1}% is not seen. More rounds, longer \
-                 turns or a quieter machine tell more.",
-                (standing.cpu_gain(Side::Uncopy) - 1.0).abs() * 100.0,
-                standing.spread() * 100.0,
-                standing.spread() * 200.0
-            ),
+            Self::Unknown => {
+                let uncopy = standing.cpu(Side::Uncopy, Side::Plain);
+                let seen = uncopy.seen_from().map_or_else(
+                    || "one round tells nothing of noise".to_owned(),
+                    |part| {
+                        let percent = part * 100.0;
+                        format!("with this noise a difference below {percent:.1}% is not seen")
+                    },
+                );
+                format!(
+                    "cannot tell: uncopy and plain differ by {:.1}% in processor time; {seen}. More \
+                     rounds, longer turns or a quieter machine tell more.",
+                    (uncopy.ratio() - 1.0).abs() * 100.0,
+                )
+            }
         };
         if standing.trades(Side::Uncopy) {
             text += " uncopy gains in one of processor time and time, and loses in the other: which \
@@ -165,6 +192,39 @@ impl Verdict {
             _ => String::new(),
         }
     }
+}
+
+/// What uncopy costs besides.
+const PRICE: &str = "Its price: a library in the program, which needs userfaultfd there, and \
+                     memory for what it keeps (docs/users/memory.md).";
+/// What memory that is kept costs.
+const KEPT_PRICE: &str = "Its price: glibc gives nothing back, so the program holds what memory it \
+                          ever had.";
+
+/// What there is to be had without uncopy where uncopy is recommended.
+fn simpler(standing: &Standing, side: Side) -> String {
+    if !standing.gains(Side::Kept) {
+        return String::new();
+    }
+    format!(
+        " Simpler, without uncopy: {TUNABLES}={KEEP} has {}; {}. {KEPT_PRICE}",
+        standing.gains_in_words(Side::Kept),
+        against(standing, side, Side::Kept)
+    )
+}
+
+/// How a side's processor time compares with another's, in words.
+fn against(standing: &Standing, side: Side, other: Side) -> String {
+    let pair = standing.cpu(side, other);
+    let (rounds, won) = pair.won();
+    let less = 100.0 * (1.0 - 1.0 / pair.ratio().max(1e-9));
+    let by = if less < 0.0 { "more" } else { "less" };
+    format!(
+        "{} needs less processor time than that in {won} of {rounds} rounds, on the average {:.1}% \
+         {by}",
+        side.name(),
+        less.abs()
+    )
 }
 
 #[cfg(test)]

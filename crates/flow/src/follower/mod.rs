@@ -134,11 +134,13 @@ impl<'a> Follower<'a> {
         self.child(tag.node, 0, Step::Rest)
     }
 
-    fn count(&self, id: u32, bytes: usize) {
+    /// A call of `len` bytes moved `bytes` that are followed. (Whoever decides goes by the call's
+    /// size.)
+    fn count(&self, id: u32, bytes: usize, len: usize) {
         let id = id as usize;
         self.book.add(NODES, id, node::OPS, 1);
         self.book.add(NODES, id, node::BYTES, bytes as u64);
-        self.book.add(NODES, id, node::CLASS + class(bytes), 1);
+        self.book.add(NODES, id, node::CLASS + class(len), 1);
     }
 
     /// `bytes` have arrived in `spans`, in this order. Returns the number of the input, if it is
@@ -167,7 +169,7 @@ impl<'a> Follower<'a> {
             self.ended(span);
         }
         let root = self.root(site, kind, Step::Input)?;
-        self.count(root, bytes);
+        self.count(root, bytes, bytes);
         if bytes < self.bounds.least {
             self.book.add(NODES, root as usize, node::LOST, bytes as u64);
             return None;
@@ -252,7 +254,7 @@ impl<'a> Follower<'a> {
             }
         }
         for (node, bytes) in by_node {
-            self.count(node, bytes);
+            self.count(node, bytes, to.len());
         }
     }
 
@@ -322,7 +324,7 @@ impl<'a> Follower<'a> {
         self.book.add_head(header::COPIES, u64::from(!by_node.is_empty()));
         for (node, bytes) in by_node {
             self.book.add_head(header::COPIED_BYTES, bytes as u64);
-            self.count(node, bytes);
+            self.count(node, bytes, len);
         }
         self.keep_bounds();
     }
@@ -399,7 +401,7 @@ impl<'a> Follower<'a> {
         self.book.add_head(header::IN_BYTES, bytes as u64);
         self.book.add_head(header::OUT_BYTES, bytes as u64);
         let Some(root) = self.root(site, from, Step::Pass) else { return };
-        self.count(root, bytes);
+        self.count(root, bytes, bytes);
         self.book.add(NODES, root as usize, node::FORWARDED, bytes as u64);
         self.row(root, site, to, [bytes, 0, 0]);
     }

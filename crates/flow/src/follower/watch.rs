@@ -5,7 +5,7 @@
 //! means for the bytes of the input.
 
 use super::Follower;
-use crate::inputs::Watch;
+use crate::inputs::{Here, Watch};
 use crate::layout::{NODES, header, node};
 use crate::tags::Piece;
 use uncopy_ranges::span::{PAGE, Span, page_down};
@@ -64,7 +64,13 @@ impl Follower<'_> {
 
     /// A touch of `pages` will show.
     pub fn shows(&mut self, pages: Span) {
-        self.each(pages, |watch, start, end| watch.watched.add(start, end));
+        self.each(
+            pages,
+            |watch, start, end| watch.watched.add(start, end),
+            |here, start, end| {
+                here.shown.add(start, end);
+            },
+        );
     }
 
     /// The page of `addr` was touched, which no longer shows; `addr` is the byte.
@@ -75,7 +81,13 @@ impl Follower<'_> {
         if self.tags.within(page).any(|p| here(&p)) {
             let root = self.inputs.get(id).map_or(0, |i| i.root);
             self.book.add(NODES, root as usize, node::FAULTS, 1);
-            self.each(page, |watch, start, end| watch.touched.add(start, end));
+            self.each(
+                page,
+                |watch, start, end| watch.touched.add(start, end),
+                |here, start, end| {
+                    here.touched.add(start, end);
+                },
+            );
         } else {
             // A neighbour on the page.
             self.hides(page);
@@ -84,26 +96,42 @@ impl Follower<'_> {
 
     /// What happens on `pages` is not known any more.
     pub fn hides(&mut self, pages: Span) {
-        self.each(pages, |watch, start, end| {
+        let hide = |watch: &mut Watch, start, end| {
             watch.watched.remove_but(start, end, &watch.touched);
             0
+        };
+        self.each(pages, hide, |here, start, end| {
+            here.shown.remove_but(start, end, &here.touched);
         });
     }
 
-    /// Does something for the bytes of the watched input in `span`, and writes down how much there
-    /// is.
-    fn each(&mut self, span: Span, mut f: impl FnMut(&mut Watch, usize, usize) -> usize) {
+    /// Does something for the bytes of the watched input in `span`, and for them where their node
+    /// has them; writes down how much there is.
+    fn each(
+        &mut self,
+        span: Span,
+        mut f: impl FnMut(&mut Watch, usize, usize) -> usize,
+        mut here: impl FnMut(&mut Here, usize, usize),
+    ) {
         let Some(id) = self.watched else { return };
         let pieces: Vec<_> = self.tags.within(span).filter(|p| p.tag.input == id).collect();
         let Some(input) = self.inputs.get(id) else { return };
         let Some(watch) = &mut input.watch else { return };
         let root = input.root as usize;
+        let change = |before: usize, after: usize| (after as u64).wrapping_sub(before as u64);
         let before = (watch.watched.total(), watch.touched.total());
         for p in pieces {
-            f(watch, p.tag.offset, p.tag.offset + p.span.len());
+            let (start, end) = (p.tag.offset, p.tag.offset + p.span.len());
+            f(watch, start, end);
+            let place = watch.here.entry(p.tag.node).or_default();
+            let before = (place.shown.total(), place.touched.total());
+            here(place, start, end);
+            let after = (place.shown.total(), place.touched.total());
+            let node = p.tag.node as usize;
+            self.book.add(NODES, node, node::SHOWN, change(before.0, after.0));
+            self.book.add(NODES, node, node::TOUCHED_HERE, change(before.1, after.1));
         }
         let after = (watch.watched.total(), watch.touched.total());
-        let change = |before: usize, after: usize| (after as u64).wrapping_sub(before as u64);
         self.book.add(NODES, root, node::WATCHED, change(before.0, after.0));
         self.book.add(NODES, root, node::TOUCHED, change(before.1, after.1));
     }
