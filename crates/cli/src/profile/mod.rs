@@ -22,6 +22,7 @@ use uncopy_decide::Costs;
 use uncopy_flow::layout::WORDS;
 use uncopy_flow::part::Part;
 use uncopy_measure::printable::printable;
+use uncopy_measure::values::BadValue;
 use uncopy_measure::{Outcome, cache, library, units};
 use uncopy_options::{self as options, OPTIONS, index_of};
 
@@ -87,12 +88,8 @@ pub fn command() -> Command {
         .arg(crate::run::command_words())
 }
 
-fn in_range(least: usize) -> Result<usize, String> {
-    if (16..=64 << 10).contains(&least) {
-        Ok(least)
-    } else {
-        Err("it must be in 16..64K".to_owned())
-    }
+fn in_range(least: usize) -> Result<usize, BadValue> {
+    if (16..=64 << 10).contains(&least) { Ok(least) } else { Err(BadValue::Range("16..64K")) }
 }
 
 /// Runs the program, reports, and ends as it did.

@@ -114,7 +114,7 @@ pub fn main(matches: &ArgMatches) -> Outcome {
     };
     let turns = measure(&program, &work, rounds)?;
     let report = Report::new(&program, load.as_ref(), rehearsed, &turns);
-    uncopy_measure::print(&if args.json { report.json() } else { report.text() })
+    Ok(uncopy_measure::print(&if args.json { report.json() } else { report.text() })?)
 }
 
 /// How often a load is to run; says what it found, and how long all will take.

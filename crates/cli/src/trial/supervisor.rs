@@ -70,7 +70,7 @@ pub fn main(matches: &ArgMatches) -> Outcome {
     });
     let ended = wait_for_all(&child, begin, whole.as_ref())?;
     let line = serde_json::to_string(&ended).expect("it can be written");
-    uncopy_measure::print(&format!("{line}\n"))
+    Ok(uncopy_measure::print(&format!("{line}\n"))?)
 }
 
 fn start(words: &[OsString], server: bool) -> Outcome<Child> {
