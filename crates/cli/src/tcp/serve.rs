@@ -153,7 +153,7 @@ pub fn main(args: &ServeArgs) -> Result<(), Failure> {
         reached(remote, args)?;
     }
     let service = service.listening(remotes.listening());
-    let meeting = std::thread::Builder::new().name("uncopy-meeting".into());
+    let registry = std::thread::Builder::new().name("uncopy-registry".into());
     let ends = move || {
         let ended = service.run();
         // (Nobody would be told any more of what comes by the wire.)
@@ -162,7 +162,7 @@ pub fn main(args: &ServeArgs) -> Result<(), Failure> {
         }
         std::process::exit(1);
     };
-    meeting.spawn(ends).map_err(|e| Failure::new("no thread for the service").because(e))?;
+    registry.spawn(ends).map_err(|e| Failure::new("no thread for the service").because(e))?;
     let failed = |device: &str, ended: std::io::Result<()>| {
         let failure = failure!("{device} is not served any more");
         complain(match ended {

@@ -36,7 +36,7 @@ pub fn main(args: &ServerArgs) -> Result<(), Failure> {
     if over.ours.is_some() {
         // (As a service that others use: it sleeps after 10 ms.)
         let (service, _came) = over::server::start(&plan.of_rpc(), over, QUIET)?;
-        return asked(|| Served { lanes: Some(service.active()), naps: service.naps() });
+        return asked(|| Served { lanes: Some(service.active()), naps: service.parks() });
     }
     by_threads(plan, over).map_err(|e| failure!("server: {e}"))?;
     asked(|| Served { lanes: None, naps: 0 })
