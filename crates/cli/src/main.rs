@@ -95,7 +95,7 @@ fn program() -> ExitCode {
     let outcome = match name {
         "run" => return run::main(matches),
         "profile" => return profile::main(matches),
-        "try" => trial::main(matches).map_err(Into::into),
+        "try" => trial::main(matches),
         helping::NAME => helping::main(matches, command()),
         "options" => options_table::main(),
         "demo" => parsed(matches).and_then(|args| demo::main(&args)),
@@ -110,7 +110,7 @@ fn program() -> ExitCode {
         "log" => log::main(matches),
         log::start::NAME => log::start::main(matches),
         replay::NAME => replay::main(matches),
-        trial::supervisor::NAME => trial::supervisor::main(matches).map_err(Into::into),
+        trial::supervisor::NAME => trial::supervisor::main(matches),
         tcp_service::NAME => tcp_service::main(matches),
         pages::NAME => pages::main(matches, command()),
         _ => unreachable!("clap knows only the subcommands above"),

@@ -23,10 +23,14 @@ impl Failure {
         Self { why: Some(why.to_string()), ..self }
     }
 
-    /// Adds what can be done about it: it stands at the end.
+    /// Adds what can be done about it: it stands at the end, behind what was advised before.
     #[must_use]
     pub fn advise(self, advice: impl Display) -> Self {
-        Self { advice: Some(advice.to_string()), ..self }
+        let advice = match self.advice {
+            Some(before) => format!("{before}; {advice}"),
+            None => advice.to_string(),
+        };
+        Self { advice: Some(advice), ..self }
     }
 
     /// Says in front of it what cannot be done because of it, or whose failure it is.
@@ -58,14 +62,9 @@ impl Display for Failure {
 
 impl Error for Failure {}
 
+/// (What tools say in words of their own.)
 impl From<String> for Failure {
     fn from(what: String) -> Self {
-        Self::new(what)
-    }
-}
-
-impl From<&String> for Failure {
-    fn from(what: &String) -> Self {
         Self::new(what)
     }
 }

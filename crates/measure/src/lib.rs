@@ -43,4 +43,4 @@ pub mod variables;
 pub mod words;
 
 pub use failure::Failure;
-pub use outcome::{Outcome, complain, print};
+pub use outcome::{complain, print};

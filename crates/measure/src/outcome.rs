@@ -5,9 +5,6 @@ use std::io::{ErrorKind, Write};
 use crate::failure::Failure;
 use crate::printable::printable;
 
-/// As a text, where it was always one.
-pub type Outcome<T = ()> = Result<T, String>;
-
 /// Prints to standard output; a reader that has gone away is no error.
 ///
 /// # Errors
