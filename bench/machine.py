@@ -3,12 +3,59 @@
 import contextlib
 import os
 import socket
+import time
+
+
+# The kernel's default, of this network namespace.
+CONTROL = "/proc/sys/net/ipv4/tcp_congestion_control"
 
 
 def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return s.getsockname()[1]
+
+
+def answers(port, patience=10, lives=lambda: True):
+    """Whether somebody answers at this port within so many seconds, while what is to answer lives."""
+    end = time.monotonic() + patience
+    while time.monotonic() < end and lives():
+        with contextlib.suppress(OSError):
+            socket.create_connection(("127.0.0.1", port), timeout=5).close()
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def default_control(name=None):
+    """The kernel's congestion control for new connections; `name` becomes it."""
+    if name is None:
+        with open(CONTROL) as f:
+            return f.read().strip()
+    with open(CONTROL, "w") as f:
+        f.write(name)
+    return name
+
+
+@contextlib.contextmanager
+def control(name, refused, instead=()):
+    """What is connected and accepted meanwhile has this congestion control, unless somebody sets another.
+    Gives its name: one of `instead`, where the first is not allowed. `refused(name, why)` is raised
+    where none is."""
+    before = default_control()
+    for choice in (name or before, *instead):
+        try:
+            chosen = default_control(None if choice == before else choice)
+            break
+        except OSError as why:
+            last = why
+    else:
+        raise refused(name, last)
+    try:
+        yield chosen
+    finally:
+        if chosen != before:
+            default_control(before)
 
 
 def descendants(pid):

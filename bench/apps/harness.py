@@ -34,9 +34,10 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, os.path.join(ROOT, "bench"))
+import machine  # noqa: E402
 import memory  # noqa: E402
 from loads import Failure, Wrong, connect  # noqa: E402
-from machine import descendants, free_port, living_cpu, size_of  # noqa: E402
+from machine import default_control, descendants, free_port, living_cpu, size_of  # noqa: E402
 
 STATE = os.path.join(ROOT, "target", "bench-apps")
 VENV = os.path.join(STATE, "venv")
@@ -61,8 +62,6 @@ UNDER = {"placed": [*UNELIDED, "--copies=libc"], "no_elision": UNELIDED, "uncopy
 SIDES = ("plain", "again", "kept", *UNDER)
 # What uncopy sets instead of BBR, and a plain server with it from the beginning.
 SWITCHED, RENO = "switched", "reno"
-# The kernel's default, of this network namespace.
-CONTROL = "/proc/sys/net/ipv4/tcp_congestion_control"
 # With `--parts`: uncopy with one part switched off, and with all of them off but the shims.
 PARTS = {
     "no_allocator": ["--allocator=no"],
@@ -146,31 +145,10 @@ def python_package(package):
     return None
 
 
-def default_control(name=None):
-    """The kernel's congestion control for new connections; `name` becomes it."""
-    if name is None:
-        with open(CONTROL) as f:
-            return f.read().strip()
-    try:
-        with open(CONTROL, "w") as f:
-            f.write(name)
-    except OSError as why:
-        raise Failure(f"cannot make {name} the congestion control ({why}): --congestion is root's, outside of containers") from None
-    return name
-
-
-@contextlib.contextmanager
 def control(name):
-    """What is connected and accepted meanwhile has this congestion control, unless somebody sets another."""
-    before = default_control()
-    if name in (None, before):
-        yield
-        return
-    default_control(name)
-    try:
-        yield
-    finally:
-        default_control(before)
+    """See `machine.control`."""
+    text = "cannot make {} the congestion control ({}): --congestion is root's, outside of containers"
+    return machine.control(name, lambda *why: Failure(text.format(*why)))
 
 
 PIDFD_GETFD = 438

@@ -28,6 +28,8 @@ import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, ".."))
+from machine import answers  # noqa: E402
 
 
 def sites(path):
@@ -240,16 +242,6 @@ def each(port, directory):
             key.fileobj.send(b"+OK\r\n")
 
 
-def ready(port):
-    for _ in range(500):
-        try:
-            socket.create_connection(("127.0.0.1", port)).close()
-            return
-        except OSError:
-            time.sleep(0.02)
-    raise SystemExit("the server does not answer")
-
-
 def turn(args, server, side, size, port):
     directory = tempfile.mkdtemp(dir=args.dir)
     if server == "redis":
@@ -264,7 +256,8 @@ def turn(args, server, side, size, port):
         environment.update(args.environment)
     process = subprocess.Popen(command, env=environment)
     try:
-        ready(port)
+        if not answers(port):
+            raise SystemExit("the server does not answer")
         bench = ["redis-benchmark", "-p", str(port), "-t", "set", "-d", str(size), "-c", str(args.clients), "-r", "10000", "--csv", "-n"]
         took, requests = 1, 0
         # (Files grow into their lives; then as many as take long enough.)

@@ -12,7 +12,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from frame import Unmeasured
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, os.path.join(ROOT, "bench"))
-from machine import descendants, free_port, size_of  # noqa: E402, F401
+from machine import answers, control, descendants, free_port, size_of  # noqa: E402, F401
 
 STATE = os.path.join(ROOT, "target", "bench-papers")
 UNCOPY = os.environ.get("UNCOPY", os.path.join(ROOT, "target", "release", "uncopy"))
@@ -40,7 +39,6 @@ SIDES = {
 }
 # A program that says nothing for so many seconds never will.
 PATIENCE = 60
-CONTROL = "/proc/sys/net/ipv4/tcp_congestion_control"
 SHUTDOWNS = "TLB shootdowns"
 
 
@@ -78,37 +76,16 @@ def cores():
     return found[0], found[1] if len(found) > 1 else found[0]
 
 
-@contextlib.contextmanager
 def congestion(name):
-    """What is connected and accepted meanwhile has this congestion control, unless somebody sets another. Gives its name: Reno instead of
-    CUBIC in a network namespace that is not allowed that (without loss they do the same)."""
-    with open(CONTROL) as f:
-        before = f.read().strip()
-    for choice in (name, "reno"):
-        try:
-            if choice != before:
-                with open(CONTROL, "w") as f:
-                    f.write(choice)
-            break
-        except OSError as why:
-            if name != "cubic" or choice != name:
-                raise Failure(f"cannot make {choice} the congestion control ({why}): that is root's") from None
-    try:
-        yield choice
-    finally:
-        if choice != before:
-            with open(CONTROL, "w") as f:
-                f.write(before)
+    """See `machine.control`. Reno instead of CUBIC in a network namespace that is not allowed that (without loss they do the same)."""
+    text = "cannot make {} the congestion control ({}): that is root's"
+    return control(name, lambda *why: Failure(text.format(*why)), ["reno"] if name == "cubic" else [])
 
 
 def wait_port(port, process, side, patience=30):
     """Until a program of this side answers at the port."""
-    end = time.monotonic() + patience
-    while time.monotonic() < end and process.poll() is None:
-        with contextlib.suppress(OSError):
-            return socket.create_connection(("127.0.0.1", port), timeout=5).close()
-        time.sleep(0.05)
-    raise Failure(f"nothing answers on port {port}: {side.said()}")
+    if not answers(port, patience, lambda: process.poll() is None):
+        raise Failure(f"nothing answers on port {port}: {side.said()}")
 
 
 def cpu(pid):

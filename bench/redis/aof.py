@@ -12,11 +12,14 @@ import argparse
 import json
 import os
 import shutil
-import socket
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from machine import answers  # noqa: E402
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -42,16 +45,6 @@ def services():
             yield int(pid)
 
 
-def ready(port):
-    for _ in range(500):
-        try:
-            socket.create_connection(("127.0.0.1", port)).close()
-            return
-        except OSError:
-            time.sleep(0.02)
-    raise SystemExit("redis does not answer")
-
-
 def turn(args, side, port):
     directory = tempfile.mkdtemp(dir=args.dir)
     server = ["redis-server", "--port", str(port), "--dir", directory, "--save", "", "--appendonly", "yes",
@@ -60,7 +53,8 @@ def turn(args, side, port):
         server = [args.uncopy, "run", f"--log={args.dir}/log", *args.option, "--", *server]
     process = subprocess.Popen(server)
     try:
-        ready(port)
+        if not answers(port):
+            raise SystemExit("redis does not answer")
         bench = ["redis-benchmark", "-p", str(port), "-t", "set", "-d", str(args.size), "-c", str(args.clients),
                  "-r", "10000", "--csv"]
         # (The first SETs make the log, and the file grows into its life.)

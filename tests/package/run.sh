@@ -138,7 +138,7 @@ check "before other services start" "$(inside systemctl show -P Before -P After 
 check "where there is no log there is nothing to do" \
     "$(inside systemctl start uncopy-log@srv-none.service 2>&1; inside journalctl -u uncopy-log@srv-none -o cat)" "*/srv/none: there is none, so there is nothing to do*"
 check "nobody but root and the owner can" "$(inside setpriv --reuid=65534 --regid=65534 --clear-groups uncopy log recover --as-owner /srv/alice/log 2>&1)" \
-    "uncopy*is user 1*run this as root, or as that user*"
+    "uncopy*is user 1*; run this as root, or as that user*"
 inside rm -r /srv/alice
 
 # What cannot work is refused, and said.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use uncopy_measure::echo::{self, EchoArgs, Row, chart};
 use uncopy_measure::side::Side;
-use uncopy_measure::{Outcome, library, units, userfaultfd};
+use uncopy_measure::{Failure, library, units, userfaultfd};
 
 /// Options of `demo`.
 #[derive(Debug, clap::Args)]
@@ -19,13 +19,13 @@ pub struct DemoArgs {
 }
 
 /// Measures and explains.
-pub fn main(args: &DemoArgs) -> Outcome {
+pub fn main(args: &DemoArgs) -> Result<(), Failure> {
     let library = library::find(args.library.as_deref())?;
     let refused = userfaultfd::check().err();
     let echo = EchoArgs {
         repeats: 3,
         seconds: Duration::try_from_secs_f64(args.seconds)
-            .map_err(|e| format!("--seconds: {e}"))?,
+            .map_err(|e| Failure::new("--seconds is no length of time").because(e))?,
         warmup: Duration::from_secs(1),
         verify: 2,
         sides: vec![Side::Plain, Side::Again, Side::Placed, Side::NoElision, Side::Uncopy],

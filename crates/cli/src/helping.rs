@@ -1,7 +1,7 @@
 //! Help: `uncopy help COMMAND`, and `-h`, which is shorter than `--help`.
 
 use clap::{Arg, ArgMatches, Command};
-use uncopy_measure::Outcome;
+use uncopy_measure::{Failure, failure};
 
 /// The subcommand.
 pub const NAME: &str = "help";
@@ -13,17 +13,18 @@ pub fn command() -> Command {
 }
 
 /// Shows what `--help` of that command shows.
-pub fn main(matches: &ArgMatches, mut program: Command) -> Outcome {
+pub fn main(matches: &ArgMatches, mut program: Command) -> Result<(), Failure> {
     program.build();
     let mut found = &mut program;
     for word in matches.get_many::<String>("words").into_iter().flatten() {
         let name = found.get_name().to_owned();
         let next = found.get_subcommands_mut().find(|sub| sub.get_name() == word);
         found = next.ok_or_else(|| {
-            format!("{name} has no command '{word}'; '{name} --help' lists what there is")
+            failure!("{name} has no command '{word}'")
+                .advise(format_args!("'{name} --help' lists what there is"))
         })?;
     }
-    found.print_long_help().map_err(|e| format!("cannot write ({e})"))
+    found.print_long_help().map_err(|e| Failure::new("cannot write").because(e))
 }
 
 /// Longer help of an option says it in its first clause for `-h`.
@@ -77,7 +78,7 @@ mod tests {
             main(&matches, crate::command())
         };
         assert_eq!(shown(&["tcp", "flows"]), Ok(()));
-        assert!(shown(&["tcp", "flaws"]).unwrap_err().contains("no command 'flaws'"));
+        assert!(shown(&["tcp", "flaws"]).unwrap_err().to_string().contains("no command 'flaws'"));
     }
 
     #[test]

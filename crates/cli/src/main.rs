@@ -4,6 +4,8 @@ mod demo;
 mod doctor;
 mod examples;
 #[cfg(test)]
+mod failures;
+#[cfg(test)]
 mod foreign_bytes;
 mod helping;
 mod log;
@@ -28,8 +30,8 @@ mod unit;
 use std::process::ExitCode;
 
 use clap::{Args, Command};
-use uncopy_measure::words::{MISUSED, parsed, with_args};
-use uncopy_measure::{build, complain, echo, printable};
+use uncopy_measure::words::{misunderstood, parsed, status, with_args};
+use uncopy_measure::{build, echo};
 
 fn command() -> Command {
     let demo = with_args::<demo::DemoArgs>(
@@ -87,13 +89,7 @@ fn main() -> ExitCode {
 fn program() -> ExitCode {
     let matches = match command().try_get_matches() {
         Ok(matches) => matches,
-        Err(why) if why.use_stderr() => {
-            // (It repeats words of the command line.)
-            let text = why.render().to_string();
-            text.lines().for_each(|line| eprintln!("{}", printable::printable(line)));
-            return ExitCode::from(MISUSED);
-        }
-        Err(help) => help.exit(),
+        Err(why) => return misunderstood(why),
     };
     let (name, matches) = matches.subcommand().expect("clap demands a subcommand");
     let outcome = match name {
@@ -119,13 +115,7 @@ fn program() -> ExitCode {
         pages::NAME => pages::main(matches, command()),
         _ => unreachable!("clap knows only the subcommands above"),
     };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            complain(&message);
-            ExitCode::FAILURE
-        }
-    }
+    status(outcome)
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! `uncopy options`: the table of options as text.
 
-use uncopy_measure::{Outcome, variables};
+use uncopy_measure::{Failure, variables};
 use uncopy_options::OPTIONS;
 
 /// Prints the table.
-pub fn main() -> Outcome {
+pub fn main() -> Result<(), Failure> {
     uncopy_measure::print(&text())
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Command};
 use uncopy_decide::{Choice, Costs};
 use uncopy_measure::words::parsed;
-use uncopy_measure::{Outcome, print, printable};
+use uncopy_measure::{Failure, failure, print, printable};
 use uncopy_replay::{CHOICES, Stage, Unseen, table};
 use uncopy_trace::Trace;
 
@@ -28,7 +28,7 @@ struct ReplayArgs {
     cpu: u64,
 
     /// What things cost, instead of what is recorded: as UNCOPY_COSTS
-    #[arg(long, value_name = "NAME=NS,...", value_parser = |text: &str| Costs::parse(text).map_err(|why| why.to_string()))]
+    #[arg(long, value_name = "NAME=NS,...", value_parser = |text: &str| Costs::parse(text).map_err(Failure::new))]
     costs: Option<Costs>,
 
     /// Print the entries instead
@@ -36,9 +36,11 @@ struct ReplayArgs {
     entries: bool,
 }
 
-fn choice(text: &str) -> Result<Choice, String> {
-    let none = || format!("no controller is called so; there are {}", Choice::NAMES);
-    Choice::parse(text).ok_or_else(none)
+fn choice(text: &str) -> Result<Choice, Failure> {
+    Choice::parse(text).ok_or_else(|| {
+        Failure::new("no controller is called so")
+            .advise(format_args!("there are {}", Choice::NAMES))
+    })
 }
 
 /// The subcommand.
@@ -48,7 +50,7 @@ pub fn command() -> Command {
 }
 
 /// Prints a table for each recording.
-pub fn main(matches: &clap::ArgMatches) -> Outcome {
+pub fn main(matches: &clap::ArgMatches) -> Result<(), Failure> {
     let args: ReplayArgs = parsed(matches)?;
     let stage = Stage::new();
     let choices = if args.controllers.is_empty() { CHOICES } else { &args.controllers };
@@ -75,7 +77,8 @@ pub fn main(matches: &clap::ArgMatches) -> Outcome {
     Ok(())
 }
 
-fn read(file: &Path) -> Outcome<Trace> {
-    let bytes = std::fs::read(file).map_err(|e| format!("{}: {e}", file.display()))?;
-    Trace::read(&bytes).map_err(|why| format!("{}: {why}", file.display()))
+fn read(file: &Path) -> Result<Trace, Failure> {
+    let bytes =
+        std::fs::read(file).map_err(|e| failure!("cannot read {}", file.display()).because(e))?;
+    Trace::read(&bytes).map_err(|why| failure!("{}: {why}", file.display()))
 }

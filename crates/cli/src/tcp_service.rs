@@ -3,7 +3,7 @@
 
 use clap::{Arg, ArgMatches, Command};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use uncopy_measure::Outcome;
+use uncopy_measure::Failure;
 use uncopy_tcp_service::{Options, Service, ServiceError};
 
 /// The hidden subcommand.
@@ -23,13 +23,13 @@ pub fn take_descriptors() {
 }
 
 /// Serves.
-pub fn main(matches: &ArgMatches) -> Outcome {
+pub fn main(matches: &ArgMatches) -> Result<(), Failure> {
     take_descriptors();
     let name = matches.get_one::<String>("name").expect("clap demands it").clone();
     match Service::bind(Options { name, ..Options::of_this_user() }) {
         // Another program was faster.
         Err(ServiceError::Running(_)) => Ok(()),
-        Err(why) => Err(why.to_string()),
-        Ok(service) => service.run().map_err(|why| why.to_string()),
+        Err(why) => Err(Failure::new(why)),
+        Ok(service) => service.run().map_err(Failure::new),
     }
 }

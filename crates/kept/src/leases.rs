@@ -23,7 +23,7 @@ use uncopy_kernel::call::syscall4;
 use uncopy_kernel::descriptors::{OwnFd, keep_only};
 use uncopy_kernel::inject;
 use uncopy_kernel::lock::Lock;
-use uncopy_kernel::thread::{self, Kind, Seat};
+use uncopy_kernel::thread::{self, Kind, ThreadSlot};
 use uncopy_kernel::uffd::{Fds, Uffd};
 use uncopy_shelf::{FILES, Outcome, Stamp};
 use uncopy_space::space::{Books, Space};
@@ -40,8 +40,8 @@ pub(crate) struct Leases {
     pub(crate) shelf: Shelved,
     state: AtomicU8,
     stop: AtomicBool,
-    seat: Seat,
-    /// Held by who makes or ends the thread: it has one seat.
+    slot: ThreadSlot,
+    /// Held by who makes or ends the thread: it has one slot.
     change: Lock,
 }
 
@@ -51,7 +51,7 @@ impl Leases {
             shelf: Shelved::new(),
             state: AtomicU8::new(NONE),
             stop: AtomicBool::new(false),
-            seat: Seat::new(),
+            slot: ThreadSlot::new(),
             change: Lock::new(),
         }
     }
@@ -70,7 +70,7 @@ impl Leases {
                 return true;
             }
             self.state.store(STARTING, Ordering::Release);
-            let made = self.seat.spawn(
+            let made = self.slot.spawn(
                 run,
                 core::ptr::from_ref(self) as usize,
                 Kind { inside: false, own_table: false },
@@ -85,7 +85,7 @@ impl Leases {
     /// The thread looks at the shelf. (One that is being made does so first of all.)
     pub(crate) fn wake(&self) {
         if self.state.load(Ordering::Acquire) == RUNS {
-            self.seat.signal(libc::SIGIO);
+            self.slot.signal(libc::SIGIO);
         }
     }
 
@@ -98,7 +98,7 @@ impl Leases {
                 rustix::thread::sched_yield();
             }
             if self.state.load(Ordering::Acquire) == RUNS {
-                while self.seat.signal(libc::SIGIO) {
+                while self.slot.signal(libc::SIGIO) {
                     rustix::thread::sched_yield();
                 }
                 self.state.store(NONE, Ordering::Release);
@@ -253,7 +253,7 @@ impl Keeper {
     /// Opens the program's file `fd` anew and takes a lease on it, if it is still at `stamp`.
     fn obtain(&mut self, i: usize, fd: i32, stamp: &Stamp) -> Outcome {
         let c = self.space.counters();
-        let counter = match lease(fd, stamp, self.leases.seat.number()) {
+        let counter = match lease(fd, stamp, self.leases.slot.number()) {
             Ok((file, timed)) => {
                 add(&c.leases, 1);
                 self.held[i] = Some(file);

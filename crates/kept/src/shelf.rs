@@ -7,7 +7,7 @@
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed};
 use rustix::fs::FileType;
 use uncopy_kernel::lock::Lock;
-use uncopy_kernel::made::Made;
+use uncopy_kernel::once::OnceInit;
 use uncopy_kernel::{critical, mapping};
 use uncopy_ranges::span::Span;
 use uncopy_shelf::{Shelf, Stamp};
@@ -16,7 +16,7 @@ use uncopy_space::space::Space;
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Shelved {
-    shelf: Made<Shelf>,
+    shelf: OnceInit<Shelf>,
     lock: Lock,
     /// Bytes that kept files may take; 0: none is kept.
     allowed: AtomicUsize,
@@ -26,7 +26,7 @@ pub(crate) struct Shelved {
 impl Shelved {
     pub(crate) const fn new() -> Self {
         Self {
-            shelf: Made::new(),
+            shelf: OnceInit::new(),
             lock: Lock::new(),
             allowed: AtomicUsize::new(0),
             space: AtomicPtr::new(core::ptr::null_mut()),

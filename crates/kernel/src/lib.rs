@@ -18,7 +18,7 @@
 //! | [`threads`] | how many threads the process has |
 //! | [`own_process`] | whether this is the process that our state was made for |
 //! | [`ids`] | whose rights a thread has |
-//! | [`made`] | a value that is made once |
+//! | [`once`] | a value that is made once |
 //! | [`clock`] | how late it is |
 //! | [`limits`], [`procfs`] | what the program's limits leave; what the kernel says in `/proc` |
 //! | [`imports`] | what we call of libc is libc's own |
@@ -43,9 +43,9 @@ pub mod inject;
 #[cfg(not(loom))]
 pub mod limits;
 pub mod lock;
-pub mod made;
 #[cfg(not(loom))]
 pub mod mapping;
+pub mod once;
 mod own_memory;
 #[cfg(not(loom))]
 pub mod own_process;

@@ -80,19 +80,19 @@ pub struct Kind {
 /// A place for one thread at a time: its stack and its number. The stack is made once, used again
 /// by later threads and by those of forked children, and never given back.
 #[derive(Debug)]
-pub struct Seat {
+pub struct ThreadSlot {
     map: AtomicPtr<u8>,
     number: AtomicI32,
 }
 
-impl Default for Seat {
+impl Default for ThreadSlot {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Seat {
-    /// Nobody sits here.
+impl ThreadSlot {
+    /// No thread.
     pub const fn new() -> Self {
         Self { map: AtomicPtr::new(core::ptr::null_mut()), number: AtomicI32::new(0) }
     }
@@ -122,7 +122,7 @@ impl Seat {
     }
 
     /// Makes a thread that runs `run(argument)`, with all signals blocked and a working directory
-    /// of its own; its rights are the caller's. Whoever had the seat before has ended. Returns
+    /// of its own; its rights are the caller's. Whoever had the slot before has ended. Returns
     /// whether that worked.
     pub fn spawn(&'static self, run: extern "C" fn(usize), argument: usize, kind: Kind) -> bool {
         if inject::check(Call::Thread).is_err() {
@@ -169,7 +169,7 @@ impl Seat {
         }
     }
 
-    /// The number of the thread that has the seat, or had it last.
+    /// The number of the thread that has the slot, or had it last.
     pub fn number(&self) -> i32 {
         self.number.load(Ordering::Relaxed)
     }

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 
 use uncopy_decide::Costs;
 
+use crate::failure;
+use crate::failure::Failure;
 use crate::machine::Machine;
-use crate::outcome::Outcome;
 
 /// First line of the file; another number is another form.
 const FORM: &str = "uncopy costs 4";
@@ -36,8 +37,8 @@ pub enum Found {
     Nothing,
     /// Measured on another machine or kernel, or written by another version.
     Foreign,
-    /// Damaged: the sentence for the user.
-    Bad(String),
+    /// Damaged.
+    Bad(Failure),
     /// These.
     Costs(Costs),
 }
@@ -64,10 +65,10 @@ pub fn read(path: &Path, machine: impl FnOnce() -> Machine) -> Found {
     let costs = field("costs=").unwrap_or("costs are missing");
     match Costs::parse(costs) {
         Ok(costs) => Found::Costs(costs),
-        Err(why) => Found::Bad(format!(
-            "the measured costs in {} are ignored: {why}; 'uncopy doctor' writes them anew",
-            path.display()
-        )),
+        Err(why) => Found::Bad(
+            failure!("the measured costs in {} are ignored: {why}", path.display())
+                .advise("'uncopy doctor' writes them anew"),
+        ),
     }
 }
 
@@ -84,7 +85,7 @@ pub fn handed_on() -> Option<String> {
 }
 
 /// Writes the costs of `machine`; who reads meanwhile finds the old ones or the new ones.
-pub fn write(path: &Path, machine: &Machine, costs: &Costs) -> Outcome {
+pub fn write(path: &Path, machine: &Machine, costs: &Costs) -> Result<(), Failure> {
     let text = format!("{FORM}\ncpu={}\nkernel={}\ncosts={costs}\n", machine.cpu, machine.kernel);
     let new = path.with_file_name(format!("costs.{}", std::process::id()));
     let write = || {
@@ -96,16 +97,16 @@ pub fn write(path: &Path, machine: &Machine, costs: &Costs) -> Outcome {
     write().map_err(|e| {
         // It may not be there at all.
         let _ = fs::remove_file(&new);
-        format!("the costs cannot be kept in {} ({e})", path.display())
+        failure!("the costs cannot be kept in {}", path.display()).because(e)
     })
 }
 
 /// Removes the costs; says whether there were any.
-pub fn forget(path: &Path) -> Outcome<bool> {
+pub fn forget(path: &Path) -> Result<bool, Failure> {
     match fs::remove_file(path) {
         Ok(()) => Ok(true),
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
-        Err(e) => Err(format!("{} cannot be removed ({e})", path.display())),
+        Err(e) => Err(failure!("{} cannot be removed", path.display()).because(e)),
     }
 }
 
@@ -158,6 +159,7 @@ mod tests {
         for (damage, what) in [("fault=", "falt="), ("costs=", "prices="), ("=11000", "=many")] {
             fs::write(&path, text.replacen(damage, what, 1)).unwrap();
             let Found::Bad(why) = read(&path, machine) else { panic!("{damage}") };
+            let why = why.to_string();
             assert!(why.contains("uncopy doctor") && !why.contains('\n'), "{why}");
         }
     }

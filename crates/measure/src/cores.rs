@@ -5,7 +5,8 @@ use std::sync::OnceLock;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
-use crate::outcome::Outcome;
+use crate::failure;
+use crate::failure::Failure;
 
 /// Cores of a bench: one for every server thread (they may repeat) and one for the load.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,12 +18,17 @@ pub struct Cores {
 }
 
 /// Gives every server thread a core of its own as far as there are any, the load's core last.
-pub fn plan(available: &[usize], threads: usize, server: usize, load: usize) -> Outcome<Cores> {
+pub fn plan(
+    available: &[usize],
+    threads: usize,
+    server: usize,
+    load: usize,
+) -> Result<Cores, Failure> {
     for (core, option) in [(server, "--server-core"), (load, "--load-core")] {
         if !available.contains(&core) {
-            return Err(format!(
-                "core {core} is not available here (available: {available:?}); choose another one with {option}"
-            ));
+            return Err(failure!("core {core} is not available here")
+                .because(format_args!("available: {available:?}"))
+                .advise(format_args!("choose another one with {option}")));
         }
     }
     let others = available.iter().copied().filter(|c| *c != server && *c != load);
@@ -34,15 +40,15 @@ pub fn plan(available: &[usize], threads: usize, server: usize, load: usize) -> 
 }
 
 /// The cores that this process may use.
-pub fn available() -> Outcome<Vec<usize>> {
+pub fn available() -> Result<Vec<usize>, Failure> {
     let set = sched_getaffinity(Pid::from_raw(0))
-        .map_err(|e| format!("cannot tell which cores there are ({})", e.desc()))?;
+        .map_err(|e| Failure::new("cannot tell which cores there are").because(e.desc()))?;
     Ok((0..CpuSet::count()).filter(|core| set.is_set(*core).unwrap_or(false)).collect())
 }
 
 /// The cores that this process could use when it was first asked: what [`pin`] bound it to since
 /// does not count.
-pub fn all() -> Outcome<Vec<usize>> {
+pub fn all() -> Result<Vec<usize>, Failure> {
     static ALL: OnceLock<Vec<usize>> = OnceLock::new();
     match ALL.get() {
         Some(all) => Ok(all.clone()),
@@ -51,24 +57,24 @@ pub fn all() -> Outcome<Vec<usize>> {
 }
 
 /// The set of `cores` as the kernel wants it.
-pub fn set_of(cores: &[usize]) -> Outcome<CpuSet> {
+pub fn set_of(cores: &[usize]) -> Result<CpuSet, Failure> {
     let mut set = CpuSet::new();
     for core in cores {
-        set.set(*core).map_err(|_| format!("there can be no core {core}"))?;
+        set.set(*core).map_err(|_| failure!("there can be no core {core}"))?;
     }
     Ok(set)
 }
 
 /// Binds the calling thread (and what it starts from now on) to `core`.
-pub fn pin(core: usize) -> Outcome {
+pub fn pin(core: usize) -> Result<(), Failure> {
     sched_setaffinity(Pid::from_raw(0), &set_of(&[core])?)
-        .map_err(|e| format!("cannot run on core {core} ({})", e.desc()))
+        .map_err(|e| failure!("cannot run on core {core}").because(e.desc()))
 }
 
 /// Lets the calling thread run where it could before [`pin`].
-pub fn unpin() -> Outcome {
+pub fn unpin() -> Result<(), Failure> {
     sched_setaffinity(Pid::from_raw(0), &set_of(&all()?)?)
-        .map_err(|e| format!("cannot run on all cores ({})", e.desc()))
+        .map_err(|e| Failure::new("cannot run on all cores").because(e.desc()))
 }
 
 #[cfg(test)]
@@ -82,6 +88,6 @@ mod tests {
         assert_eq!(server(2), [0, 2]);
         assert_eq!(server(4), [0, 2, 1, 0]);
         assert_eq!(plan(&[0], 2, 0, 0).unwrap().server, [0, 0]);
-        assert!(plan(&[0], 1, 0, 1).unwrap_err().contains("--load-core"));
+        assert!(plan(&[0], 1, 0, 1).unwrap_err().to_string().contains("--load-core"));
     }
 }

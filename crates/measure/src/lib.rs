@@ -10,17 +10,20 @@
 //! | `tracker_alone` | the tracker's books on memory that does not exist |
 //! | `machine`, `cache`, `userfaultfd` | this machine; its prices; whether anything can be elided |
 //! | `library`, `elf` | the library that is put in front |
-//! | `words`, `values` | the command line; options' values |
+//! | `words`, `values`, `bad_value` | the command line; options' values; texts that are none |
 //! | `variables`, `nearest` | the environment; misspelt names |
+//! | `failure` | why something cannot be done, in the one form of an error line |
 //! | `outcome`, `printable`, `units`, `progress` | what is said, and how |
 //! | `build` | what this was built from |
 
+pub mod bad_value;
 pub mod build;
 pub mod cache;
 pub mod cores;
 pub mod echo;
 pub mod elf;
 pub mod facts;
+pub mod failure;
 pub mod library;
 pub mod machine;
 pub mod medians;
@@ -39,4 +42,5 @@ pub mod values;
 pub mod variables;
 pub mod words;
 
-pub use outcome::{Outcome, complain, print};
+pub use failure::Failure;
+pub use outcome::{complain, print};

@@ -15,7 +15,8 @@ use serde::de::DeserializeOwned;
 
 use crate::cores;
 use crate::facts::{self, Facts};
-use crate::outcome::Outcome;
+use crate::failure;
+use crate::failure::Failure;
 use crate::side::Side;
 
 /// A running server; it ends with this value.
@@ -34,14 +35,15 @@ impl ServerProcess {
         side: Side,
         what: &'static str,
         cores: &[usize],
-    ) -> Outcome<Self> {
+    ) -> Result<Self, Failure> {
         let set = cores::set_of(cores)?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         // SAFETY: between fork and exec it makes one system call and touches nothing else.
         unsafe {
             command.pre_exec(move || Ok(sched_setaffinity(Pid::from_raw(0), &set)?));
         }
-        let mut child = command.spawn().map_err(|e| format!("cannot start the {what} ({e})"))?;
+        let mut child =
+            command.spawn().map_err(|e| failure!("cannot start the {what}").because(e))?;
         let input = child.stdin.take();
         let output = BufReader::new(child.stdout.take().expect("a pipe was asked for"));
         Ok(Self { child, input, output, side, what })
@@ -53,11 +55,11 @@ impl ServerProcess {
     }
 
     /// User and system time of all its threads.
-    pub fn cpu_ns(&self) -> Outcome<u64> {
+    pub fn cpu_ns(&self) -> Result<u64, Failure> {
         let time = clock_getcpuclockid(Pid::from_raw(self.pid().cast_signed()));
         let time = time
             .and_then(clock_gettime)
-            .map_err(|e| format!("cannot tell the CPU time ({})", e.desc()))?;
+            .map_err(|e| Failure::new("cannot tell the CPU time").because(e.desc()))?;
         Ok(time.tv_sec().cast_unsigned() * 1_000_000_000 + time.tv_nsec().cast_unsigned())
     }
 
@@ -67,7 +69,7 @@ impl ServerProcess {
     }
 
     /// Writes a line to it.
-    pub fn tell(&mut self, line: &str) -> Outcome {
+    pub fn tell(&mut self, line: &str) -> Result<(), Failure> {
         let line = format!("{line}\n");
         let told = self.input.as_mut().map(|input| input.write_all(line.as_bytes()));
         if matches!(told, Some(Ok(()))) { Ok(()) } else { Err(self.gone()) }
@@ -79,38 +81,40 @@ impl ServerProcess {
     }
 
     /// Its next line.
-    pub fn answer<T: DeserializeOwned>(&mut self) -> Outcome<T> {
+    pub fn answer<T: DeserializeOwned>(&mut self) -> Result<T, Failure> {
         let mut line = String::new();
         match self.output.read_line(&mut line) {
             Ok(n) if n > 0 => serde_json::from_str(&line).map_err(|e| {
-                format!("the {} {} answered nonsense ({e}): {line}", self.side, self.what)
+                failure!("the {} {} answered nonsense ({e}): {line}", self.side, self.what)
             }),
             _ => Err(self.gone()),
         }
     }
 
     /// Ends it and checks that it had nothing to complain about.
-    pub fn stop(mut self) -> Outcome {
+    pub fn stop(mut self) -> Result<(), Failure> {
         drop(self.input.take());
         match self.child.wait() {
             Ok(status) if status.success() => Ok(()),
-            Ok(status) => Err(format!("the {} {} ended with {status}", self.side, self.what)),
-            Err(e) => Err(format!("lost the {} {} ({e})", self.side, self.what)),
+            Ok(status) => Err(failure!("the {} {} ended with {status}", self.side, self.what)),
+            Err(e) => Err(failure!("lost the {} {}", self.side, self.what).because(e)),
         }
     }
 
     /// Tells how it died, if it did.
-    pub fn explain(&mut self, error: String) -> String {
+    pub fn explain(&mut self, error: Failure) -> Failure {
         // A moment for a process that is just being killed.
         std::thread::sleep(std::time::Duration::from_millis(100));
         match self.child.try_wait() {
-            Ok(Some(status)) => format!("the {} {} died ({status}): {error}", self.side, self.what),
-            _ => format!("with the {} {}: {error}", self.side, self.what),
+            Ok(Some(status)) => {
+                error.within(format_args!("the {} {} died ({status})", self.side, self.what))
+            }
+            _ => error.within(format_args!("with the {} {}", self.side, self.what)),
         }
     }
 
-    fn gone(&mut self) -> String {
-        self.explain("it does not answer".to_owned())
+    fn gone(&mut self) -> Failure {
+        self.explain(Failure::new("it does not answer"))
     }
 }
 

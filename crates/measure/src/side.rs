@@ -8,7 +8,7 @@ use std::process::Command as Process;
 use serde::{Deserialize, Serialize};
 use uncopy_options::{self as options, OPTIONS};
 
-use crate::outcome::Outcome;
+use crate::failure::Failure;
 use crate::{cache, library};
 
 /// glibc's own settings.
@@ -128,9 +128,9 @@ impl Side {
     }
 
     /// This program again with the hidden subcommand `name`, on this side.
-    pub fn own_command(self, name: &str, library: &Path) -> Outcome<Process> {
+    pub fn own_command(self, name: &str, library: &Path) -> Result<Process, Failure> {
         let program = std::env::current_exe()
-            .map_err(|e| format!("cannot tell where uncopy itself is ({e})"))?;
+            .map_err(|e| Failure::new("cannot tell where uncopy itself is").because(e))?;
         let mut command = Process::new(program);
         command.arg(name);
         self.arrange(&mut command, library);

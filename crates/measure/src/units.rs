@@ -1,7 +1,9 @@
 //! Numbers and tables as people write and read them: `512K` in, `512K` and `12,345` out.
 
+use crate::bad_value::BadValue;
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use comfy_table::{ContentArrangement, Table, TableStyle};
+
 pub use uncopy_counters::numbers::{grouped, rough_size};
 
 /// Lines above, below and under the header, none between rows.
@@ -20,7 +22,10 @@ pub fn table(header: &[&str], width: u16, terminal_counts: bool) -> Table {
 }
 
 /// Reads a number of bytes with an optional suffix `K`, `M` or `G` (powers of 1024).
-pub fn parse_size(text: &str) -> Result<usize, String> {
+///
+/// # Errors
+/// [`BadValue`]: it is none, or too large.
+pub fn parse_size(text: &str) -> Result<usize, BadValue> {
     let text = text.trim();
     let (digits, shift) = match text.as_bytes().last() {
         Some(b'k' | b'K') => (&text[..text.len() - 1], 10),
@@ -28,9 +33,8 @@ pub fn parse_size(text: &str) -> Result<usize, String> {
         Some(b'g' | b'G') => (&text[..text.len() - 1], 30),
         _ => (text, 0),
     };
-    let number: usize =
-        digits.parse().map_err(|_| format!("'{text}' is not a size; write 65536, 64K or 1M"))?;
-    number.checked_mul(1 << shift).ok_or_else(|| format!("'{text}' is too large"))
+    let number: usize = digits.parse().map_err(|_| BadValue::NoSize(text.to_owned()))?;
+    number.checked_mul(1 << shift).ok_or_else(|| BadValue::TooLarge(text.to_owned()))
 }
 
 /// Writes a number of bytes with the largest suffix that keeps it exact.

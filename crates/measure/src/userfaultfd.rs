@@ -2,12 +2,15 @@
 
 // Unsafe: opening and asking a userfaultfd has no safe wrapper.
 
+use std::fmt::{self, Display};
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 
 use nix::errno::Errno;
+
+use crate::failure::Failure;
 
 /// The device that hands out userfaultfds to whoever may open it.
 pub const DEVICE: &str = "/dev/userfaultfd";
@@ -28,23 +31,72 @@ struct Api {
     ioctls: u64,
 }
 
-/// Checks that the library will get what it needs; the error is a sentence that says what to do.
-pub fn check() -> Result<(), String> {
+/// Why userfaultfd is not to be had.
+#[derive(Debug)]
+pub enum NoUserfaultfd {
+    /// The kernel has none, or a sandbox hides it.
+    Hidden,
+    /// It is refused to this user.
+    Refused(Errno),
+    /// Its handshake is not answered.
+    Handshake(io::Error),
+    /// The kernel of this release cannot move pages.
+    NoMove(String),
+}
+
+impl Display for NoUserfaultfd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Hidden => f.write_str("this kernel has no userfaultfd (or a sandbox hides it)"),
+            Self::Refused(why) => write!(f, "userfaultfd is refused ({})", why.desc()),
+            Self::Handshake(why) => {
+                write!(f, "the kernel does not answer userfaultfd's handshake ({why})")
+            }
+            Self::NoMove(release) => write!(f, "this kernel ({release}) has no UFFDIO_MOVE"),
+        }
+    }
+}
+
+impl std::error::Error for NoUserfaultfd {}
+
+impl NoUserfaultfd {
+    /// What can be done about it.
+    pub fn advice(&self) -> String {
+        if !matches!(self, Self::Refused(_)) {
+            return "Linux 6.8 or newer is needed".to_owned();
+        }
+        let (command, remark) = allow();
+        format!(
+            "allow it as root with '{command}' ({remark}), or to all with \
+             'sysctl -w vm.unprivileged_userfaultfd=1'"
+        )
+    }
+}
+
+impl From<NoUserfaultfd> for Failure {
+    fn from(why: NoUserfaultfd) -> Self {
+        Self::new(&why).advise(why.advice())
+    }
+}
+
+/// Checks that the library will get what it needs.
+///
+/// # Errors
+/// [`NoUserfaultfd`], with what can be done.
+pub fn check() -> Result<(), Failure> {
+    Ok(look()?)
+}
+
+fn look() -> Result<(), NoUserfaultfd> {
     let fd = open().map_err(refused)?;
     let mut api = Api { api: UFFD_API, features: 0, ioctls: 0 };
     // SAFETY: the request takes a pointer to this structure, which lives through the call.
     if unsafe { libc::ioctl(fd.as_raw_fd(), UFFDIO_API, &raw mut api) } == -1 {
-        return Err(format!(
-            "the kernel does not answer userfaultfd's handshake ({}); Linux 6.8 or newer is needed",
-            io::Error::last_os_error()
-        ));
+        return Err(NoUserfaultfd::Handshake(io::Error::last_os_error()));
     }
     if api.features & UFFD_FEATURE_MOVE == 0 {
         let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        return Err(format!(
-            "this kernel ({}) has no UFFDIO_MOVE; Linux 6.8 or newer is needed",
-            release.trim()
-        ));
+        return Err(NoUserfaultfd::NoMove(release.trim().to_owned()));
     }
     Ok(())
 }
@@ -77,17 +129,11 @@ fn owned(fd: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-fn refused(error: io::Error) -> String {
-    if error.raw_os_error() == Some(libc::ENOSYS) {
-        return "this kernel has no userfaultfd (or a sandbox hides it); Linux 6.8 or newer is needed"
-            .to_owned();
+fn refused(error: io::Error) -> NoUserfaultfd {
+    match Errno::from_raw(error.raw_os_error().unwrap_or_default()) {
+        Errno::ENOSYS => NoUserfaultfd::Hidden,
+        why => NoUserfaultfd::Refused(why),
     }
-    let (command, remark) = allow();
-    format!(
-        "userfaultfd is refused ({}); allow it as root with '{command}' ({remark}), or to all with \
-         'sysctl -w vm.unprivileged_userfaultfd=1'",
-        Errno::from_raw(error.raw_os_error().unwrap_or_default()).desc(),
-    )
 }
 
 /// The command by which root lets this user have it, and what to know of that.
@@ -130,7 +176,8 @@ mod tests {
 
     #[test]
     fn a_refusal_names_the_sysctl_and_the_device() {
-        let text = refused(io::Error::from_raw_os_error(libc::EPERM));
+        let why = refused(io::Error::from_raw_os_error(libc::EPERM));
+        let text = Failure::from(why).to_string();
         assert!(text.contains("vm.unprivileged_userfaultfd=1"), "{text}");
         assert!(
             text.contains("setfacl -m u:") && text.contains(DEVICE) || text.contains("adduser"),

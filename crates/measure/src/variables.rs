@@ -6,15 +6,16 @@ use uncopy_decide::{Choice, Costs};
 use uncopy_inject::Plan;
 use uncopy_options::{self as options, BadValue, Kind, OPTIONS, Spec};
 
-use crate::{nearest, units};
+use crate::failure::Failure;
+use crate::{failure, nearest, units};
 
 /// Something to be said about a variable.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Complaint {
     /// The variable.
     pub name: OsString,
-    /// The sentence for the user.
-    pub text: String,
+    /// What is wrong with it.
+    pub failure: Failure,
     /// Whether the variable is an option with a value that is not understood, so that it must
     /// not reach the library.
     pub drop: bool,
@@ -34,20 +35,20 @@ pub fn complaints(
                 if overridden(spec.env) {
                     return None;
                 }
-                let text = bad_value(spec, &value)?;
-                return Some(Complaint { name, text, drop: true });
+                let failure = bad_value(spec, &value)?;
+                return Some(Complaint { name, failure, drop: true });
             }
             if shown == options::INJECT {
-                let text = bad_injection(&value)?;
-                return Some(Complaint { name, text, drop: true });
+                let failure = bad_injection(&value)?;
+                return Some(Complaint { name, failure, drop: true });
             }
             if shown == options::COSTS {
-                let text = bad_costs(&value)?;
-                return Some(Complaint { name, text, drop: true });
+                let failure = bad_costs(&value)?;
+                return Some(Complaint { name, failure, drop: true });
             }
             if shown == options::CONTROLLER {
-                let text = bad_controller(&value)?;
-                return Some(Complaint { name, text, drop: true });
+                let failure = bad_controller(&value)?;
+                return Some(Complaint { name, failure, drop: true });
             }
             if options::known(&shown) {
                 return None;
@@ -56,39 +57,41 @@ pub fn complaints(
                 || "'uncopy options' lists the variables".to_owned(),
                 |near| format!("did you mean {near}?"),
             );
-            let text = format!("{shown} is not a variable of uncopy and has no effect; {hint}");
-            Some(Complaint { name, text, drop: false })
+            let failure =
+                failure!("{shown} is not a variable of uncopy and has no effect").advise(hint);
+            Some(Complaint { name, failure, drop: false })
         })
         .collect();
     found.sort_by(|a, b| a.name.cmp(&b.name));
     found
 }
 
-fn bad_value(spec: &Spec, value: &OsStr) -> Option<String> {
+fn bad_value(spec: &Spec, value: &OsStr) -> Option<Failure> {
     let shown = value.to_string_lossy();
     let bad = options::parse(spec, &shown).err()?;
-    Some(format!("{}={shown} is ignored: {}", spec.env, explain(spec, bad)))
+    Some(failure!("{}={shown} is ignored: {}", spec.env, explain(spec, bad)))
 }
 
-fn bad_injection(value: &OsStr) -> Option<String> {
+fn bad_injection(value: &OsStr) -> Option<Failure> {
     let shown = value.to_string_lossy();
     let (part, why) = Plan::parse(&shown).err()?;
-    Some(format!("{}={shown} is ignored: {part}: {why}", options::INJECT))
+    Some(failure!("{}={shown} is ignored: {part}: {why}", options::INJECT))
 }
 
-fn bad_costs(value: &OsStr) -> Option<String> {
+fn bad_costs(value: &OsStr) -> Option<Failure> {
     let shown = value.to_string_lossy();
     let why = Costs::parse(&shown).err()?;
-    Some(format!("{}={shown} is ignored: {why}", options::COSTS))
+    Some(failure!("{}={shown} is ignored: {why}", options::COSTS))
 }
 
-fn bad_controller(value: &OsStr) -> Option<String> {
+fn bad_controller(value: &OsStr) -> Option<Failure> {
     let shown = value.to_string_lossy();
     if Choice::parse(&shown).is_some() {
         return None;
     }
     let (name, names) = (options::CONTROLLER, Choice::NAMES);
-    Some(format!("{name}={shown} is ignored: no controller is called so; there are {names}"))
+    let failure = failure!("{name}={shown} is ignored: no controller is called so");
+    Some(failure.advise(format_args!("there are {names}")))
 }
 
 /// What a value of `spec` has to look like, for somebody who gave a bad one.
@@ -137,7 +140,7 @@ pub fn default_text(spec: &Spec) -> String {
 pub fn report(overridden: impl Fn(&str) -> bool) -> Vec<Complaint> {
     let found = complaints(std::env::vars_os(), overridden);
     for complaint in &found {
-        crate::outcome::complain(&complaint.text);
+        crate::outcome::complain(&complaint.failure);
     }
     found
 }
@@ -154,7 +157,8 @@ mod tests {
     fn a_misspelt_variable_is_told_its_neighbour() {
         let found = look(&[("UNCOPY_TRESHOLD", "1"), ("HOME", "/"), ("UNCOPY_LIBRARY", "/x")]);
         assert_eq!(found.len(), 1);
-        assert!(found[0].text.contains("did you mean UNCOPY_THRESHOLD?"), "{}", found[0].text);
+        let hint = "did you mean UNCOPY_THRESHOLD?";
+        assert_eq!(found[0].failure.advice(), Some(hint));
         assert!(!found[0].drop);
     }
 
@@ -162,21 +166,32 @@ mod tests {
     fn bad_values_are_dropped_with_a_reason() {
         let found = look(&[("UNCOPY_THRESHOLD", "1"), ("UNCOPY_ELIDE", "perhaps")]);
         assert!(found.iter().all(|c| c.drop));
-        assert!(found[0].text.contains("yes or no"), "{}", found[0].text);
-        assert!(found[1].text.contains("8K..1G"), "{}", found[1].text);
+        assert!(
+            found[0].failure.to_string().contains("yes or no"),
+            "{}",
+            found[0].failure.to_string()
+        );
+        assert!(
+            found[1].failure.to_string().contains("8K..1G"),
+            "{}",
+            found[1].failure.to_string()
+        );
     }
 
     #[test]
     fn a_bad_injection_is_dropped_whole_with_the_part_that_is_wrong() {
         let found = look(&[("UNCOPY_INJECT", "move:EBUSY:1/10,mvoe:1/2")]);
-        assert!(found[0].drop && found[0].text.contains("mvoe:1/2: no such call"));
+        assert!(found[0].drop && found[0].failure.to_string().contains("mvoe:1/2: no such call"));
         assert!(look(&[("UNCOPY_INJECT", "all:1/50,seed=3")]).is_empty());
     }
 
     #[test]
     fn bad_costs_are_dropped_whole_with_what_is_wrong() {
         let found = look(&[("UNCOPY_COSTS", "fault=1000,copy=5")]);
-        assert!(found[0].drop && found[0].text.contains("is ignored: no price is called 'copy'"));
+        assert!(
+            found[0].drop
+                && found[0].failure.to_string().contains("is ignored: no price is called 'copy'")
+        );
         assert!(look(&[("UNCOPY_COSTS", "fault=1000")]).is_empty());
     }
 

@@ -2,10 +2,12 @@
 
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{Args, Command, FromArgMatches, Parser};
 use serde::de::DeserializeOwned;
 
-use crate::outcome::{Outcome, complain};
+use crate::failure::Failure;
+use crate::outcome::complain;
 use crate::printable::printable;
 
 /// Exit status where the command line is not understood.
@@ -16,20 +18,60 @@ pub const MISUSED: u8 = 2;
 /// # Errors
 /// The command line is not understood.
 pub fn understood<T: Parser>() -> Result<T, ExitCode> {
-    match T::try_parse() {
-        Ok(words) => Ok(words),
-        Err(why) if why.use_stderr() => {
-            // (It repeats words of the command line.)
-            let text = why.render().to_string();
-            text.lines().for_each(|line| eprintln!("{}", printable(line)));
-            Err(ExitCode::from(MISUSED))
+    T::try_parse().map_err(misunderstood)
+}
+
+/// Says what is wrong with a command line, and gives the status to end with. Help that was asked
+/// for is printed, and ends the process.
+pub fn misunderstood(why: clap::Error) -> ExitCode {
+    if !why.use_stderr() {
+        why.exit();
+    }
+    let text = why.render().to_string();
+    if why.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        text.lines().for_each(|line| eprintln!("{}", printable(line)));
+    } else {
+        complain(in_form(&text));
+    }
+    ExitCode::from(MISUSED)
+}
+
+/// What clap says in paragraphs, in the form of all other failures.
+fn in_form(text: &str) -> Failure {
+    let mut paragraphs = text.split("\n\n").map(str::trim);
+    let wrong = paragraphs.next().unwrap_or_default();
+    let mut lines = wrong.strip_prefix("error: ").unwrap_or(wrong).lines().map(str::trim);
+    let what = lines.next().unwrap_or_default().to_owned();
+    let (known, named): (Vec<&str>, Vec<&str>) = lines.partition(|line| line.starts_with('['));
+    let what = [what, named.join(", ")].join(" ");
+    let (mut tips, mut help) = (Vec::new(), "--help".to_owned());
+    for line in paragraphs.flat_map(str::lines).map(str::trim) {
+        if let Some(tip) = line.strip_prefix("tip: ") {
+            tips.push(tip);
         }
-        Err(help) => help.exit(),
+        if let Some(usage) = line.strip_prefix("Usage: ") {
+            let words = usage.split(' ').take_while(|word| !word.starts_with(['[', '<', '-']));
+            let length: usize = words.map(|word| word.len() + 1).sum();
+            help = format!("{} --help", &usage[..length.saturating_sub(1).min(usage.len())]);
+        }
+    }
+    let (what, advice) = match what.trim().split_once("; ") {
+        Some((what, advice)) => (what.to_owned(), Some(advice.to_owned())),
+        None => (what.trim().to_owned(), None),
+    };
+    let failure = Failure::new(what);
+    let failure = match known.first() {
+        Some(known) => failure.because(known.trim_matches(['[', ']'])),
+        None => failure,
+    };
+    match advice.or_else(|| (!tips.is_empty()).then(|| tips.join(", "))) {
+        Some(advice) => failure.advise(advice),
+        None => failure.advise(format_args!("'{help}' lists what there is")),
     }
 }
 
 /// The status to end with; what went wrong is said.
-pub fn status(outcome: Outcome) -> ExitCode {
+pub fn status(outcome: Result<(), Failure>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
@@ -58,6 +100,47 @@ pub fn with_args<T: Args>(command: Command) -> Command {
 ///
 /// # Errors
 /// They are not understood.
-pub fn parsed<T: FromArgMatches>(matches: &clap::ArgMatches) -> Outcome<T> {
-    T::from_arg_matches(matches).map_err(|e| e.to_string())
+pub fn parsed<T: FromArgMatches>(matches: &clap::ArgMatches) -> Result<T, Failure> {
+    T::from_arg_matches(matches).map_err(|why| in_form(&why.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Arg;
+
+    #[test]
+    fn what_clap_says_in_paragraphs_is_one_line_with_what_to_do() {
+        let command = || {
+            Command::new("uncopy").subcommand(
+                Command::new("log")
+                    .arg(Arg::new("store").long("store").value_parser(["direct", "dax"]))
+                    .arg(Arg::new("size").long("size").value_parser(crate::values::size))
+                    .arg(Arg::new("where").required(true)),
+            )
+        };
+        let said = |words: &[&str]| {
+            let why = command().try_get_matches_from([&["uncopy"], words].concat()).unwrap_err();
+            in_form(&why.render().to_string()).to_string()
+        };
+        assert_eq!(
+            said(&["log", "--stroe", "dax", "."]),
+            "unexpected argument '--stroe' found; a similar argument exists: '--store'"
+        );
+        assert_eq!(
+            said(&["log"]),
+            "the following required arguments were not provided: <where>; \
+             'uncopy log --help' lists what there is"
+        );
+        assert_eq!(
+            said(&["log", "--store", "disk", "."]),
+            "invalid value 'disk' for '--store <store>' (possible values: direct, dax); \
+             '--help' lists what there is"
+        );
+        assert_eq!(
+            said(&["log", "--size", "much", "."]),
+            "invalid value 'much' for '--size <size>': 'much' is not a size; \
+             write 65536, 64K or 1M"
+        );
+    }
 }

@@ -34,7 +34,7 @@ use uncopy_kernel::descriptors::keep_only;
 use uncopy_kernel::inject;
 use uncopy_kernel::lock::Lock;
 use uncopy_kernel::sync::Futex;
-use uncopy_kernel::thread::{self, Kind, Seat};
+use uncopy_kernel::thread::{self, Kind, ThreadSlot};
 use uncopy_kernel::uffd::{Fds, Uffd};
 use uncopy_ranges::span::PAGE;
 
@@ -47,8 +47,8 @@ pub struct Monitor {
     /// Not [`STARTING`] once the thread that is being made has its own descriptors, or has ended
     /// because it cannot.
     ready: Futex,
-    /// Of two: one for the thread, one for its successor.
-    posts: [Post; 2],
+    /// Two: one for the thread, one for its successor.
+    slots: [Slot; 2],
     /// Whose thread it is that answers.
     on_duty: AtomicUsize,
     running: AtomicBool,
@@ -65,8 +65,8 @@ const RUNS: u32 = 1;
 const FAILED: u32 = 2;
 
 #[derive(Debug)]
-struct Post {
-    seat: Seat,
+struct Slot {
+    thread: ThreadSlot,
     order: Futex,
     /// The userfaultfds, when it was made.
     numbers: [AtomicI32; 2],
@@ -96,9 +96,9 @@ impl Monitor {
     pub const fn new() -> Self {
         Self {
             ready: Futex::new(STARTING),
-            posts: [const {
-                Post {
-                    seat: Seat::new(),
+            slots: [const {
+                Slot {
+                    thread: ThreadSlot::new(),
                     order: Futex::new(STAY),
                     numbers: [const { AtomicI32::new(0) }; 2],
                     own_table: AtomicBool::new(false),
@@ -121,12 +121,12 @@ impl Monitor {
 
     fn spawn_with<S: Server>(&'static self, server: &'static S, order: u32) -> bool {
         self.ready.store(STARTING, Ordering::Relaxed);
-        let Some(next) = self.seat_next(server, order, false) else { return false };
+        let Some(next) = self.spawn_next(server, order, false) else { return false };
         while self.ready.load(Ordering::Acquire) == STARTING {
             self.ready.wait(STARTING);
         }
         if self.ready.load(Ordering::Acquire) != RUNS {
-            self.posts[next].seat.await_end();
+            self.slots[next].thread.await_end();
             return false;
         }
         self.on_duty.store(next, Ordering::Relaxed);
@@ -138,7 +138,7 @@ impl Monitor {
     /// from the first, and what this process does with its own does not reach it. (Most children
     /// execute something, or end, before it has come to life.)
     pub fn spawn_in_child<S: Server>(&'static self, server: &'static S) -> bool {
-        let next = self.seat_next(server, STAY, true);
+        let next = self.spawn_next(server, STAY, true);
         if let Some(next) = next {
             self.on_duty.store(next, Ordering::Relaxed);
             self.running.store(true, Ordering::Relaxed);
@@ -146,30 +146,30 @@ impl Monitor {
         next.is_some()
     }
 
-    /// Makes the next thread. Returns where it sits.
-    fn seat_next<S: Server>(
+    /// Makes the next thread. Returns its slot.
+    fn spawn_next<S: Server>(
         &'static self,
         server: &'static S,
         order: u32,
         own_table: bool,
     ) -> Option<usize> {
         let next = 1 - self.on_duty.load(Ordering::Relaxed);
-        let post = &self.posts[next];
-        post.order.store(order, Ordering::Relaxed);
-        for (to, number) in post.numbers.iter().zip(server.descriptors()?) {
+        let slot = &self.slots[next];
+        slot.order.store(order, Ordering::Relaxed);
+        for (to, number) in slot.numbers.iter().zip(server.descriptors()?) {
             to.store(number, Ordering::Relaxed);
         }
-        post.own_table.store(own_table, Ordering::Relaxed);
-        post.server.store(core::ptr::from_ref(server).cast_mut().cast(), Ordering::Relaxed);
-        let argument = core::ptr::from_ref(post) as usize;
-        post.seat.spawn(run::<S>, argument, Kind { inside: true, own_table }).then_some(next)
+        slot.own_table.store(own_table, Ordering::Relaxed);
+        slot.server.store(core::ptr::from_ref(server).cast_mut().cast(), Ordering::Relaxed);
+        let argument = core::ptr::from_ref(slot) as usize;
+        slot.thread.spawn(run::<S>, argument, Kind { inside: true, own_table }).then_some(next)
     }
 
     /// Ends the thread `which` and waits until it is gone; `wake_page` is registered with the
     /// second userfaultfd.
     fn end(&self, which: usize, wake_page: usize) {
-        let post = &self.posts[which];
-        post.order.store(GO, Ordering::Release);
+        let slot = &self.slots[which];
+        slot.order.store(GO, Ordering::Release);
         let page = wake_page as *mut u8;
         // SAFETY: a page of ours that nobody uses, which is missing from here on; touching it wakes
         // the thread. (Where it cannot be dropped, because it is locked, the thread looks by
@@ -178,8 +178,8 @@ impl Monitor {
             let _ = madvise(page.cast(), PAGE, Advice::LinuxDontNeed);
             core::ptr::read_volatile(page);
         }
-        post.order.store(GO_NOW, Ordering::Release);
-        post.seat.await_end();
+        slot.order.store(GO_NOW, Ordering::Release);
+        slot.thread.await_end();
     }
 
     /// Ends the thread, for good: nothing is tracked any more.
@@ -203,7 +203,7 @@ impl Monitor {
                 return false;
             }
             self.end(old, wake_page);
-            let order = &self.posts[self.on_duty.load(Ordering::Relaxed)].order;
+            let order = &self.slots[self.on_duty.load(Ordering::Relaxed)].order;
             order.store(STAY, Ordering::Release);
             order.wake_one();
             true
@@ -252,15 +252,15 @@ impl Monitor {
     }
 }
 
-extern "C" fn run<S: Server>(post: usize) {
-    // SAFETY: `seat_next` made this thread with the address of a post, in which a server of this
+extern "C" fn run<S: Server>(slot: usize) {
+    // SAFETY: `spawn_next` made this thread with the address of a slot, in which a server of this
     // type stands; both are never given back.
-    let (post, server) = unsafe {
-        let post = &*(post as *const Post);
-        (post, &*post.server.load(Ordering::Relaxed).cast::<S>())
+    let (slot, server) = unsafe {
+        let slot = &*(slot as *const Slot);
+        (slot, &*slot.server.load(Ordering::Relaxed).cast::<S>())
     };
     let monitor = server.monitor();
-    let Post { order, numbers, own_table, .. } = post;
+    let Slot { order, numbers, own_table, .. } = slot;
     let _ = rustix::thread::set_name(c"uncopy");
     let [program, pool] = [0, 1].map(|i| numbers[i].load(Ordering::Relaxed));
     // (Of a table that it began with alone it keeps more than it should, rather than leave its
@@ -298,12 +298,12 @@ extern "C" fn run<S: Server>(post: usize) {
             let _ = rustix::thread::nanosleep(&SOON);
         }
         if polled.is_err() || fds[1].revents().contains(PollFlags::IN) {
-            server.serve(&mut own, &mut |desk| watch.heed_pool(desk));
+            server.serve(&mut own, &mut |locked| watch.heed_pool(locked));
         }
         let mut faults = false;
-        server.serve(&mut own, &mut |desk| {
-            desk.near(place.is_near());
-            faults = watch.heed_program(desk);
+        server.serve(&mut own, &mut |locked| {
+            locked.near(place.is_near());
+            faults = watch.heed_program(locked);
         });
         monitor.faults_wait.store(watch.waits(), Ordering::Relaxed);
         if faults {
@@ -313,7 +313,7 @@ extern "C" fn run<S: Server>(post: usize) {
             due = clock::millis() + server.tend(&mut own, &mut sources);
         }
     }
-    server.serve(&mut own, &mut |desk| watch.leave(desk));
+    server.serve(&mut own, &mut |locked| watch.leave(locked));
     monitor.faults_wait.store(false, Ordering::Relaxed);
     // (Its table, and with it the descriptors, go with the thread.)
     core::mem::forget((own, sources));

@@ -29,7 +29,7 @@ pub trait Server: Sync + 'static {
     /// Runs `f` with the server's lock held, if there is anything to be served; `own` are the
     /// userfaultfds as the thread's own table has them. Reports are read with the lock held: once
     /// the kernel lets the reported call return, nobody sees the books without it.
-    fn serve(&self, own: &mut Option<Fds>, f: &mut dyn FnMut(&mut dyn Desk));
+    fn serve(&self, own: &mut Option<Fds>, f: &mut dyn FnMut(&mut dyn LockedServer));
     /// The numbers of the userfaultfds in the program's table, if it has them.
     fn descriptors(&self) -> Option<[i32; 2]>;
     /// Whether it may come to have more to serve than it has.
@@ -47,7 +47,7 @@ pub trait Server: Sync + 'static {
 }
 
 /// A server whose lock is held.
-pub trait Desk {
+pub trait LockedServer {
     /// Takes what the kernel reports, without waiting; returns how many it were.
     fn read(&mut self, side: Side, events: &mut [Event; READ_AT_ONCE]) -> usize;
     /// Puts a page where somebody waits for one. Returns false where that has to be tried again.
@@ -79,12 +79,12 @@ impl Watch {
     }
 
     /// Answers what waits for the pool's pages.
-    pub(crate) fn heed_pool(&mut self, desk: &mut dyn Desk) {
+    pub(crate) fn heed_pool(&mut self, locked: &mut dyn LockedServer) {
         let mut events = [Event::Other(0); READ_AT_ONCE];
-        let count = desk.read(Side::Pool, &mut events);
+        let count = locked.read(Side::Pool, &mut events);
         for event in &events[..count] {
             if let Event::Fault(address) = *event {
-                self.answer(desk, address);
+                self.answer(locked, address);
             }
         }
     }
@@ -96,19 +96,19 @@ impl Watch {
     /// report that has been read lets its call go on: what the books say of that memory is no
     /// longer so, and an answer (which may fill neighbouring pages, too) would bring back what
     /// `madvise` has dropped, or give zeros where `mremap` has moved something.
-    pub(crate) fn heed_program(&mut self, desk: &mut dyn Desk) -> bool {
-        self.try_again(desk);
+    pub(crate) fn heed_program(&mut self, locked: &mut dyn LockedServer) -> bool {
+        self.try_again(locked);
         let mut faults = false;
         let mut events = [Event::Other(0); READ_AT_ONCE];
-        while desk.has_room() {
-            let count = desk.read(Side::Program, &mut events);
+        while locked.has_room() {
+            let count = locked.read(Side::Program, &mut events);
             let read = &events[..count];
             let is_fault = |event: &&Event| matches!(event, Event::Fault(_));
-            read.iter().filter(|e| !is_fault(e)).for_each(|report| desk.report(*report));
+            read.iter().filter(|e| !is_fault(e)).for_each(|report| locked.report(*report));
             for event in read {
                 if let Event::Fault(address) = *event {
                     faults = true;
-                    self.answer(desk, address);
+                    self.answer(locked, address);
                 }
             }
             if count < READ_AT_ONCE {
@@ -119,14 +119,14 @@ impl Watch {
     }
 
     /// Whoever still waits faults again, for somebody else to answer.
-    pub(crate) fn leave(&mut self, desk: &mut dyn Desk) {
+    pub(crate) fn leave(&mut self, locked: &mut dyn LockedServer) {
         for address in &self.waiting[..core::mem::take(&mut self.count)] {
-            desk.let_fault_again(*address);
+            locked.let_fault_again(*address);
         }
     }
 
-    fn answer(&mut self, desk: &mut dyn Desk, address: usize) {
-        if desk.answer(address) {
+    fn answer(&mut self, locked: &mut dyn LockedServer, address: usize) {
+        if locked.answer(address) {
             return;
         }
         if self.count < WAITING_MAX {
@@ -135,16 +135,16 @@ impl Watch {
         } else {
             // Too many to remember: the thread faults again. Never stop reading, for what the
             // others wait for may be a report behind these faults.
-            desk.let_fault_again(address);
+            locked.let_fault_again(address);
         }
     }
 
-    fn try_again(&mut self, desk: &mut dyn Desk) {
+    fn try_again(&mut self, locked: &mut dyn LockedServer) {
         let count = core::mem::take(&mut self.count);
         for i in 0..count {
             // (Never ahead of what is still to be read: at most `i` were put back.)
             let address = self.waiting[i];
-            self.answer(desk, address);
+            self.answer(locked, address);
         }
     }
 }
@@ -169,7 +169,7 @@ mod tests {
         room: usize,
     }
 
-    impl Desk for Fake {
+    impl LockedServer for Fake {
         fn read(&mut self, side: Side, events: &mut [Event; READ_AT_ONCE]) -> usize {
             let queue = if side == Side::Pool { &mut self.pool } else { &mut self.program };
             let count = queue.len().min(READ_AT_ONCE);
@@ -211,58 +211,58 @@ mod tests {
     #[test]
     fn reports_are_heeded_before_the_faults_that_are_read_with_them() {
         let [gone, moved] = [7, 8].map(Event::Other);
-        let mut desk = fake([Event::Fault(1), gone, Event::Fault(2), moved]);
-        assert!(Watch::new().heed_program(&mut desk));
-        assert_eq!(desk.order, [gone, moved, Event::Fault(1), Event::Fault(2)]);
+        let mut locked = fake([Event::Fault(1), gone, Event::Fault(2), moved]);
+        assert!(Watch::new().heed_program(&mut locked));
+        assert_eq!(locked.order, [gone, moved, Event::Fault(1), Event::Fault(2)]);
     }
 
     #[test]
     fn a_fault_that_waits_for_a_report_is_answered_after_it() {
-        let mut desk = fake([Event::Fault(1), Event::Fault(2)]);
-        desk.changing = vec![1];
+        let mut locked = fake([Event::Fault(1), Event::Fault(2)]);
+        locked.changing = vec![1];
         let mut watch = Watch::new();
-        watch.heed_program(&mut desk);
+        watch.heed_program(&mut locked);
         assert!(watch.waits());
-        assert_eq!(desk.answered, [2]);
-        desk.program.push_back(Event::Other(7));
-        assert!(!watch.heed_program(&mut desk), "no new fault");
+        assert_eq!(locked.answered, [2]);
+        locked.program.push_back(Event::Other(7));
+        assert!(!watch.heed_program(&mut locked), "no new fault");
         assert!(watch.waits(), "tried before the report was read");
-        assert!(!watch.heed_program(&mut desk), "no new fault");
+        assert!(!watch.heed_program(&mut locked), "no new fault");
         assert!(!watch.waits());
-        assert_eq!(desk.answered, [2, 1]);
+        assert_eq!(locked.answered, [2, 1]);
     }
 
     #[test]
     fn reading_stops_where_reports_have_no_room_and_faults_that_wait_are_still_tried() {
-        let mut desk = fake((0..40).map(|_| Event::Other(7)));
-        desk.room = READ_AT_ONCE + 1;
+        let mut locked = fake((0..40).map(|_| Event::Other(7)));
+        locked.room = READ_AT_ONCE + 1;
         let mut watch = Watch::new();
-        watch.heed_program(&mut desk);
-        assert_eq!((desk.reports.len(), desk.program.len()), (32, 8));
+        watch.heed_program(&mut locked);
+        assert_eq!((locked.reports.len(), locked.program.len()), (32, 8));
         watch.waiting[0] = 5;
         watch.count = 1;
-        watch.heed_program(&mut desk);
-        assert_eq!((desk.reports.len(), &desk.answered[..]), (32, &[5][..]));
+        watch.heed_program(&mut locked);
+        assert_eq!((locked.reports.len(), &locked.answered[..]), (32, &[5][..]));
     }
 
     #[test]
     fn more_faults_than_can_wait_are_faulted_again_and_reading_goes_on() {
         let many = WAITING_MAX + 3;
-        let mut desk = fake((0..many).map(Event::Fault));
-        desk.changing = (0..many).collect();
+        let mut locked = fake((0..many).map(Event::Fault));
+        locked.changing = (0..many).collect();
         let mut watch = Watch::new();
-        watch.heed_program(&mut desk);
-        assert_eq!(desk.fault_again, [WAITING_MAX, WAITING_MAX + 1, WAITING_MAX + 2]);
-        watch.leave(&mut desk);
-        assert_eq!(desk.fault_again.len(), many);
-        assert!(!watch.waits() && desk.answered.is_empty());
+        watch.heed_program(&mut locked);
+        assert_eq!(locked.fault_again, [WAITING_MAX, WAITING_MAX + 1, WAITING_MAX + 2]);
+        watch.leave(&mut locked);
+        assert_eq!(locked.fault_again.len(), many);
+        assert!(!watch.waits() && locked.answered.is_empty());
     }
 
     #[test]
     fn of_the_pool_only_faults_are_heeded() {
-        let mut desk = fake([]);
-        desk.pool = [Event::Other(1), Event::Fault(9)].into();
-        Watch::new().heed_pool(&mut desk);
-        assert_eq!((desk.answered, desk.reports), (vec![9], vec![]));
+        let mut locked = fake([]);
+        locked.pool = [Event::Other(1), Event::Fault(9)].into();
+        Watch::new().heed_pool(&mut locked);
+        assert_eq!((locked.answered, locked.reports), (vec![9], vec![]));
     }
 }

@@ -1,6 +1,6 @@
 //! The thread with a server that answers every fault with zeros.
 
-use super::serve::{Desk, READ_AT_ONCE, Side};
+use super::serve::{LockedServer, READ_AT_ONCE, Side};
 use super::*;
 use core::sync::atomic::AtomicU64;
 use uncopy_kernel::mapping;
@@ -17,9 +17,9 @@ struct Zeros {
     changing: AtomicBool,
 }
 
-struct AtDesk<'a>(&'a Zeros, &'a Fds);
+struct AtLock<'a>(&'a Zeros, &'a Fds);
 
-impl Desk for AtDesk<'_> {
+impl LockedServer for AtLock<'_> {
     fn read(&mut self, side: Side, events: &mut [Event; READ_AT_ONCE]) -> usize {
         let uffd = if side == Side::Pool { &self.1.pool } else { &self.1.program };
         let mut messages = [Msg::default(); READ_AT_ONCE];
@@ -57,10 +57,10 @@ impl Server for Zeros {
         60_000
     }
 
-    fn serve(&self, own: &mut Option<Fds>, f: &mut dyn FnMut(&mut dyn Desk)) {
+    fn serve(&self, own: &mut Option<Fds>, f: &mut dyn FnMut(&mut dyn LockedServer)) {
         self.lock.lock();
         if let Some(own) = own {
-            f(&mut AtDesk(self, own));
+            f(&mut AtLock(self, own));
         }
         self.lock.unlock();
     }

@@ -8,6 +8,8 @@
 //! unsafe: calls through pointers that `dlsym` returned for names whose signatures are written
 //! down here once, from their man pages.
 
+mod table;
+
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulong, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
@@ -147,188 +149,55 @@ macro_rules! of_allocator {
     };
 }
 
-real! {
+/// Of each row the function behind it, if it has a signature; and functions that have no row.
+macro_rules! of_table {
+    ({ $($others:tt)* }
+    $( $group:ident $module:ident::$name:ident [$($same:ident)*] [$($other:ident)*]
+        $( ($($arg:ident: $type:ty),*) -> $result:ty $(, else $early:expr)? )?;
+        $(by $number:ident $( ($($word:literal)*) $(if $guard:ident)? )?)?
+        $(not $not:literal)? $(-)?;
+        $place:ident, $why:literal;
+    )*) => {
+        real! {
+            $( $( $name($($arg: $type),*) -> $result $(, else $early)?; )? )*
+            $($others)*
+        }
+    };
+}
+
+// What stands here are names with other arguments, and what only we call.
+crate::with_table!(of_table {
     __memset_chk(dst: *mut c_void, byte: c_int, n: size_t, room: size_t) -> *mut c_void;
     __memcpy_chk(dst: *mut c_void, src: *const c_void, n: size_t, room: size_t) -> *mut c_void;
     __memmove_chk(dst: *mut c_void, src: *const c_void, n: size_t, room: size_t) -> *mut c_void;
     __mempcpy_chk(dst: *mut c_void, src: *const c_void, n: size_t, room: size_t) -> *mut c_void;
-
-    read(fd: c_int, buf: *mut c_void, n: size_t) -> ssize_t;
     __read_chk(fd: c_int, buf: *mut c_void, n: size_t, room: size_t) -> ssize_t;
-    readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t;
-    pread(fd: c_int, buf: *mut c_void, n: size_t, at: off_t) -> ssize_t;
     __pread_chk(fd: c_int, buf: *mut c_void, n: size_t, at: off_t, room: size_t) -> ssize_t;
-    preadv(fd: c_int, iov: *const iovec, count: c_int, at: off_t) -> ssize_t;
-    preadv2(fd: c_int, iov: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t;
-    recv(fd: c_int, buf: *mut c_void, n: size_t, flags: c_int) -> ssize_t;
     __recv_chk(fd: c_int, buf: *mut c_void, n: size_t, room: size_t, flags: c_int) -> ssize_t;
-    recvfrom(fd: c_int, buf: *mut c_void, n: size_t, flags: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> ssize_t;
     __recvfrom_chk(fd: c_int, buf: *mut c_void, n: size_t, room: size_t, flags: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> ssize_t;
-    recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t;
-    recvmmsg(fd: c_int, msgs: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int;
-
-    write(fd: c_int, buf: *const c_void, n: size_t) -> ssize_t;
-    writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t;
-    pwrite(fd: c_int, buf: *const c_void, n: size_t, at: off_t) -> ssize_t;
-    pwritev(fd: c_int, iov: *const iovec, count: c_int, at: off_t) -> ssize_t;
-    pwritev2(fd: c_int, iov: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t;
-    send(fd: c_int, buf: *const c_void, n: size_t, flags: c_int) -> ssize_t;
-    sendto(fd: c_int, buf: *const c_void, n: size_t, flags: c_int, addr: *const sockaddr, len: socklen_t) -> ssize_t;
-    sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> ssize_t;
-    sendmmsg(fd: c_int, msgs: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int;
-    vmsplice(fd: c_int, iov: *const iovec, count: size_t, flags: c_uint) -> ssize_t;
-    splice(from: c_int, at: *mut off_t, to: c_int, there: *mut off_t, n: size_t, flags: c_uint) -> ssize_t;
-
-    mmap(addr: *mut c_void, n: size_t, prot: c_int, flags: c_int, fd: c_int, at: off_t) -> *mut c_void;
-    munmap(addr: *mut c_void, n: size_t) -> c_int;
-    mremap(addr: *mut c_void, old: size_t, new: size_t, flags: c_int, to: *mut c_void) -> *mut c_void;
-    madvise(addr: *mut c_void, n: size_t, advice: c_int) -> c_int;
-    mincore(addr: *mut c_void, n: size_t, answer: *mut c_uchar) -> c_int;
-    process_madvise(process: c_int, iov: *const iovec, count: size_t, advice: c_int, flags: c_uint) -> ssize_t;
-    mprotect(addr: *mut c_void, n: size_t, prot: c_int) -> c_int;
-    pkey_mprotect(addr: *mut c_void, n: size_t, prot: c_int, key: c_int) -> c_int;
-    mlock(addr: *const c_void, n: size_t) -> c_int;
-    mlock2(addr: *const c_void, n: size_t, flags: c_uint) -> c_int;
-    mlockall(flags: c_int) -> c_int;
-    setrlimit(resource: c_uint, new: *const rlimit) -> c_int;
-    prlimit(pid: pid_t, resource: c_uint, new: *const rlimit, old: *mut rlimit) -> c_int;
-    shmat(id: c_int, addr: *const c_void, flags: c_int) -> *mut c_void;
-    ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int;
-
-    clone(f: *mut c_void, stack: *mut c_void, flags: c_int, arg: *mut c_void, ptid: *mut c_void, tls: *mut c_void, ctid: *mut c_void) -> c_int;
-    execve(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
-    execvpe(file: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
-    _exit(status: c_int) -> !;
-    execveat(dir: c_int, path: *const c_char, argv: *const *const c_char, envp: *const *const c_char, flags: c_int) -> c_int;
-    fexecve(fd: c_int, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
-    posix_spawn(pid: *mut c_int, path: *const c_char, acts: *const c_void, attr: *const c_void, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
-    posix_spawnp(pid: *mut c_int, file: *const c_char, acts: *const c_void, attr: *const c_void, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
-    unshare(flags: c_int) -> c_int;
-    setns(fd: c_int, kind: c_int) -> c_int;
-    posix_spawn_file_actions_adddup2(acts: *mut c_void, old: c_int, new: c_int) -> c_int;
-    pthread_cancel(thread: libc::pthread_t) -> c_int;
     pthread_testcancel() -> ();
     pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
-    pthread_mutex_init(mutex: *mut libc::pthread_mutex_t, attr: *const libc::pthread_mutexattr_t) -> c_int;
-    prctl(op: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int;
-    capset(header: *mut c_void, data: *const c_void) -> c_int;
-    chroot(path: *const c_char) -> c_int;
-    pivot_root(new: *const c_char, old: *const c_char) -> c_int;
-    setuid(user: uid_t) -> c_int;
-    seteuid(user: uid_t) -> c_int;
-    setreuid(real: uid_t, effective: uid_t) -> c_int;
-    setresuid(real: uid_t, effective: uid_t, saved: uid_t) -> c_int;
-    setgid(group: gid_t) -> c_int;
-    setegid(group: gid_t) -> c_int;
-    setregid(real: gid_t, effective: gid_t) -> c_int;
-    setresgid(real: gid_t, effective: gid_t, saved: gid_t) -> c_int;
-    setgroups(count: size_t, groups: *const gid_t) -> c_int;
-    initgroups(user: *const c_char, group: gid_t) -> c_int;
-
-    open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int;
     open64(path: *const c_char, flags: c_int, mode: c_uint) -> c_int;
-    openat(dir: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int;
     openat64(dir: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int;
-    creat(path: *const c_char, mode: c_uint) -> c_int;
     creat64(path: *const c_char, mode: c_uint) -> c_int;
     __open_2(path: *const c_char, flags: c_int) -> c_int;
     __open64_2(path: *const c_char, flags: c_int) -> c_int;
     __openat_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int;
     __openat64_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int;
-    fsync(fd: c_int) -> c_int;
-    fdatasync(fd: c_int) -> c_int;
-    lseek(fd: c_int, at: off_t, whence: c_int) -> off_t;
-    fstat(fd: c_int, to: *mut libc::stat) -> c_int;
-    fstatat(dir: c_int, path: *const c_char, to: *mut libc::stat, flags: c_int) -> c_int;
-    statx(dir: c_int, path: *const c_char, flags: c_int, mask: c_uint, to: *mut libc::statx) -> c_int;
     __fxstat(version: c_int, fd: c_int, to: *mut libc::stat) -> c_int;
     __fxstat64(version: c_int, fd: c_int, to: *mut libc::stat) -> c_int;
     __fxstatat(version: c_int, dir: c_int, path: *const c_char, to: *mut libc::stat, flags: c_int) -> c_int;
     __fxstatat64(version: c_int, dir: c_int, path: *const c_char, to: *mut libc::stat, flags: c_int) -> c_int;
-    ftruncate(fd: c_int, to: off_t) -> c_int;
     ftruncate64(fd: c_int, to: off_t) -> c_int;
-    fallocate(fd: c_int, mode: c_int, at: off_t, n: off_t) -> c_int;
     fallocate64(fd: c_int, mode: c_int, at: off_t, n: off_t) -> c_int;
-    posix_fallocate(fd: c_int, at: off_t, n: off_t) -> c_int;
     posix_fallocate64(fd: c_int, at: off_t, n: off_t) -> c_int;
-    sync_file_range(fd: c_int, at: off_t, n: off_t, flags: c_uint) -> c_int;
-    copy_file_range(from: c_int, at: *mut off_t, to: c_int, there: *mut off_t, n: size_t, flags: c_uint) -> ssize_t;
-    fchmod(fd: c_int, mode: c_uint) -> c_int;
-    fchown(fd: c_int, user: uid_t, group: gid_t) -> c_int;
-    futimens(fd: c_int, times: *const timespec) -> c_int;
-    futimes(fd: c_int, times: *const timeval) -> c_int;
-    fsetxattr(fd: c_int, name: *const c_char, value: *const c_void, n: size_t, flags: c_int) -> c_int;
-    fremovexattr(fd: c_int, name: *const c_char) -> c_int;
-    utimensat(dir: c_int, path: *const c_char, times: *const timespec, flags: c_int) -> c_int;
-    sync() -> ();
-    syncfs(fd: c_int) -> c_int;
-    rename(old: *const c_char, new: *const c_char) -> c_int;
-    renameat(from: c_int, old: *const c_char, to: c_int, new: *const c_char) -> c_int;
-    renameat2(from: c_int, old: *const c_char, to: c_int, new: *const c_char, flags: c_uint) -> c_int;
-
-    malloc(n: size_t) -> *mut c_void, else before_allocators(n);
-    calloc(n: size_t, each: size_t) -> *mut c_void, else before_allocators(n.saturating_mul(each));
-    realloc(p: *mut c_void, n: size_t) -> *mut c_void, else core::ptr::null_mut();
-    reallocarray(p: *mut c_void, n: size_t, each: size_t) -> *mut c_void, else core::ptr::null_mut();
-    memalign(align: size_t, n: size_t) -> *mut c_void, else core::ptr::null_mut();
-    aligned_alloc(align: size_t, n: size_t) -> *mut c_void, else core::ptr::null_mut();
-    posix_memalign(to: *mut *mut c_void, align: size_t, n: size_t) -> c_int, else libc::ENOMEM;
-    free(p: *mut c_void) -> (), else Default::default();
-    malloc_usable_size(p: *mut c_void) -> size_t, else 0;
-    __libc_free(p: *mut c_void) -> ();
-    __libc_realloc(p: *mut c_void, n: size_t) -> *mut c_void;
-
-    connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int;
-    listen(fd: c_int, backlog: c_int) -> c_int;
-    accept(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int;
-    accept4(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int;
-    shutdown(fd: c_int, how: c_int) -> c_int;
-    getpeername(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int;
-    getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t) -> c_int;
-    setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int;
-    sendfile(to: c_int, from: c_int, at: *mut off_t, n: size_t) -> ssize_t;
-    fdopen(fd: c_int, mode: *const c_char) -> *mut c_void;
-    fclose(stream: *mut c_void) -> c_int;
-    freopen(path: *const c_char, mode: *const c_char, stream: *mut c_void) -> *mut c_void;
-    vdprintf(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
     __vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
-    aio_read(request: *mut c_void) -> c_int;
-    aio_write(request: *mut c_void) -> c_int;
-    aio_fsync(operation: c_int, request: *mut c_void) -> c_int;
-    lio_listio(mode: c_int, list: *const *mut c_void, count: c_int, event: *mut c_void) -> c_int;
-    poll(fds: *mut pollfd, count: c_ulong, timeout: c_int) -> c_int;
     __poll_chk(fds: *mut pollfd, count: c_ulong, timeout: c_int, room: size_t) -> c_int;
-    ppoll(fds: *mut pollfd, count: c_ulong, timeout: *const timespec, mask: *const sigset_t) -> c_int;
     __ppoll_chk(fds: *mut pollfd, count: c_ulong, timeout: *const timespec, mask: *const sigset_t, room: size_t) -> c_int;
-    select(n: c_int, r: *mut fd_set, w: *mut fd_set, x: *mut fd_set, timeout: *mut timeval) -> c_int;
-    pselect(n: c_int, r: *mut fd_set, w: *mut fd_set, x: *mut fd_set, timeout: *const timespec, mask: *const sigset_t) -> c_int;
-    epoll_create(size: c_int) -> c_int;
-    epoll_create1(flags: c_int) -> c_int;
-    epoll_ctl(set: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int;
-    epoll_wait(set: c_int, events: *mut epoll_event, room: c_int, timeout: c_int) -> c_int;
-    epoll_pwait(set: c_int, events: *mut epoll_event, room: c_int, timeout: c_int, mask: *const sigset_t) -> c_int;
-    epoll_pwait2(set: c_int, events: *mut epoll_event, room: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int;
-
-    close(fd: c_int) -> c_int;
-    dup(old: c_int) -> c_int;
-    fcntl(fd: c_int, command: c_int, argument: usize) -> c_int;
-    close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
-    closefrom(first: c_int) -> ();
-    dup2(old: c_int, new: c_int) -> c_int;
-    dup3(old: c_int, new: c_int, flags: c_int) -> c_int;
-
-    sigaction(signal: c_int, new: *const Sigaction, old: *mut Sigaction) -> c_int;
-    signal(signal: c_int, handler: size_t) -> size_t;
     bsd_signal(signal: c_int, handler: size_t) -> size_t;
     ssignal(signal: c_int, handler: size_t) -> size_t;
-    sysv_signal(signal: c_int, handler: size_t) -> size_t;
     __sysv_signal(signal: c_int, handler: size_t) -> size_t;
-    sigset(signal: c_int, handler: size_t) -> size_t;
-    sigignore(signal: c_int) -> c_int;
-    siginterrupt(signal: c_int, interrupt: c_int) -> c_int;
-    sigaltstack(new: *const stack_t, old: *mut stack_t) -> c_int;
-    syscall(n: isize, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> isize;
-}
+});
 
 /// libc's own `sigaction`, for what this library does by itself: another library that stands behind
 /// us (libjsig, which chains handlers) is to be told of what the program does, and of nothing else.

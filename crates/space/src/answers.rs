@@ -14,13 +14,13 @@ use core::sync::atomic::AtomicU64;
 use uncopy_core::tracker::Fault;
 use uncopy_kernel::uffd::{Event, Fds, Msg};
 use uncopy_monitor::Monitor;
-use uncopy_monitor::serve::{Desk, READ_AT_ONCE, Server, Side};
+use uncopy_monitor::serve::{LockedServer, READ_AT_ONCE, Server, Side};
 use uncopy_ranges::span::{PAGE, Span};
 
 impl Server for Space {
     type Sources = Sources;
 
-    fn serve(&self, own: &mut Option<Fds>, f: &mut dyn FnMut(&mut dyn Desk)) {
+    fn serve(&self, own: &mut Option<Fds>, f: &mut dyn FnMut(&mut dyn LockedServer)) {
         let mut released = false;
         self.locked(|books| {
             swapped(books, own, |books| {
@@ -89,7 +89,7 @@ struct Answers<'a> {
     frozen: bool,
 }
 
-impl Desk for Answers<'_> {
+impl LockedServer for Answers<'_> {
     fn read(&mut self, side: Side, events: &mut [Event; READ_AT_ONCE]) -> usize {
         let Some(own) = &self.books.memory.fds else { return 0 };
         let uffd = if side == Side::Pool { &own.pool } else { &own.program };

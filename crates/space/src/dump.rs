@@ -33,7 +33,7 @@ impl Space {
 
     /// Returns whether that is done, as far as it can be.
     fn materialize_everything(&'static self) -> bool {
-        self.ground_stack();
+        self.prefault_stack();
         critical::within(|| {
             // (Not after a fork: it may be this thread's.)
             if self.gate.enter_after_fork().is_err() {

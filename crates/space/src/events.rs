@@ -4,8 +4,8 @@
 //! and the pool's.
 
 use crate::gate::{IDLE, OFF};
-use crate::ground::touch;
 use crate::pages::CopyBytes;
+use crate::prefault::touch;
 use crate::space::{Books, Space};
 use core::sync::atomic::Ordering;
 use uncopy_core::excluded::Why;
@@ -193,7 +193,7 @@ impl Space {
     pub fn await_line(&'static self) {
         if self.gate.frozen() {
             self.own.heed_unknown_fork();
-            self.ground_stack();
+            self.prefault_stack();
             critical::within(|| self.gate.await_line());
         }
     }

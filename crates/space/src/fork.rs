@@ -33,7 +33,7 @@ impl Space {
     /// The books do not change until [`Space::thaw`].
     pub fn freeze_books(&'static self) {
         loop {
-            self.ground_stack();
+            self.prefault_stack();
             critical::within(|| {
                 self.gate.freeze(|| self.list.clear(), rustix::thread::sched_yield);
             });
@@ -71,7 +71,7 @@ impl Space {
 
     /// Ends [`Space::freeze_books`]: catches up with what happened meanwhile.
     pub fn thaw(&'static self) {
-        self.ground_stack();
+        self.prefault_stack();
         critical::within(|| {
             self.gate.thaw(|| {
                 // SAFETY: the lock is held.

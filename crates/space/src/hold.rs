@@ -38,7 +38,7 @@ impl Space {
     #[inline]
     pub(crate) fn hold(&'static self) -> Hold {
         self.own.heed_unknown_fork();
-        self.ground_stack();
+        self.prefault_stack();
         critical::enter();
         self.gate.lock();
         Hold(self)
@@ -57,7 +57,7 @@ impl Space {
         if state == INHERITED {
             self.begin_in_child();
         }
-        self.ground_stack();
+        self.prefault_stack();
         self.monitor.whereabouts.used_here();
         critical::enter();
         if !self.gate.enter() {
@@ -103,7 +103,7 @@ impl Space {
     ) -> Option<R> {
         loop {
             self.own.heed_unknown_fork();
-            self.ground_stack();
+            self.prefault_stack();
             critical::enter();
             match self.gate.enter_after_fork() {
                 Ok(()) => return Hold(self).inner().map(f),

@@ -13,18 +13,20 @@
 //! | [`pool`] | what of the pool, and of the ranges, is given back where the kernel has no more |
 //! | `held` | what is held now |
 //! | [`holding`] | how much is held beyond what the program has asked for, and may be |
-//! | [`excluded`], `hull` | what has to stay resident |
+//! | [`excluded`], `bounds` | what has to stay resident |
 //! | [`fork`] | frozen meanwhile, made anew in the child |
 //! | [`freeze`] | what happened to pages while the books were being duplicated by fork |
 //! | [`descriptors`], `numbers` | our descriptors, which are not the program's |
 //! | [`dump`] | everything is materialized before a core is dumped |
 //! | [`regions`] | memory of others that extents lie in |
 //! | [`rights`] | the monitor has no more rights than the program's threads |
-//! | `ground` | the stack under the lock is there |
+//! | `prefault` | the stack under the lock is there |
 //! | [`work`] | how much the program copies |
 
 #[cfg(not(loom))]
 pub mod answers;
+#[cfg(not(loom))]
+mod bounds;
 #[cfg(not(loom))]
 pub mod descriptors;
 #[cfg(not(loom))]
@@ -38,15 +40,11 @@ pub mod fork;
 pub mod freeze;
 pub mod gate;
 #[cfg(not(loom))]
-mod ground;
-#[cfg(not(loom))]
 mod held;
 #[cfg(not(loom))]
 pub mod hold;
 #[cfg(not(loom))]
 pub mod holding;
-#[cfg(not(loom))]
-mod hull;
 #[cfg(not(loom))]
 pub mod life;
 #[cfg(not(loom))]
@@ -55,6 +53,8 @@ mod numbers;
 pub mod pages;
 #[cfg(not(loom))]
 pub mod pool;
+#[cfg(not(loom))]
+mod prefault;
 #[cfg(not(loom))]
 pub mod record;
 #[cfg(not(loom))]

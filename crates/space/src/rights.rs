@@ -65,7 +65,7 @@ impl Space {
         };
         // No handler of the program runs on this thread while nobody answers it.
         let mask = critical::block_signals();
-        self.ground_stack();
+        self.prefault_stack();
         let (result, served) = self.monitor.without(self, page, call);
         if served {
             self.ids.note();

@@ -6,10 +6,10 @@
 //!
 //! unsafe: the tracker lies in a cell, which only the holder of our own lock reaches.
 
+use crate::bounds::{BoundingSpan, ForkLog};
 use crate::freeze::List;
 use crate::gate::{Gate, INHERITED, OFF, SERVING};
 use crate::held::Known;
-use crate::hull::{Hull, Meanwhile};
 use crate::numbers::Numbers;
 use crate::pages::{CopyBytes, Pages, PoolAddresses};
 use core::ffi::CStr;
@@ -20,7 +20,7 @@ use uncopy_counters::Counters;
 use uncopy_decide::{Choice, Costs, Pauses, Times};
 use uncopy_kernel::clock;
 use uncopy_kernel::ids::Ids;
-use uncopy_kernel::made::Made;
+use uncopy_kernel::once::OnceInit;
 use uncopy_kernel::own_process::OwnProcess;
 use uncopy_kernel::uffd::{Fds, Maker};
 use uncopy_monitor::Monitor;
@@ -48,13 +48,13 @@ pub struct Space {
     pub(crate) gate: Gate,
     /// Whether this is the process that all of it is of.
     pub own: OwnProcess,
-    pub(crate) inner: Made<Inner>,
+    pub(crate) inner: OnceInit<Inner>,
     /// Bytes that the program has copied.
     pub(crate) copied: AtomicU64,
     /// Whether somebody records what happens.
     pub(crate) recording: AtomicBool,
     /// What is excluded from tracking, for who looks without the lock.
-    pub(crate) hull: Hull,
+    pub(crate) hull: BoundingSpan,
     pub(crate) monitor: Monitor,
     pub(crate) pool: PoolAddresses,
     pub(crate) ours: Numbers,
@@ -64,7 +64,7 @@ pub struct Space {
     pub(crate) starts: AtomicU32,
     /// Set for good, children included, once anything may have been registered.
     pub(crate) has_run: AtomicBool,
-    pub(crate) meanwhile: Meanwhile,
+    pub(crate) meanwhile: ForkLog,
     /// Set for good once the program has freed pages that the kernel takes later (`MADV_FREE`).
     pub(crate) lazily_freed: AtomicBool,
     /// Set for good once there was any region of others.
@@ -165,17 +165,17 @@ impl Space {
             input: AtomicUsize::new(0),
             gate: Gate::new(),
             own: OwnProcess::new(),
-            inner: Made::new(),
+            inner: OnceInit::new(),
             copied: AtomicU64::new(0),
             recording: AtomicBool::new(false),
-            hull: Hull::new(),
+            hull: BoundingSpan::new(),
             monitor: Monitor::new(),
             pool: PoolAddresses::new(),
             ours: Numbers::new(),
             ids: Ids::new(),
             starts: AtomicU32::new(0),
             has_run: AtomicBool::new(false),
-            meanwhile: Meanwhile::new(),
+            meanwhile: ForkLog::new(),
             lazily_freed: AtomicBool::new(false),
             regions_begun: AtomicBool::new(false),
             filter: Filter::new(),

@@ -8,7 +8,7 @@ use std::ffi::CString;
 use uncopy_inject::Call;
 use uncopy_kernel::descriptors::OwnFd;
 use uncopy_kernel::inject;
-use uncopy_kernel::made::Made;
+use uncopy_kernel::once::OnceInit;
 
 /// Where directories are made when the session has none of its own.
 const BASE: &CStr = c"/dev/shm";
@@ -21,13 +21,13 @@ pub const BASES: u8 = 2;
 #[derive(Debug, Default)]
 pub struct Directory {
     /// `XDG_RUNTIME_DIR` at the start.
-    session: Made<CString>,
+    session: OnceInit<CString>,
 }
 
 impl Directory {
     /// In a session that is not known.
     pub const fn new() -> Self {
-        Self { session: Made::new() }
+        Self { session: OnceInit::new() }
     }
 
     /// Files of ours belong below `session` (`XDG_RUNTIME_DIR`) or `/dev/shm`. Before this process

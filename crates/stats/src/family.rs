@@ -21,7 +21,7 @@ use uncopy_counters::summary;
 use uncopy_counters::{Counters, Snapshot};
 use uncopy_kernel::apart;
 use uncopy_kernel::descriptors::OwnFd;
-use uncopy_kernel::made::Made;
+use uncopy_kernel::once::OnceInit;
 
 /// The end of the file's name; what stands before it is the program's number.
 const END: &str = ".sum";
@@ -41,7 +41,7 @@ pub struct Part {
     /// Whether it was among the others that left something out.
     among_others: AtomicBool,
     /// The page's file, where there is one.
-    file: Made<CString>,
+    file: OnceInit<CString>,
 }
 
 impl Default for Part {
@@ -59,7 +59,7 @@ impl Part {
             owner: AtomicI32::new(0),
             first: AtomicBool::new(false),
             among_others: AtomicBool::new(false),
-            file: Made::new(),
+            file: OnceInit::new(),
         }
     }
 }

@@ -2,20 +2,46 @@
 
 use crate::form::{self, EVENTS, Words};
 use crate::head::{HEAD, Head};
-use crate::start::Start;
+use crate::start::{BadStart, Start};
 use crate::words::{Known, get_plain};
 use core::fmt;
 use uncopy_decide::{Deed, Event, SiteId, Times};
 
 /// Why something is no recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bad(String);
+pub enum Bad {
+    /// Its first bytes are others.
+    Head(&'static str),
+    /// What was in force when it began is cut off or no text.
+    NoStart,
+    /// It is not understood.
+    Start(BadStart),
+    /// It has fewer bytes of entries than it says.
+    CutOff {
+        /// It has so many.
+        has: usize,
+        /// It says so many.
+        says: u64,
+    },
+    /// At this byte there is no entry.
+    Entry(usize),
+}
 
 impl fmt::Display for Bad {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        match self {
+            Self::Head(why) => f.write_str(why),
+            Self::NoStart => f.write_str("its head is cut off or no text"),
+            Self::Start(why) => why.fmt(f),
+            Self::CutOff { has, says } => {
+                write!(f, "it is cut off: {has} bytes of entries, not {says}")
+            }
+            Self::Entry(place) => write!(f, "what stands at byte {place} is no entry"),
+        }
     }
 }
+
+impl core::error::Error for Bad {}
 
 /// One entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,25 +78,20 @@ impl Trace {
     /// # Errors
     /// [`Bad`]: what is wrong with them, and where.
     pub fn read(bytes: &[u8]) -> Result<Self, Bad> {
-        let head = Head::read(bytes).map_err(|why| Bad(why.to_owned()))?;
+        let head = Head::read(bytes).map_err(Bad::Head)?;
         let behind = &bytes[HEAD..];
         let text = behind.get(..head.text as usize);
         let text = text.and_then(|text| core::str::from_utf8(text).ok());
-        let start =
-            Start::read(text.ok_or_else(|| Bad("its head is cut off or no text".to_owned()))?)
-                .map_err(Bad)?;
+        let start = Start::read(text.ok_or(Bad::NoStart)?).map_err(Bad::Start)?;
         let behind = &behind[head.text as usize..];
         let used = usize::try_from(head.used).ok().filter(|used| *used <= behind.len());
-        let used = used.ok_or_else(|| {
-            Bad(format!("it is cut off: {} bytes of entries, not {}", behind.len(), head.used))
-        })?;
+        let used = used.ok_or(Bad::CutOff { has: behind.len(), says: head.used })?;
         let mut left = &behind[..used];
         let (mut known, mut at, mut entries) = (Known::new(), Times::default(), Vec::new());
         while !left.is_empty() {
             let place = bytes.len() - behind.len() + used - left.len();
             let what = entry(&mut left, &mut known, &mut at);
-            let what =
-                what.ok_or_else(|| Bad(format!("what stands at byte {place} is no entry")))?;
+            let what = what.ok_or(Bad::Entry(place))?;
             entries.push(Entry { at, what });
         }
         Ok(Self { start, entries, full: head.full })

@@ -1,7 +1,7 @@
 //! What was in force when the recording began: lines of NAME=VALUE.
 
 use core::fmt;
-use uncopy_decide::Costs;
+use uncopy_decide::{BadCosts, Costs};
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,18 +36,45 @@ impl fmt::Display for Start {
     }
 }
 
+/// Why a text is no start of a recording.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BadStart {
+    /// It does not have this line.
+    Missing(&'static str),
+    /// This line has a value that is no number.
+    Number(&'static str, String),
+    /// Its prices are not understood.
+    Costs(BadCosts),
+}
+
+impl fmt::Display for BadStart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing(name) => write!(f, "its head does not say '{name}'"),
+            Self::Number(name, text) => {
+                write!(f, "in its head '{name}' is '{text}', which is no number")
+            }
+            Self::Costs(why) => write!(f, "in its head: {why}"),
+        }
+    }
+}
+
+impl core::error::Error for BadStart {}
+
 impl Start {
     /// From its text.
-    pub(crate) fn read(text: &str) -> Result<Self, String> {
-        let value = |name: &str| {
+    ///
+    /// # Errors
+    /// What is missing, or no number.
+    pub(crate) fn read(text: &str) -> Result<Self, BadStart> {
+        let value = |name: &'static str| {
             text.lines()
                 .find_map(|line| line.strip_prefix(name)?.strip_prefix('='))
-                .ok_or_else(|| format!("its head does not say '{name}'"))
+                .ok_or(BadStart::Missing(name))
         };
-        let number = |name: &str| {
+        let number = |name: &'static str| {
             let text = value(name)?;
-            text.parse::<usize>()
-                .map_err(|_| format!("in its head '{name}' is '{text}', which is no number"))
+            text.parse::<usize>().map_err(|_| BadStart::Number(name, text.to_owned()))
         };
         Ok(Self {
             command: value("command")?.to_owned(),
@@ -56,7 +83,7 @@ impl Start {
             backoff: number("backoff")? != 0,
             extent_bytes: number("extent_bytes")?,
             ranges: number("ranges")?,
-            costs: Costs::parse(value("costs")?).map_err(|why| format!("in its head: {why}"))?,
+            costs: Costs::parse(value("costs")?).map_err(BadStart::Costs)?,
         })
     }
 }

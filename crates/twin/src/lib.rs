@@ -15,8 +15,8 @@ use uncopy_counters::add;
 use uncopy_inject::Call;
 use uncopy_kernel::apart::{self, Place};
 use uncopy_kernel::lock::Lock;
-use uncopy_kernel::made::Made;
 use uncopy_kernel::mapping::{self, BOTH};
+use uncopy_kernel::once::OnceInit;
 use uncopy_kernel::{clock, critical, inject, limits, threads};
 use uncopy_ranges::ranges::Ranges;
 use uncopy_ranges::span::{PAGE, Span, page_up};
@@ -60,7 +60,7 @@ struct State {
 /// What a process has of it: nothing but zeros until [`Twin::init`].
 #[derive(Debug, Default)]
 pub struct Blocks {
-    state: Made<State>,
+    state: OnceInit<State>,
     lock: Lock,
     /// Where the reservation begins; its length is 0 while there is none.
     base: AtomicUsize,
@@ -90,7 +90,7 @@ impl Blocks {
     /// No reservation.
     pub const fn new() -> Self {
         Self {
-            state: Made::new(),
+            state: OnceInit::new(),
             lock: Lock::new(),
             base: AtomicUsize::new(0),
             length: AtomicUsize::new(0),

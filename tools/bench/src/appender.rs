@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use nix::sys::resource::UsageWho;
 use serde::{Deserialize, Serialize};
 use uncopy_measure::own_process::cpu_ns;
-use uncopy_measure::{Outcome, medians::median};
+use uncopy_measure::{Failure, medians::median};
 
 /// The hidden subcommand.
 pub const NAME: &str = "__appender";
@@ -38,7 +38,7 @@ const WARM: usize = 50;
 const PAUSE: Duration = Duration::from_millis(1500);
 
 /// Appends, and prints what it took.
-pub fn main(args: &AppenderArgs) -> Outcome {
+pub fn main(args: &AppenderArgs) -> Result<(), Failure> {
     let failed = |why| format!("{}: {why}", args.file.display());
     let mut file = File::options().append(true).create(true).open(&args.file).map_err(failed)?;
     let bytes = vec![0x5a; args.size];
@@ -87,8 +87,8 @@ pub fn main(args: &AppenderArgs) -> Outcome {
     uncopy_measure::print(&format!("{json}\n"))
 }
 
-fn own() -> Outcome<f64> {
-    let used = cpu_ns(UsageWho::RUSAGE_SELF).map_err(|why| why.to_string())?;
+fn own() -> Result<f64, Failure> {
+    let used = cpu_ns(UsageWho::RUSAGE_SELF).map_err(Failure::new)?;
     Ok(used as f64)
 }
 

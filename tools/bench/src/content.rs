@@ -1,5 +1,7 @@
 //! Bytes that both sides of a transfer can make: content number `id`.
 
+use uncopy_measure::{Failure, failure};
+
 /// A constant without pattern, so that neighbouring words differ in all bytes.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -39,7 +41,7 @@ impl Expected {
         mut at: u64,
         mut piece: &[u8],
         id: impl Fn(u64) -> u64,
-    ) -> Result<(), String> {
+    ) -> Result<(), Failure> {
         while !piece.is_empty() {
             let number = at / self.size as u64;
             let offset = (at % self.size as u64) as usize;
@@ -52,7 +54,7 @@ impl Expected {
             let expected = &self.bytes[offset..offset + len];
             if piece[..len] != *expected {
                 let wrong = piece.iter().zip(expected).position(|(a, b)| a != b).unwrap_or(0);
-                return Err(format!(
+                return Err(failure!(
                     "WRONG DATA in message {number}, offset {}: expected {:#04x}, got {:#04x}",
                     offset + wrong,
                     expected[wrong],
@@ -85,6 +87,9 @@ mod tests {
         }
         stream[1500] ^= 4;
         let error = Expected::new(1003).compare(0, &stream, id).unwrap_err();
-        assert!(error.starts_with("WRONG DATA in message 1, offset 497: expected"), "{error}");
+        assert!(
+            error.to_string().starts_with("WRONG DATA in message 1, offset 497: expected"),
+            "{error}"
+        );
     }
 }

@@ -1,16 +1,16 @@
 //! `uncopy-bench echo`: what is printed of the rows of the echo server.
 
 use uncopy_measure::echo::{EchoArgs, Row, measure};
-use uncopy_measure::{Outcome, library, print, units, userfaultfd};
+use uncopy_measure::{Failure, complain, library, print, units, userfaultfd};
 
 use super::echo_table::{notes, table};
 
 /// Measures and prints.
-pub fn main(args: &EchoArgs) -> Outcome {
+pub fn main(args: &EchoArgs) -> Result<(), Failure> {
     let library = library::find(args.library.as_deref())?;
     let refused = userfaultfd::check();
     if let Err(why) = &refused {
-        eprintln!("uncopy: nothing can be elided: {why}");
+        complain(why.clone().within("nothing can be elided"));
     }
     let results = measure(args, &library)?;
     if refused.is_ok() {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use uncopy_measure::echo::{Checksum, EchoArgs, Results, Row, Touched};
 use uncopy_measure::side::Side;
 use uncopy_measure::values::{self, Settings};
-use uncopy_measure::{Outcome, cores, echo, library, units, userfaultfd};
+use uncopy_measure::{Failure, complain, cores, echo, library, units, userfaultfd};
 
 use super::echo_table::table;
 
@@ -202,10 +202,10 @@ pub struct Series {
 }
 
 /// Measures and prints.
-pub fn main(figure: Figure, args: &FigureArgs) -> Outcome {
+pub fn main(figure: Figure, args: &FigureArgs) -> Result<(), Failure> {
     let library = library::find(args.library.as_deref())?;
     if let Err(why) = userfaultfd::check() {
-        eprintln!("uncopy: nothing can be elided: {why}");
+        complain(why.within("nothing can be elided"));
     }
     let results = measure(figure, args, &library)?;
     if args.json {
@@ -230,7 +230,11 @@ pub fn main(figure: Figure, args: &FigureArgs) -> Outcome {
 }
 
 /// Measures.
-pub fn measure(figure: Figure, args: &FigureArgs, library: &Path) -> Outcome<FigureResults> {
+pub fn measure(
+    figure: Figure,
+    args: &FigureArgs,
+    library: &Path,
+) -> Result<FigureResults, Failure> {
     let (repeats, seconds, warmup) = if args.quick { (1, 120, 80) } else { (3, 750, 1000) };
     let repeats = args.repeats.unwrap_or(repeats);
     let seconds = args.seconds.unwrap_or(Duration::from_millis(seconds));

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use serde::Serialize;
 use uncopy_measure::medians::{median, quotient, round};
 use uncopy_measure::side::Side;
-use uncopy_measure::{Outcome, progress, units, values};
+use uncopy_measure::{Failure, failure, progress, units, values};
 
 use crate::appender::{NAME, Took};
 
@@ -56,7 +56,7 @@ struct Row {
 type What = (usize, bool);
 
 /// Measures, and prints each kind of append once it is measured.
-pub fn main(args: &LogArgs) -> Outcome {
+pub fn main(args: &LogArgs) -> Result<(), Failure> {
     let synced = args.sizes.iter().map(|size| (*size, true));
     let held = args.sizes.iter().filter(|_| args.held > 0).map(|size| (*size, false));
     let all: Vec<What> = synced.chain(held).collect();
@@ -110,7 +110,7 @@ pub fn main(args: &LogArgs) -> Outcome {
     ))
 }
 
-fn measured(args: &LogArgs, (size, syncs): What, side: Side) -> Outcome<Took> {
+fn measured(args: &LogArgs, (size, syncs): What, side: Side) -> Result<Took, Failure> {
     let failed = |why| format!("cannot measure {side} ({why})");
     let own = std::env::current_exe().map_err(failed)?;
     let file = args.dir.join(format!("uncopy-bench-log.{}", std::process::id()));
@@ -130,8 +130,8 @@ fn measured(args: &LogArgs, (size, syncs): What, side: Side) -> Outcome<Took> {
     let output = command.stderr(Stdio::inherit()).output().map_err(failed)?;
     let _ = std::fs::remove_file(&file);
     if !output.status.success() {
-        return Err(format!("the {side} measurement ended with {}", output.status));
+        return Err(failure!("the {side} measurement ended with {}", output.status));
     }
     serde_json::from_slice(&output.stdout)
-        .map_err(|why| format!("the {side} measurement answered nonsense ({why})"))
+        .map_err(|why| failure!("the {side} measurement answered nonsense").because(why))
 }

@@ -58,7 +58,7 @@ use clap::{Parser, Subcommand};
 use figures::{Figure, FigureArgs};
 use processes::Process;
 use uncopy_measure::echo::EchoArgs;
-use uncopy_measure::{Outcome, build, variables, words};
+use uncopy_measure::{Failure, build, variables, words};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -149,7 +149,7 @@ enum Mode {
 }
 
 impl Mode {
-    fn run(&self) -> Outcome {
+    fn run(&self) -> Result<(), Failure> {
         if !matches!(self, Self::Process(_)) {
             variables::report(|_| false);
         }

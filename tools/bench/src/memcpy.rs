@@ -12,7 +12,7 @@ use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 use uncopy_measure::medians::{median, quotient, round};
 use uncopy_measure::side::Side;
-use uncopy_measure::{Outcome, cores, library, progress, units};
+use uncopy_measure::{Failure, cores, failure, library, progress, units};
 
 /// The hidden subcommand that copies.
 pub const LOOP_NAME: &str = "__memcpy-loop";
@@ -76,7 +76,7 @@ struct Row {
 type Times = [Vec<f64>; 2];
 
 /// Measures and prints.
-pub fn main(args: &MemcpyArgs) -> Outcome {
+pub fn main(args: &MemcpyArgs) -> Result<(), Failure> {
     let library = library::find(args.library.as_deref())?;
     let core = match args.core {
         Some(core) => core,
@@ -154,23 +154,23 @@ fn table(rows: &[Row]) -> Table {
     table
 }
 
-fn times_of(side: Side, library: &Path) -> Outcome<Times> {
+fn times_of(side: Side, library: &Path) -> Result<Times, Failure> {
     let output = side
         .own_command(LOOP_NAME, library)?
         .stderr(std::process::Stdio::inherit())
         .output()
-        .map_err(|e| format!("cannot start the {side} measurement ({e})"))?;
+        .map_err(|e| failure!("cannot start the {side} measurement").because(e))?;
     if !output.status.success() {
-        return Err(format!("the {side} measurement ended with {}", output.status));
+        return Err(failure!("the {side} measurement ended with {}", output.status));
     }
     serde_json::from_slice(&output.stdout)
         .ok()
         .filter(|times: &Times| times.iter().all(|t| t.len() == SIZES.len()))
-        .ok_or_else(|| format!("the {side} measurement answered nonsense"))
+        .ok_or_else(|| failure!("the {side} measurement answered nonsense"))
 }
 
 /// Prints the nanoseconds of a call for every size.
-pub fn loop_main() -> Outcome {
+pub fn loop_main() -> Result<(), Failure> {
     let buffers = Buffers::map()?;
     // The time that a call takes, not the time for a processor to wake up.
     let awake = Instant::now();
@@ -208,7 +208,7 @@ fn fastest(buffers: &Buffers, size: usize) -> f64 {
 
 /// Receives a message and copies it: from here on uncopy has something to look after. The buffers
 /// must be kept.
-fn copy_of_input() -> Outcome<[Vec<u8>; 2]> {
+fn copy_of_input() -> Result<[Vec<u8>; 2], Failure> {
     use std::io::{Read, Write};
     const MESSAGE: usize = 256 << 10;
     let failed = |e| format!("cannot pass a message through a socket pair ({e})");
@@ -232,7 +232,7 @@ struct Buffers {
 impl Buffers {
     /// Two buffers at fixed offsets in huge pages, if there are any: where the pages lie in
     /// physical memory must not decide which side is faster.
-    fn map() -> Outcome<Self> {
+    fn map() -> Result<Self, Failure> {
         let size = 3 * HUGE_PAGE;
         // SAFETY: a new mapping that replaces nothing.
         let start = unsafe {
@@ -246,7 +246,7 @@ impl Buffers {
             )
         };
         if start == libc::MAP_FAILED {
-            return Err(format!("cannot map memory ({})", std::io::Error::last_os_error()));
+            return Err(Failure::new("cannot map memory").because(std::io::Error::last_os_error()));
         }
         // SAFETY: advice on our own new mapping; a refusal changes nothing.
         unsafe { libc::madvise(start, size, libc::MADV_HUGEPAGE) };

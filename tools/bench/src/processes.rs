@@ -1,7 +1,7 @@
 //! The hidden subcommands: programs that a mode starts, on each side, and measures from outside.
 
 use clap::Subcommand;
-use uncopy_measure::{Outcome, echo};
+use uncopy_measure::{Failure, echo};
 
 use crate::events::{ClientArgs, ServerArgs};
 use crate::{appender, file, kv, memcpy, proportional, relay, rpc, sender, short, views_loop};
@@ -45,7 +45,7 @@ pub enum Process {
 
 impl Process {
     /// Does what it is told, until its standard input ends.
-    pub fn run(&self) -> Outcome {
+    pub fn run(&self) -> Result<(), Failure> {
         match self {
             Self::EchoServer(args) => echo::server::main(args),
             Self::RpcServer(args) => rpc::server::main(args),

@@ -8,8 +8,8 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::{Deserialize, Serialize};
-use uncopy_measure::Outcome;
 use uncopy_measure::server_process::ServerProcess;
+use uncopy_measure::{Failure, failure};
 
 use super::content::Expected;
 
@@ -42,8 +42,8 @@ pub enum Listener {
 
 impl Listener {
     /// At an address of its own.
-    pub fn new(socket: Socket) -> Outcome<Self> {
-        let failed = |e| format!("cannot listen for the sender ({e})");
+    pub fn new(socket: Socket) -> Result<Self, Failure> {
+        let failed = |e| Failure::new("cannot listen for the sender").because(e);
         match socket {
             Socket::Tcp => {
                 TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map(Self::Tcp).map_err(failed)
@@ -58,23 +58,23 @@ impl Listener {
     }
 
     /// What to tell the sender.
-    pub fn address(&self) -> Outcome<Address> {
+    pub fn address(&self) -> Result<Address, Failure> {
         match self {
             Self::Tcp(listener) => listener
                 .local_addr()
                 .map(|a| Address::Tcp(a.port()))
-                .map_err(|e| format!("cannot tell the port ({e})")),
+                .map_err(|e| Failure::new("cannot tell the port").because(e)),
             Self::Unix(_, name) => Ok(Address::Unix(name.clone())),
         }
     }
 
     /// The sender's connection.
-    pub fn accept(&self) -> Outcome<Stream> {
+    pub fn accept(&self) -> Result<Stream, Failure> {
         let stream = match self {
             Self::Tcp(listener) => listener.accept().map(|(s, _)| Stream::Tcp(s)),
             Self::Unix(listener, _) => listener.accept().map(|(s, _)| Stream::Unix(s)),
         };
-        stream.map_err(|e| format!("the sender did not connect ({e})"))
+        stream.map_err(|e| Failure::new("the sender did not connect").because(e))
     }
 }
 
@@ -172,7 +172,7 @@ impl Receiver {
         sender: &mut ServerProcess,
         order: Order,
         content: Option<(usize, &dyn Fn(u64) -> u64)>,
-    ) -> Outcome<Done> {
+    ) -> Result<Done, Failure> {
         sender.tell(&serde_json::to_string(&order).expect("an order can be written"))?;
         let begin = self.got;
         let mut expected = content.map(|(unit, id)| (Expected::new(unit), id));
@@ -189,7 +189,7 @@ impl Receiver {
                 }
                 if self.got > until || closed {
                     let got = self.got - begin;
-                    return Err(format!("{got} bytes came of {}", until - begin));
+                    return Err(failure!("{got} bytes came of {}", until - begin));
                 }
             }
             let [data, said] = self.wait(sender, done.is_none(), !closed)?;
@@ -202,17 +202,17 @@ impl Receiver {
         }
     }
 
-    fn wait(&self, sender: &ServerProcess, answer: bool, open: bool) -> Outcome<[bool; 2]> {
+    fn wait(&self, sender: &ServerProcess, answer: bool, open: bool) -> Result<[bool; 2], Failure> {
         let events = |wanted| if wanted { PollFlags::POLLIN } else { PollFlags::empty() };
         let mut fds = [
             PollFd::new(self.stream.fd(), events(open)),
             PollFd::new(sender.output(), events(answer)),
         ];
         match poll(&mut fds[usize::from(!open)..], PollTimeout::from(PATIENCE_MS)) {
-            Ok(0) => Err("nothing has come for 20 s".to_owned()),
+            Ok(0) => Err(Failure::new("nothing has come for 20 s")),
             Ok(_) => Ok(fds.map(|fd| fd.any().unwrap_or(false))),
             Err(nix::Error::EINTR) => Ok([false; 2]),
-            Err(e) => Err(format!("cannot wait for the sender ({})", e.desc())),
+            Err(e) => Err(Failure::new("cannot wait for the sender").because(e.desc())),
         }
     }
 
@@ -221,10 +221,10 @@ impl Receiver {
         &mut self,
         begin: u64,
         expected: &mut Option<(Expected, &dyn Fn(u64) -> u64)>,
-    ) -> Outcome<bool> {
+    ) -> Result<bool, Failure> {
         let count = match self.stream.read(&mut self.scratch) {
             Err(e) if e.kind() == ErrorKind::Interrupted => return Ok(true),
-            count => count.map_err(|e| format!("the connection broke ({e})"))?,
+            count => count.map_err(|e| Failure::new("the connection broke").because(e))?,
         };
         if let Some((expected, id)) = expected {
             expected.compare(self.got - begin, &self.scratch[..count], *id)?;

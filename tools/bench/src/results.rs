@@ -1,7 +1,7 @@
 //! What a mode prints of its rows: JSON for programs, or text for people.
 
 use serde::{Deserialize, Serialize};
-use uncopy_measure::Outcome;
+use uncopy_measure::Failure;
 
 /// What `--json` prints.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -18,7 +18,7 @@ pub fn show<R: Serialize>(
     rows: Vec<R>,
     json: bool,
     text: impl FnOnce(&[R]) -> String,
-) -> Outcome {
+) -> Result<(), Failure> {
     if !json {
         return uncopy_measure::print(&text(&rows));
     }

@@ -11,7 +11,7 @@ use uncopy_measure::medians::{median, quotient, round, spread};
 use uncopy_measure::server_process::ServerProcess;
 use uncopy_measure::side::Side;
 use uncopy_measure::values::{Settings, positive, seconds, size};
-use uncopy_measure::{Outcome, cores, library, progress, units};
+use uncopy_measure::{Failure, cores, failure, library, progress, units};
 
 use super::receiver::{Done, Listener, Order, Receiver, Socket};
 use super::send_plan::{SendMethod, SendPlan};
@@ -118,7 +118,7 @@ pub struct Column {
 }
 
 /// Measures and prints.
-pub fn main(args: &SendArgs) -> Outcome {
+pub fn main(args: &SendArgs) -> Result<(), Failure> {
     let library = library::find(args.library.as_deref())?;
     let results = measure(args, &library)?;
     if args.json {
@@ -140,7 +140,7 @@ pub fn main(args: &SendArgs) -> Outcome {
 }
 
 /// Measures every row.
-pub fn measure(args: &SendArgs, library: &Path) -> Outcome<SendResults> {
+pub fn measure(args: &SendArgs, library: &Path) -> Result<SendResults, Failure> {
     let available = cores::all()?;
     let sender_core = available[0];
     cores::pin(*available.get(1).unwrap_or(&available[0]))?;
@@ -197,7 +197,7 @@ fn sample(
     side: Side,
     core: usize,
     library: &Path,
-) -> Outcome<Sample> {
+) -> Result<Sample, Failure> {
     let listener = Listener::new(socket)?;
     let fresh = times == Times::Once;
     let plan = SendPlan { size, buffers, fresh, way, address: listener.address()? };
@@ -210,7 +210,7 @@ fn sample(
     let facts = sender.facts();
     sender.stop()?;
     if side == Side::Uncopy && !timed.preloaded {
-        return Err(format!("{} was not loaded into the sender", library.display()));
+        return Err(failure!("{} was not loaded into the sender", library.display()));
     }
     Ok(Sample { timed, verified: receiver.verified, facts })
 }
@@ -220,7 +220,7 @@ fn windows(
     plan: &SendPlan,
     sender: &mut ServerProcess,
     receiver: &mut Receiver,
-) -> Outcome<Done> {
+) -> Result<Done, Failure> {
     // Messages so far, which the content goes on from.
     let mut sent = 0;
     let verify = Order { messages: args.verify, nanos: 0 };
@@ -234,7 +234,7 @@ fn windows(
         let compared = compare.then_some((plan.size, &content as &dyn Fn(u64) -> u64));
         let done = receiver.carry_out(sender, order, compared)?;
         sent += done.messages;
-        Outcome::Ok(done)
+        Ok::<_, Failure>(done)
     };
     let first = run(verify, true)?;
     if first.refused.is_some() {

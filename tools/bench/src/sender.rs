@@ -8,9 +8,9 @@ use std::io::{self, BufRead, Write};
 use std::time::Instant;
 
 use nix::sys::resource::UsageWho;
-use uncopy_measure::Outcome;
 use uncopy_measure::own_process::{cpu_ns, library_counters};
 use uncopy_measure::words::told;
+use uncopy_measure::{Failure, failure};
 
 use super::content::fill;
 use super::receiver::{Done, Order, Stream};
@@ -28,8 +28,8 @@ pub struct SenderArgs {
 }
 
 /// Carries out the orders on standard input until it ends.
-pub fn main(args: &SenderArgs) -> Outcome {
-    serve(&args.plan).map_err(|e| format!("sender: {e}"))
+pub fn main(args: &SenderArgs) -> Result<(), Failure> {
+    serve(&args.plan).map_err(|e| failure!("sender: {e}"))
 }
 
 fn serve(plan: &SendPlan) -> io::Result<()> {

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use comfy_table::{CellAlignment, Table};
-use uncopy_measure::{Outcome, progress, units};
+use uncopy_measure::{Failure, failure, progress, units};
 use uncopy_tcp_sim::Series;
 use uncopy_tcp_sim::figures::{Figure, Results};
 use uncopy_tcp_sim::results::{SHORT, Spread};
@@ -38,14 +38,14 @@ enum Which {
 }
 
 /// Simulates, writes, and prints.
-pub fn main(args: &SimulateArgs) -> Outcome {
+pub fn main(args: &SimulateArgs) -> Result<(), Failure> {
     let figure = match args.figure {
         Which::SingleLink => Figure::SingleLink,
         Which::Cluster => Figure::Cluster,
     };
     // Before minutes are spent.
     let out = &args.out;
-    fs::create_dir_all(out).map_err(|e| format!("cannot make {} ({e})", out.display()))?;
+    fs::create_dir_all(out).map_err(|e| failure!("cannot make {}", out.display()).because(e))?;
     let bar = progress::bar(figure.runs());
     let results = figure.run(args.seed, figure.whole(), |series| {
         bar.set_message(series.name.clone());
@@ -56,7 +56,8 @@ pub fn main(args: &SimulateArgs) -> Outcome {
     let mut written = Vec::new();
     let mut write = |name: String, text: &str| {
         let path = out.join(name);
-        fs::write(&path, text).map_err(|e| format!("cannot write {} ({e})", path.display()))?;
+        fs::write(&path, text)
+            .map_err(|e| failure!("cannot write {}", path.display()).because(e))?;
         written.push(path.display().to_string());
         Ok::<(), String>(())
     };

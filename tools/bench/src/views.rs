@@ -14,7 +14,7 @@ use uncopy_measure::facts::Facts;
 use uncopy_measure::medians::{median, round, spread};
 use uncopy_measure::side::Side;
 use uncopy_measure::values::{Settings, positive, size};
-use uncopy_measure::{Outcome, cores, library, progress, units};
+use uncopy_measure::{Failure, cores, library, progress, units};
 
 use super::views_books;
 use super::views_loop::{self, Answer, Task};
@@ -97,7 +97,7 @@ pub struct ProcessRow {
 }
 
 /// Measures and prints.
-pub fn main(args: &ViewsArgs) -> Outcome {
+pub fn main(args: &ViewsArgs) -> Result<(), Failure> {
     let library = library::find(args.library.as_deref())?;
     let results = measure(args, &library)?;
     if args.json {
@@ -116,7 +116,7 @@ pub fn main(args: &ViewsArgs) -> Outcome {
 }
 
 /// Measures.
-pub fn measure(args: &ViewsArgs, library: &Path) -> Outcome<ViewsResults> {
+pub fn measure(args: &ViewsArgs, library: &Path) -> Result<ViewsResults, Failure> {
     let or = |given: &[usize], full: &[usize], quick: &[usize]| match (given, args.quick) {
         ([], false) => full.to_vec(),
         ([], true) => quick.to_vec(),

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use uncopy_measure::Outcome;
 use uncopy_measure::tracker_alone::TrackerAlone;
+use uncopy_measure::{Failure, failure};
 
 /// Bytes of each of the live views.
 pub const VIEW: usize = 16 << 10;
@@ -15,7 +15,7 @@ const FAR: usize = 1 << 40;
 const SAMPLES: usize = 15;
 
 /// Nanoseconds of a copy of each of `sizes` with `views` views alive, in samples.
-pub fn measure(views: usize, sizes: &[usize]) -> Outcome<Vec<Vec<f64>>> {
+pub fn measure(views: usize, sizes: &[usize]) -> Result<Vec<Vec<f64>>, Failure> {
     let mut books = TrackerAlone::new();
     for i in 0..views {
         books.copy(BASE + i * VIEW, BASE - VIEW, VIEW);
@@ -40,7 +40,7 @@ pub fn measure(views: usize, sizes: &[usize]) -> Outcome<Vec<Vec<f64>>> {
         }
         let samples = sample(|| round(&mut books), DESTINATIONS);
         if books.elided() - before != copies {
-            return Err(format!("the simulated tracker did not elide every copy of {size} bytes"));
+            return Err(failure!("the simulated tracker did not elide every copy of {size} bytes"));
         }
         results.push(samples);
     }

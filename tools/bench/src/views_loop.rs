@@ -8,12 +8,12 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use uncopy_measure::Outcome;
 use uncopy_measure::facts::{self, Facts};
 use uncopy_measure::medians::quotient;
 use uncopy_measure::own_process::library_counters;
 use uncopy_measure::side::Side;
 use uncopy_measure::words::told;
+use uncopy_measure::{Failure, failure};
 
 use super::views_books::{VIEW, sample};
 
@@ -49,7 +49,7 @@ pub struct Answer {
 }
 
 /// Runs the process on one side.
-pub fn run(task: &Task, side: Side, library: &Path) -> Outcome<Answer> {
+pub fn run(task: &Task, side: Side, library: &Path) -> Result<Answer, Failure> {
     let mut command = side.own_command(NAME, library)?;
     if side == Side::Uncopy {
         // Making a view of memory that is not known yet does not pay at 16 KB: the policy would
@@ -60,12 +60,12 @@ pub fn run(task: &Task, side: Side, library: &Path) -> Outcome<Answer> {
         .arg(serde_json::to_string(task).expect("a task can be written"))
         .stderr(std::process::Stdio::inherit())
         .output()
-        .map_err(|e| format!("cannot start the {side} measurement ({e})"))?;
+        .map_err(|e| failure!("cannot start the {side} measurement").because(e))?;
     if !output.status.success() {
-        return Err(format!("the {side} measurement ended with {}", output.status));
+        return Err(failure!("the {side} measurement ended with {}", output.status));
     }
     serde_json::from_slice(&output.stdout)
-        .map_err(|e| format!("the {side} measurement answered nonsense ({e})"))
+        .map_err(|e| failure!("the {side} measurement answered nonsense").because(e))
 }
 
 /// What it is told.
@@ -76,7 +76,7 @@ pub struct LoopArgs {
 }
 
 /// Measures and answers.
-pub fn main(args: &LoopArgs) -> Outcome {
+pub fn main(args: &LoopArgs) -> Result<(), Failure> {
     let task = &args.task;
     let standing = Standing::new(task.views)?;
     let (mut ns, mut elided_share, mut verified_bytes) = (Vec::new(), Vec::new(), Vec::new());
@@ -120,7 +120,7 @@ struct Mapping {
 }
 
 impl Mapping {
-    fn map(len: usize) -> Outcome<Self> {
+    fn map(len: usize) -> Result<Self, Failure> {
         // SAFETY: a new mapping that replaces nothing.
         let at = unsafe {
             libc::mmap(
@@ -133,7 +133,7 @@ impl Mapping {
             )
         };
         if at == libc::MAP_FAILED {
-            return Err(format!("cannot map memory ({})", std::io::Error::last_os_error()));
+            return Err(Failure::new("cannot map memory").because(std::io::Error::last_os_error()));
         }
         // Huge pages would make the plain copies into fresh memory cheaper and cannot be moved.
         // SAFETY: advice on our own new mapping; a refusal changes nothing.
@@ -142,7 +142,7 @@ impl Mapping {
     }
 
     /// Memory that `content` was received into.
-    fn received(content: &[u8]) -> Outcome<Self> {
+    fn received(content: &[u8]) -> Result<Self, Failure> {
         let failed = |e| format!("cannot pass a message through a socket pair ({e})");
         let memory = Self::map(content.len())?;
         let (mut here, mut there) = UnixStream::pair().map_err(failed)?;
@@ -161,12 +161,12 @@ impl Mapping {
         Self { at: self.at.wrapping_add(at), len }
     }
 
-    fn check(self, expected: &[u8], what: &str) -> Outcome<u64> {
+    fn check(self, expected: &[u8], what: &str) -> Result<u64, Failure> {
         // SAFETY: as in `received`; nobody writes to it now.
         let found = unsafe { std::slice::from_raw_parts(black_box(self.at), self.len) };
         match found.iter().zip(expected).position(|(f, e)| f != e) {
             None if found.len() == expected.len() => Ok(found.len() as u64),
-            at => Err(format!("WRONG DATA in {what}, offset {at:?}")),
+            at => Err(failure!("WRONG DATA in {what}, offset {at:?}")),
         }
     }
 }
@@ -194,7 +194,7 @@ struct Standing {
 
 impl Standing {
     #[inline(never)]
-    fn new(count: usize) -> Outcome<Self> {
+    fn new(count: usize) -> Result<Self, Failure> {
         let source = Mapping::received(&content(0, VIEW))?;
         let memory = Mapping::map(count * VIEW)?;
         for i in 0..count {
@@ -203,7 +203,7 @@ impl Standing {
         Ok(Self { memory, count })
     }
 
-    fn verify(&self) -> Outcome<u64> {
+    fn verify(&self) -> Result<u64, Failure> {
         let expected = content(0, VIEW);
         let step = self.count.div_ceil(COMPARED).max(1);
         (0..self.count)
@@ -221,7 +221,7 @@ struct Buffers {
 }
 
 impl Buffers {
-    fn new(size: usize) -> Outcome<Self> {
+    fn new(size: usize) -> Result<Self, Failure> {
         let source = |seed| Mapping::received(&content(seed, size));
         let mut destinations = [Mapping { at: std::ptr::null_mut(), len: 0 }; DESTINATIONS];
         for destination in &mut destinations {
@@ -240,7 +240,7 @@ impl Buffers {
 
     /// Copies that are compared at once: their memory is apart, for it is resident afterwards.
     #[inline(never)]
-    fn verify_copies(&self) -> Outcome<u64> {
+    fn verify_copies(&self) -> Result<u64, Failure> {
         let mut bytes = 0;
         for (source, seed) in self.sources.into_iter().zip(1..) {
             let destination = Mapping::map(self.size)?;
@@ -251,7 +251,7 @@ impl Buffers {
     }
 
     /// After the round of number `turn`.
-    fn verify_destinations(&self, turn: usize) -> Outcome<u64> {
+    fn verify_destinations(&self, turn: usize) -> Result<u64, Failure> {
         let expected = content((turn % 2) as u64 + 1, self.size);
         self.destinations.iter().map(|d| d.check(&expected, "a timed copy")).sum()
     }

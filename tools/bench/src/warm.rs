@@ -2,11 +2,11 @@
 
 // Unsafe: a mapping that is only written to and given back.
 
-use uncopy_measure::Outcome;
+use uncopy_measure::Failure;
 
 /// Touches `bytes` of memory and gives them back, so that whoever is measured next finds pages
 /// that the machine has already. No more than half of what is free.
-pub fn memory(bytes: usize) -> Outcome {
+pub fn memory(bytes: usize) -> Result<(), Failure> {
     let bytes = bytes.min(available() / 2);
     if bytes == 0 {
         return Ok(());
@@ -17,7 +17,9 @@ pub fn memory(bytes: usize) -> Outcome {
     unsafe {
         let at = libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0);
         if at == libc::MAP_FAILED {
-            return Err(format!("cannot touch memory ({})", std::io::Error::last_os_error()));
+            return Err(
+                Failure::new("cannot touch memory").because(std::io::Error::last_os_error())
+            );
         }
         libc::munmap(at, bytes);
     }

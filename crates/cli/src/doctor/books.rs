@@ -1,6 +1,6 @@
 //! What the tracker's books cost alone.
 
-use uncopy_measure::Outcome;
+use uncopy_measure::Failure;
 use uncopy_measure::tracker_alone::{
     BUFFERS, COPIED, RECEIVED, SIZE, TrackerAlone, UNSUITABLE, buffer,
 };
@@ -14,7 +14,7 @@ fn each(books: &mut TrackerAlone, mut work: impl FnMut(&mut TrackerAlone, usize)
 }
 
 /// Measures; calls `done` after each piece of work.
-pub fn measure(results: &mut Vec<Measured>, mut done: impl FnMut()) -> Outcome {
+pub fn measure(results: &mut Vec<Measured>, mut done: impl FnMut()) -> Result<(), Failure> {
     let mut books = TrackerAlone::new();
     let mut put = |work, ns| {
         results.push(Measured { work, bytes: 0, ns });
@@ -25,7 +25,7 @@ pub fn measure(results: &mut Vec<Measured>, mut done: impl FnMut()) -> Outcome {
         books.copy(buffer(COPIED, i), buffer(RECEIVED, i), SIZE);
     }
     if books.elided() != BUFFERS as u64 {
-        return Err("the simulated tracker elided nothing".to_owned());
+        return Err(Failure::new("the simulated tracker elided nothing"));
     }
     put(Work::BooksInput, of(|| each(&mut books, |b, i| b.receive(buffer(RECEIVED, i)))));
     put(

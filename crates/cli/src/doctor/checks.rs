@@ -13,8 +13,8 @@ use serde::Serialize;
 use uncopy_kernel::descriptors::LEAST_LIMIT;
 use uncopy_kernel::procfs;
 use uncopy_kernel::uffd::{FEATURE_EVENTS, FEATURE_MOVE, Maker, Refusal};
-use uncopy_measure::units;
 use uncopy_measure::userfaultfd::{self, DEVICE};
+use uncopy_measure::{Failure, units};
 
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -93,7 +93,7 @@ fn ways() -> Vec<Check> {
     let device = fs::OpenOptions::new().read(true).write(true).open(DEVICE);
     let by_device = match device {
         Ok(device) => Maker::Device(OwnedFd::from(device).into()).make(0).map(drop).map_err(said),
-        Err(e) => Err(Errno::from_raw(e.raw_os_error().unwrap_or_default()).desc().to_owned()),
+        Err(e) => Err(Failure::new(Errno::from_raw(e.raw_os_error().unwrap_or_default()).desc())),
     };
     let by_call = Maker::SystemCall.make(0).map(drop).map_err(said);
     let sysctl = setting("/proc/sys/vm/unprivileged_userfaultfd");
@@ -103,10 +103,12 @@ fn ways() -> Vec<Check> {
         if ways {
             maker().make(bits).map(drop).map_err(said)
         } else {
-            Err("cannot be asked without a way".into())
+            Err(Failure::new("cannot be asked without a way"))
         }
     };
-    let found = |what: &Result<(), String>| what.as_ref().err().cloned().unwrap_or("yes".into());
+    let found = |what: &Result<(), Failure>| {
+        what.as_ref().err().map_or_else(|| "yes".to_owned(), ToString::to_string)
+    };
     let (command, remark) = userfaultfd::allow();
     let remedy = || if ways { NEWER.to_owned() } else { command.clone() };
     let (moves, events) = (feature(FEATURE_MOVE), feature(FEATURE_EVENTS));
@@ -130,11 +132,11 @@ fn ways() -> Vec<Check> {
     ]
 }
 
-fn said(why: Refusal) -> String {
+fn said(why: Refusal) -> Failure {
     match why {
-        Refusal::Permission => "not permitted".to_owned(),
-        Refusal::Kernel => "the kernel has none".to_owned(),
-        Refusal::Other(e) => e.to_string(),
+        Refusal::Permission => Failure::new("not permitted"),
+        Refusal::Kernel => Failure::new("the kernel has none"),
+        Refusal::Other(e) => Failure::new(e),
     }
 }
 

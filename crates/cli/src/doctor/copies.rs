@@ -9,7 +9,7 @@ use uncopy_copies::choice::{Asked, DEARER, Took, choose};
 use uncopy_copies::features::Features;
 use uncopy_copies::routine::{Routine, Vectors, of};
 use uncopy_copies::{measure, near};
-use uncopy_measure::{Outcome, units};
+use uncopy_measure::{Failure, units};
 
 use super::region::Region;
 use super::{cells, sample};
@@ -56,7 +56,7 @@ unsafe extern "C" fn libcs(to: *mut u8, from: *const u8, n: usize) -> *mut u8 {
 }
 
 /// Measures; calls `done` after each size.
-pub fn measure(mut done: impl FnMut()) -> Outcome<Grid> {
+pub fn measure(mut done: impl FnMut()) -> Result<Grid, Failure> {
     let widest = Features::own().widest();
     let Took { libc, ours } = measure::near_copy(libcs);
     let taken = choose(Asked::Auto, || Took { libc, ours }, Features::own);

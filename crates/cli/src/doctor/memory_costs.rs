@@ -1,6 +1,6 @@
 //! What memory costs without userfaultfd: copying, first touches, dropping; and a system call.
 
-use uncopy_measure::Outcome;
+use uncopy_measure::Failure;
 
 use super::measured::{Measured, SIZES, Work};
 use super::region::Region;
@@ -13,7 +13,7 @@ const COLD: usize = 64 << 20;
 const STRIDE: usize = 68 << 10;
 
 /// Measures; calls `done` after each piece of work.
-pub fn measure(results: &mut Vec<Measured>, mut done: impl FnMut()) -> Outcome {
+pub fn measure(results: &mut Vec<Measured>, mut done: impl FnMut()) -> Result<(), Failure> {
     let memory = Region::map(2 * COLD)?;
     memory.touch(memory.span());
     let mut put = |work, bytes, ns| {

@@ -32,7 +32,7 @@ use uncopy_measure::cache::{self, Found};
 use uncopy_measure::machine::{self, Machine};
 use uncopy_measure::printable::printable;
 use uncopy_measure::words::parsed;
-use uncopy_measure::{Outcome, cores, library, progress, userfaultfd};
+use uncopy_measure::{Failure, cores, library, progress, userfaultfd};
 
 use self::measured::Measured;
 use self::report::{Kept, Report};
@@ -79,7 +79,7 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
 }
 
 /// Returns whether copies can be elided here.
-fn doctor(args: &DoctorArgs) -> Outcome<bool> {
+fn doctor(args: &DoctorArgs) -> Result<bool, Failure> {
     let path = cache::path();
     if args.forget {
         let none = || "there are no costs".to_owned();
@@ -97,10 +97,10 @@ fn doctor(args: &DoctorArgs) -> Outcome<bool> {
     let checks = checks::all(&machine.kernel, cores);
     let uffd = userfaultfd::check();
     let pages = uffd.is_ok();
-    let obstacle = library::find(None).err().or(uffd.err());
+    let obstacle = library::find(None).err().or(uffd.err()).map(String::from);
     // In a thread of its own: it binds itself to cores.
     let results = thread::scope(|scope| scope.spawn(|| measure(pages)).join());
-    let (results, copies) = results.map_err(|_| "the measuring failed".to_owned())??;
+    let (results, copies) = results.map_err(|_| Failure::new("the measuring failed"))??;
     let costs = derive::costs(&results);
     let busy = busy_share > BUSY;
     let kept = match (&costs, path) {
@@ -114,7 +114,7 @@ fn doctor(args: &DoctorArgs) -> Outcome<bool> {
         (_, None) => Kept::Not("there is no home directory".to_owned()),
         (Some(costs), Some(path)) => match cache::write(&path, &machine, costs) {
             Ok(()) => Kept::In(path),
-            Err(why) => Kept::Not(why),
+            Err(why) => Kept::Not(why.to_string()),
         },
     };
     let in_use = match cache::path().map(|path| cache::read(&path, || machine.clone())) {
@@ -140,7 +140,7 @@ fn doctor(args: &DoctorArgs) -> Outcome<bool> {
 /// Pieces of work, for the progress bar: without userfaultfd, and with it.
 const STEPS: [usize; 2] = [26 + copies::SIZES.len(), 72 + copies::SIZES.len()];
 
-fn measure(pages: bool) -> Outcome<(Vec<Measured>, copies::Grid)> {
+fn measure(pages: bool) -> Result<(Vec<Measured>, copies::Grid), Failure> {
     let bar = progress::bar(STEPS[usize::from(pages)]);
     bar.set_message("measuring");
     let mut results = Vec::new();

@@ -5,7 +5,7 @@ use std::thread;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use uncopy_kernel::uffd::{Event, FEATURE_MOVE, Maker, Msg, Uffd};
-use uncopy_measure::{Outcome, cores};
+use uncopy_measure::{Failure, cores};
 use uncopy_ranges::span::{PAGE, Span};
 
 use super::measured::{Measured, SIZES, Work};
@@ -20,9 +20,10 @@ pub fn measure(
     available: &[usize],
     results: &mut Vec<Measured>,
     mut done: impl FnMut(),
-) -> Outcome {
-    let uffd =
-        Maker::open().make(FEATURE_MOVE).map_err(|why| format!("no userfaultfd ({why:?})"))?;
+) -> Result<(), Failure> {
+    let uffd = Maker::open()
+        .make(FEATURE_MOVE)
+        .map_err(|why| Failure::new("no userfaultfd").because(format_args!("{why:?}")))?;
     let mut put = |work, bytes, ns| {
         results.push(Measured { work, bytes, ns });
         done();
@@ -41,7 +42,7 @@ pub fn measure(
     Ok(())
 }
 
-fn calls(uffd: &Uffd, put: &mut impl FnMut(Work, usize, f64)) -> Outcome {
+fn calls(uffd: &Uffd, put: &mut impl FnMut(Work, usize, f64)) -> Result<(), Failure> {
     let largest = SIZES[SIZES.len() - 1];
     // The end stays unregistered, so that registering splits the mapping as it mostly does.
     let (memory, other) = (Region::map(largest + PAGE)?, Region::map(largest)?);
@@ -50,7 +51,7 @@ fn calls(uffd: &Uffd, put: &mut impl FnMut(Work, usize, f64)) -> Outcome {
     for size in SIZES {
         let (here, there) = (memory.part(0, size), other.part(0, size));
         let mut refusal = None;
-        uffd.register(here).map_err(|e| format!("UFFDIO_REGISTER failed ({e})"))?;
+        uffd.register(here).map_err(|e| Failure::new("UFFDIO_REGISTER failed").because(e))?;
         let fill = of(|| {
             memory.discard(here);
             time(|| refusal = refusal.or(uffd.copy(here, there.start).1))
@@ -61,9 +62,9 @@ fn calls(uffd: &Uffd, put: &mut impl FnMut(Work, usize, f64)) -> Outcome {
             time(|| refusal = refusal.or(uffd.move_pages(here.start, there, false).1))
         });
         other.touch(there);
-        uffd.unregister(here).map_err(|e| format!("UFFDIO_UNREGISTER failed ({e})"))?;
+        uffd.unregister(here).map_err(|e| Failure::new("UFFDIO_UNREGISTER failed").because(e))?;
         if let Some(why) = refusal {
-            return Err(format!("UFFDIO_COPY or UFFDIO_MOVE failed ({why})"));
+            return Err(Failure::new("UFFDIO_COPY or UFFDIO_MOVE failed").because(why));
         }
         put(Work::Fill, size, fill);
         put(Work::Move, size, moved);
@@ -80,7 +81,7 @@ fn calls(uffd: &Uffd, put: &mut impl FnMut(Work, usize, f64)) -> Outcome {
         time(|| refusal = refusal.or(uffd.unregister(part).err()))
     });
     if let Some(why) = refusal {
-        return Err(format!("UFFDIO_REGISTER failed ({why})"));
+        return Err(Failure::new("UFFDIO_REGISTER failed").because(why));
     }
     put(Work::Register, part.len(), register);
     put(Work::Unregister, part.len(), unregister);
@@ -89,12 +90,13 @@ fn calls(uffd: &Uffd, put: &mut impl FnMut(Work, usize, f64)) -> Outcome {
 
 /// Time of a touch that a thread on core `handler` answers with `pages` pages, seen from a thread
 /// on core `own`.
-fn faults(own: usize, handler: usize, pages: usize) -> Outcome<f64> {
-    let uffd =
-        Maker::open().make(FEATURE_MOVE).map_err(|why| format!("no userfaultfd ({why:?})"))?;
+fn faults(own: usize, handler: usize, pages: usize) -> Result<f64, Failure> {
+    let uffd = Maker::open()
+        .make(FEATURE_MOVE)
+        .map_err(|why| Failure::new("no userfaultfd").because(format_args!("{why:?}")))?;
     let (memory, content) = (Region::map(pages * PAGE)?, Region::map(pages * PAGE)?);
     content.touch(content.span());
-    uffd.register(memory.span()).map_err(|e| format!("UFFDIO_REGISTER failed ({e})"))?;
+    uffd.register(memory.span()).map_err(|e| Failure::new("UFFDIO_REGISTER failed").because(e))?;
     let stop = AtomicBool::new(false);
     let (span, source) = (memory.span(), content.span());
     let result = thread::scope(|scope| {
@@ -116,7 +118,7 @@ fn faults(own: usize, handler: usize, pages: usize) -> Outcome<f64> {
         let answered = answering.join();
         result.and_then(|ns| answered.map(|()| ns))
     });
-    result.map_err(|_| "a measuring thread failed".to_owned())
+    result.map_err(|_| Failure::new("a measuring thread failed"))
 }
 
 /// Fills all of `span` at every fault in it, as the library's thread does: waiting in `poll`.

@@ -4,7 +4,7 @@
 
 use std::io;
 
-use uncopy_measure::Outcome;
+use uncopy_measure::Failure;
 use uncopy_ranges::span::{PAGE, Span};
 
 /// A line of the cache, in bytes.
@@ -16,7 +16,7 @@ pub struct Region(Span);
 
 impl Region {
     /// `bytes` of fresh memory: nothing is there until it is touched.
-    pub fn map(bytes: usize) -> Outcome<Self> {
+    pub fn map(bytes: usize) -> Result<Self, Failure> {
         // SAFETY: a new private mapping at an address of the kernel's choice.
         let at = unsafe {
             libc::mmap(
@@ -29,7 +29,7 @@ impl Region {
             )
         };
         if at == libc::MAP_FAILED {
-            return Err(format!("no memory to measure on ({})", io::Error::last_os_error()));
+            return Err(Failure::new("no memory to measure on").because(io::Error::last_os_error()));
         }
         let region = Self(Span::sized(at as usize, bytes));
         // Huge pages would be split by a move. A kernel without any refuses, and has none.

@@ -10,7 +10,7 @@ use std::thread;
 use nix::time::{ClockId, clock_gettime};
 use uncopy_lend::kind::Kind;
 use uncopy_lend::send::{Calls, Lending, Lent, Target};
-use uncopy_measure::{Outcome, cores, medians::median};
+use uncopy_measure::{Failure, cores, medians::median};
 use uncopy_ranges::span::Span;
 
 use super::measured::{Measured, Work};
@@ -37,7 +37,7 @@ pub fn measure(
     available: &[usize],
     results: &mut Vec<Measured>,
     mut done: impl FnMut(),
-) -> Outcome {
+) -> Result<(), Failure> {
     let memory = Region::map(MESSAGES * MB)?;
     memory.touch(memory.span());
     let works = [

@@ -2,11 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use uncopy_measure::Failure;
+
 /// The directory that was named, or this user's.
 ///
 /// # Errors
 /// None was named, and this user has no home.
-pub fn chosen(named: Option<&Path>) -> Result<PathBuf, String> {
+pub fn chosen(named: Option<&Path>) -> Result<PathBuf, Failure> {
     if let Some(named) = named {
         return Ok(named.to_owned());
     }
@@ -17,6 +19,9 @@ pub fn chosen(named: Option<&Path>) -> Result<PathBuf, String> {
     match of("HOME").filter(|home| home != "/") {
         Some(home) => Ok(Path::new(&home).join(".local/state/uncopy/log")),
         None if nix::unistd::geteuid().is_root() => Ok("/var/lib/uncopy/log".into()),
-        None => Err("where is the log to be? This user has no home: --log=DIR".into()),
+        None => {
+            Err(Failure::new("this user has no home for a log")
+                .advise("name a directory: --log=DIR"))
+        }
     }
 }

@@ -21,7 +21,7 @@ use uncopy_log_service::{Client, Options, Place, Report, Service, keeper};
 use uncopy_log_store::Kind;
 use uncopy_measure::printable::printable;
 use uncopy_measure::words::{parsed, with_args};
-use uncopy_measure::{Outcome, values};
+use uncopy_measure::{Failure, failure, values};
 
 /// How often it is looked whether a service has ended.
 const SOON: Duration = Duration::from_millis(200);
@@ -132,7 +132,7 @@ pub fn command() -> Command {
 }
 
 /// Runs what was asked for.
-pub fn main(matches: &ArgMatches) -> Outcome {
+pub fn main(matches: &ArgMatches) -> Result<(), Failure> {
     match matches.subcommand().expect("clap demands a subcommand") {
         ("status", matches) => status(&parsed(matches)?),
         ("recover", matches) => recovered(&parsed(matches)?),
@@ -145,19 +145,19 @@ pub fn main(matches: &ArgMatches) -> Outcome {
 }
 
 impl Where {
-    fn place(&self) -> Result<Place, String> {
+    fn place(&self) -> Result<Place, Failure> {
         let path = directory::chosen(self.directory.as_deref())?;
-        Place::open(&path).map_err(|why| why.to_string())
+        Place::open(&path).map_err(Failure::new)
     }
 }
 
-fn no_service(place: &Place, why: rustix_errno::Errno) -> String {
-    let path = place.path().display();
-    let why = rustix_errno::text(why);
-    format!("{path}: no service answers ({why}); a program under 'uncopy run --log' starts one")
+fn no_service(place: &Place, why: rustix_errno::Errno) -> Failure {
+    failure!("{}: no service answers", place.path().display())
+        .because(rustix_errno::text(why))
+        .advise("a program under 'uncopy run --log' starts one")
 }
 
-fn status(args: &AskArgs) -> Outcome {
+fn status(args: &AskArgs) -> Result<(), Failure> {
     let place = args.at.place()?;
     let text = Client::status(place.path()).map_err(|why| no_service(&place, why))?;
     uncopy_measure::print(&text)
@@ -168,27 +168,29 @@ pub fn say(report: &Report) {
     report.said.iter().for_each(|line| eprintln!("uncopy log: {}", printable(line)));
 }
 
-fn recover_at(place: &Place, kind: Kind) -> Outcome {
+fn recover_at(place: &Place, kind: Kind) -> Result<(), Failure> {
     let report = start::recovered(place, kind).map_err(|why| match why {
-        NoPlace::Busy(_) if Client::is_served(place.path()) => format!(
-            "{}: its service runs, and has recovered what a crash had left; 'uncopy log digest' \
-             brings home what is held now",
+        NoPlace::Busy(_) if Client::is_served(place.path()) => failure!(
+            "{}: its service runs, and has recovered what a crash had left",
             place.path().display()
-        ),
-        why => why.to_string(),
+        )
+        .advise("'uncopy log digest' brings home what is held now"),
+        why => Failure::new(why),
     })?;
     say(&report);
     let path = place.path().display();
     if report.kept.is_some() {
-        return Err(format!("{path}: not all could be recovered; what is left is where it was"));
+        return Err(
+            failure!("{path}: not all could be recovered").advise("what is left is where it was")
+        );
     }
     if report.lost {
-        return Err(format!("{path}: some bytes had to be put aside"));
+        return Err(failure!("{path}: some bytes had to be put aside"));
     }
     Ok(())
 }
 
-fn recovered(args: &RecoverArgs) -> Outcome {
+fn recovered(args: &RecoverArgs) -> Result<(), Failure> {
     let RecoverArgs { look, as_owner } = args;
     if let Some(directory) = look.at.directory.as_deref().filter(|_| *as_owner)
         && !owner::becomes_owner_of(directory)?
@@ -199,35 +201,34 @@ fn recovered(args: &RecoverArgs) -> Outcome {
     recover_at(&look.at.place()?, look.stored.store.kind())
 }
 
-fn digest(args: &LookArgs) -> Outcome {
+fn digest(args: &LookArgs) -> Result<(), Failure> {
     let place = args.at.place()?;
     if !Client::is_served(place.path()) {
         return recover_at(&place, args.stored.store.kind());
     }
     let path = place.path().display();
     Client::digest(place.path()).map_err(|why| {
-        let why = rustix_errno::text(why);
-        format!("{path}: not all is home ({why}); 'uncopy log status' says of what")
+        failure!("{path}: not all is home")
+            .because(rustix_errno::text(why))
+            .advise("'uncopy log status' says of what")
     })
 }
 
-fn verified(args: &LookArgs) -> Outcome {
+fn verified(args: &LookArgs) -> Result<(), Failure> {
     let place = args.at.place()?;
     let (text, sound) = verify(&place, args.stored.store.kind());
     uncopy_measure::print(&text)?;
-    if sound { Ok(()) } else { Err(format!("{}: not all is sound", place.path().display())) }
+    if sound { Ok(()) } else { Err(failure!("{}: not all is sound", place.path().display())) }
 }
 
 /// Waits for the end of a service that has no programs any more.
-fn await_end(place: &Place) -> Outcome {
+fn await_end(place: &Place) -> Result<(), Failure> {
     let path = place.path().display();
     let begun = Instant::now();
     while Client::is_served(place.path()) {
         if begun.elapsed() > start::IDLE + Duration::from_secs(2) {
-            return Err(format!(
-                "{path}: its service runs, for programs that use it; 'uncopy log status' says what \
-                 is held"
-            ));
+            return Err(failure!("{path}: its service runs, for programs that use it")
+                .advise("'uncopy log status' says what is held"));
         }
         if begun.elapsed() < SOON {
             eprintln!(
@@ -240,28 +241,28 @@ fn await_end(place: &Place) -> Outcome {
     Ok(())
 }
 
-fn dropped(args: &LookArgs) -> Outcome {
+fn dropped(args: &LookArgs) -> Result<(), Failure> {
     let place = args.at.place()?;
     await_end(&place)?;
     recover_at(&place, args.stored.store.kind())?;
-    let dropped = drop_logs(&place).map_err(|why| why.to_string())?;
+    let dropped = drop_logs(&place).map_err(Failure::new)?;
     uncopy_measure::print(&format!("{}: {dropped} logs removed\n", place.path().display()))
 }
 
-fn serve(args: &ServeArgs) -> Outcome {
+fn serve(args: &ServeArgs) -> Result<(), Failure> {
     let path = directory::chosen(args.at.directory.as_deref())?;
-    let place = Place::make(&path).map_err(|why| why.to_string())?;
+    let place = Place::make(&path).map_err(Failure::new)?;
     let kind = args.stored.store.kind();
     let log_size = args.log_size as u64;
     let options = Options { log_size, kind, until_idle: args.until_idle };
     // SAFETY: nothing has made a thread yet.
     let keeper = unsafe { keeper::start(place.path(), kind) };
-    let (service, report) = Service::begin(place, options).map_err(|why| why.to_string())?;
+    let (service, report) = Service::begin(place, options).map_err(Failure::new)?;
     say(&report);
     if kind == Kind::Memory {
         eprintln!("uncopy log: the store is `memory`: nothing outlives a loss of power");
     }
-    let ran = service.run().map_err(|why| why.to_string());
+    let ran = service.run().map_err(Failure::new);
     drop(keeper);
     ran
 }

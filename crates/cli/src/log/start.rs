@@ -15,7 +15,7 @@ use uncopy_log_service::place::NoPlace;
 use uncopy_log_service::server::ServiceError;
 use uncopy_log_service::{Client, Options, Place, Report, Service, keeper, recover};
 use uncopy_log_store::Kind;
-use uncopy_measure::Outcome;
+use uncopy_measure::{Failure, failure};
 use uncopy_options::INJECT;
 
 /// The hidden subcommand.
@@ -42,7 +42,7 @@ pub fn command() -> clap::Command {
 static INJECTED: AtomicU64 = AtomicU64::new(0);
 
 /// Serves.
-pub fn main(matches: &ArgMatches) -> Outcome {
+pub fn main(matches: &ArgMatches) -> Result<(), Failure> {
     if let Some(plan) =
         std::env::var(INJECT).ok().as_deref().and_then(|text| Plan::parse(text).ok())
     {
@@ -51,7 +51,7 @@ pub fn main(matches: &ArgMatches) -> Outcome {
     let directory = matches.get_one::<OsString>("directory").expect("clap demands it");
     let log_size = *matches.get_one::<u64>("size").expect("clap demands it");
     let kind = matches.get_one::<String>("store").and_then(|name| Kind::of(name));
-    let kind = kind.ok_or("no such store")?;
+    let kind = kind.ok_or_else(|| Failure::new("no such store"))?;
     let options = Options { log_size, kind, until_idle: Some(IDLE) };
     // SAFETY: nothing has made a thread yet.
     let keeper = unsafe { keeper::start(Path::new(directory), kind) };
@@ -61,25 +61,25 @@ pub fn main(matches: &ArgMatches) -> Outcome {
         Ok(begun) => begun,
         Err(why) => {
             // (To who starts it, who reads until the end.)
-            eprint!("{why}{}", advice(&why));
+            eprint!("{}", refused(&why));
             std::process::exit(1)
         }
     };
     let nowhere = std::fs::File::options().write(true).open("/dev/null");
     let silent = nowhere.and_then(|nowhere| Ok(nix::unistd::dup2_stderr(nowhere)?));
-    silent.map_err(|why| format!("/dev/null: {why}"))?;
-    let ran = service.run().map_err(|why| why.to_string());
+    silent.map_err(|why| Failure::new("cannot open /dev/null").because(why))?;
+    let ran = service.run().map_err(Failure::new);
     drop(keeper);
     ran
 }
 
-/// What can be done where a service cannot begin.
-fn advice(why: &ServiceError) -> &'static str {
-    match why {
-        ServiceError::Kernel(..) => "; it takes some hundred KB of /dev/shm",
-        ServiceError::Failed(_) | ServiceError::Place(_) => "; another directory: --log=DIR",
-        ServiceError::Recovery(_) => "; 'uncopy log recover' tries again",
-    }
+/// Why a service cannot begin, and what can be done.
+fn refused(why: &ServiceError) -> Failure {
+    Failure::new(why).advise(match why {
+        ServiceError::Kernel(..) => "it takes some hundred KB of /dev/shm",
+        ServiceError::Failed(_) | ServiceError::Place(_) => "another directory: --log=DIR",
+        ServiceError::Recovery(_) => "'uncopy log recover' tries again",
+    })
 }
 
 /// Recovers what is in `place`. Where a service has just died, what it held is on its way home: that
@@ -105,17 +105,17 @@ pub fn recovered(place: &Place, kind: Kind) -> Result<Report, NoPlace> {
 ///
 /// # Errors
 /// Why there is none.
-pub fn ensure(directory: &Path, log_size: u64, kind: Kind) -> Result<(), String> {
+pub fn ensure(directory: &Path, log_size: u64, kind: Kind) -> Result<(), Failure> {
     if Client::is_served(directory) {
         return Ok(());
     }
     let place = Place::make(directory).map_err(ServiceError::Place);
-    let place = place.map_err(|why| format!("{why}{}", advice(&why)))?;
+    let place = place.map_err(|why| refused(&why))?;
     // (Here, where somebody reads it. A service that another has started meanwhile does so too.)
     if let Ok(report) = recovered(&place, kind) {
         super::say(&report);
         if let Report { kept: Some(why), .. } = report {
-            return Err(why);
+            return Err(Failure::new(why));
         }
     }
     let begun = Instant::now();
@@ -131,7 +131,7 @@ pub fn ensure(directory: &Path, log_size: u64, kind: Kind) -> Result<(), String>
             std::thread::sleep(Duration::from_millis(2));
             if !why.is_empty() && place.lock().is_ok() {
                 if failed {
-                    return Err(why);
+                    return Err(Failure::new(why));
                 }
                 // (Whoever kept this one from beginning may have died since.)
                 failed = true;
@@ -140,14 +140,16 @@ pub fn ensure(directory: &Path, log_size: u64, kind: Kind) -> Result<(), String>
         }
         if begun.elapsed() > PATIENCE {
             let path = place.path().display();
-            return Err(format!("{path}: the service does not answer"));
+            return Err(failure!("{path}: the service does not answer"));
         }
     }
 }
 
 /// Starts one, and waits until it serves or has ended. Returns what it had to say.
-fn start(place: &Place, log_size: u64, kind: Kind) -> Result<String, String> {
-    let own = std::env::current_exe().map_err(|why| format!("/proc/self/exe: {why}"))?;
+fn start(place: &Place, log_size: u64, kind: Kind) -> Result<String, Failure> {
+    let cannot = |why| Failure::new("cannot start the log's service").because(why);
+    let own = std::env::current_exe()
+        .map_err(|why| Failure::new("cannot tell where uncopy itself is").because(why))?;
     let mut command = Command::new(own);
     command.arg(NAME).arg(place.path()).arg(log_size.to_string()).arg(kind.name());
     command.env_clear().current_dir("/");
@@ -166,11 +168,11 @@ fn start(place: &Place, log_size: u64, kind: Kind) -> Result<String, String> {
             }
         });
     }
-    let mut child = command.spawn().map_err(|why| format!("the log's service: {why}"))?;
+    let mut child = command.spawn().map_err(cannot)?;
     let mut said = Vec::new();
     if let Some(mut stderr) = child.stderr.take() {
         let _ = stderr.read_to_end(&mut said);
     }
-    child.wait().map_err(|why| format!("the log's service: {why}"))?;
+    child.wait().map_err(cannot)?;
     Ok(String::from_utf8_lossy(&said).into_owned())
 }

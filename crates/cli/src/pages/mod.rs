@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use clap::{Arg, ArgMatches, Command, value_parser};
 use clap_complete::aot::Shell;
 use clap_mangen::Man;
-use uncopy_measure::{Outcome, build};
+use uncopy_measure::{Failure, build, failure};
 
 /// The hidden subcommand.
 pub const NAME: &str = "__pages";
@@ -26,9 +26,10 @@ pub fn command() -> Command {
 }
 
 /// Writes them.
-pub fn main(matches: &ArgMatches, program: Command) -> Outcome {
+pub fn main(matches: &ArgMatches, program: Command) -> Result<(), Failure> {
     let directory: &PathBuf = matches.get_one("directory").expect("clap demands it");
-    write_all(directory, &program).map_err(|e| format!("{}: {e}", directory.display()))
+    write_all(directory, &program)
+        .map_err(|e| failure!("cannot write into {}", directory.display()).because(e))
 }
 
 /// Where distributions look for a shell's completions, below the directory.

@@ -22,7 +22,8 @@ use uncopy_decide::Costs;
 use uncopy_flow::layout::WORDS;
 use uncopy_flow::part::Part;
 use uncopy_measure::printable::printable;
-use uncopy_measure::{Outcome, cache, library, units};
+use uncopy_measure::values::BadValue;
+use uncopy_measure::{Failure, cache, failure, library, units};
 use uncopy_options::{self as options, OPTIONS, index_of};
 
 use crate::run::environment::Environment;
@@ -87,12 +88,8 @@ pub fn command() -> Command {
         .arg(crate::run::command_words())
 }
 
-fn in_range(least: usize) -> Result<usize, String> {
-    if (16..=64 << 10).contains(&least) {
-        Ok(least)
-    } else {
-        Err("it must be in 16..64K".to_owned())
-    }
+fn in_range(least: usize) -> Result<usize, BadValue> {
+    if (16..=64 << 10).contains(&least) { Ok(least) } else { Err(BadValue::Range("16..64K")) }
 }
 
 /// Runs the program, reports, and ends as it did.
@@ -111,7 +108,7 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
     let (file, loaded) = match found {
         Ok(files) => files,
         Err(why) => {
-            uncopy_measure::complain(&format!("{name}: {}", why.text));
+            uncopy_measure::complain(why.text.within(&name));
             return ExitCode::from(why.status);
         }
     };
@@ -120,7 +117,7 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
     let (library, parts) = match prepared {
         Ok(prepared) => prepared,
         Err(why) => {
-            uncopy_measure::complain(&format!("cannot profile: {why}"));
+            uncopy_measure::complain(why.within("cannot profile"));
             return ExitCode::from(REFUSED);
         }
     };
@@ -139,7 +136,7 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
     let ended = match ended {
         Ok(ended) => ended,
         Err(why) => {
-            uncopy_measure::complain(&format!("{name}: {why}"));
+            uncopy_measure::complain(why.within(name));
             return ExitCode::from(126);
         }
     };
@@ -157,7 +154,7 @@ fn costs() -> Costs {
     text.and_then(|t| Costs::parse(&t).ok()).unwrap_or(Costs::REFERENCE)
 }
 
-fn report(matches: &ArgMatches, parts: &[Part]) -> Outcome {
+fn report(matches: &ArgMatches, parts: &[Part]) -> Result<(), Failure> {
     let threshold = OPTIONS[index_of("threshold")].default as usize;
     let programs = model::programs(parts, &costs(), threshold);
     let text =
@@ -172,13 +169,14 @@ fn report(matches: &ArgMatches, parts: &[Part]) -> Outcome {
     }
 }
 
-fn write(path: &Path, text: &str) -> Outcome {
-    std::fs::write(path, text).map_err(|e| format!("{} cannot be written ({e})", path.display()))
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text)
+        .map_err(|e| failure!("{} cannot be written", path.display()).because(e))
 }
 
 /// Makes the directory for the parts, in memory where that is possible. Processes of root's may change their
 /// user and start others, so then everybody may make files in it (but not list it, or touch those of others).
-fn directory() -> Outcome<TempDir> {
+fn directory() -> Result<TempDir, Failure> {
     // SAFETY: asks for a number.
     let mode = if unsafe { libc::geteuid() } == 0 { 0o1733 } else { 0o700 };
     let made = |base: &Path| {
@@ -188,7 +186,9 @@ fn directory() -> Outcome<TempDir> {
         Ok(made)
     };
     let made = made(Path::new("/dev/shm")).or_else(|_| made(&std::env::temp_dir()));
-    made.map_err(|e: std::io::Error| format!("no directory for what is found can be made ({e})"))
+    made.map_err(|e: std::io::Error| {
+        Failure::new("no directory for what is found can be made").because(e)
+    })
 }
 
 fn files(directory: &Path) -> Vec<PathBuf> {

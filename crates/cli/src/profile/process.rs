@@ -13,6 +13,7 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, sigprocmask};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
 use uncopy_measure::printable::printable;
+use uncopy_measure::{Failure, failure};
 
 use crate::run::environment::Environment;
 use crate::run::exec;
@@ -60,27 +61,25 @@ pub fn run(
     environment: &Environment,
     duration: Option<Duration>,
     others: impl Fn() -> Vec<i32>,
-) -> Result<Ended, String> {
+) -> Result<Ended, Failure> {
     let heeded =
         [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT];
     let set: SigSet = heeded.into_iter().collect();
     let mut before = SigSet::empty();
-    sigprocmask(SigmaskHow::SIG_BLOCK, Some(&set), Some(&mut before)).map_err(|e| e.to_string())?;
+    sigprocmask(SigmaskHow::SIG_BLOCK, Some(&set), Some(&mut before)).map_err(Failure::new)?;
     // SAFETY: this process has one thread; the child executes at once.
     let child = match unsafe { fork() } {
         Ok(ForkResult::Parent { child }) => child,
         Ok(ForkResult::Child) => {
             let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&before), None);
             let error = exec::exec(file, words, environment);
-            uncopy_measure::complain(&format!(
-                "{}: cannot be executed ({error})",
-                printable(&words[0])
-            ));
+            let name = printable(&words[0]);
+            uncopy_measure::complain(failure!("{name}: cannot be executed").because(&error));
             let missing = error.kind() == std::io::ErrorKind::NotFound;
             // SAFETY: ends the child without what is the parent's to do.
             unsafe { libc::_exit(if missing { 127 } else { 126 }) }
         }
-        Err(e) => return Err(format!("cannot be started ({e})")),
+        Err(e) => return Err(Failure::new("cannot be started").because(e)),
     };
     let deadline = duration.and_then(|d| Instant::now().checked_add(d));
     let mut told = None;

@@ -28,7 +28,7 @@ const MEMORY: &[&str] = &["MemTotal", "MemAvailable", "SwapTotal", "Hugepagesize
 pub fn library() -> String {
     match library::find(None) {
         Ok(path) => format!("library: {}\n", printable(&path)),
-        Err(why) => format!("library: {}\n", printable(&why)),
+        Err(why) => format!("library: {}\n", printable(why.to_string())),
     }
 }
 

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use uncopy_measure::printable::printable;
-use uncopy_measure::{Outcome, build};
+use uncopy_measure::{Failure, build, failure};
 
 use crate::stat::{self, files, process, view::View};
 
@@ -43,11 +43,12 @@ struct Part {
 }
 
 /// Lists what is to be written, and writes it.
-pub fn main(args: &ReportArgs) -> Outcome {
+pub fn main(args: &ReportArgs) -> Result<(), Failure> {
     let name = match args.pid {
         None => "uncopy-report".to_owned(),
         Some(pid) => {
-            let name = process::command(pid).ok_or_else(|| format!("there is no process {pid}"))?;
+            let name =
+                process::command(pid).ok_or_else(|| failure!("there is no process {pid}"))?;
             format!("uncopy-report-{}-{pid}", file_name(&name))
         }
     };
@@ -59,7 +60,7 @@ pub fn main(args: &ReportArgs) -> Outcome {
     }
     write(&directory, &parts)?;
     if let Some(Err(why)) = args.pid.map(files::of) {
-        uncopy_measure::complain(&format!("the program's parts say little: {why}"));
+        uncopy_measure::complain(why.within("the program's parts say little"));
     }
     uncopy_measure::print(&format!(
         "\nWritten. Look through it, then attach it: tar czf {0}.tar.gz {0}\n",
@@ -114,17 +115,19 @@ fn list(directory: &Path, parts: &[Part]) -> String {
     text + "No data of the program's, no words of its command line, no other variables.\n"
 }
 
-fn write(directory: &Path, parts: &[Part]) -> Outcome {
+fn write(directory: &Path, parts: &[Part]) -> Result<(), Failure> {
     let shown = printable(directory);
     DirBuilder::new().mode(0o700).create(directory).map_err(|e| match e.kind() {
-        ErrorKind::AlreadyExists => format!("{shown} is there already; give another by --output"),
-        _ => format!("cannot make {shown} ({e})"),
+        ErrorKind::AlreadyExists => {
+            failure!("{shown} is there already").advise("give another by --output")
+        }
+        _ => failure!("cannot make {shown}").because(e),
     })?;
     for Part { name, text, .. } in parts {
         let mut options = OpenOptions::new();
         let file = options.write(true).create_new(true).mode(0o600).open(directory.join(name));
         file.and_then(|mut file| file.write_all(text.as_bytes()))
-            .map_err(|e| format!("cannot write {shown}/{name} ({e})"))?;
+            .map_err(|e| failure!("cannot write {shown}/{name}").because(e))?;
     }
     Ok(())
 }

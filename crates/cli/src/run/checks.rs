@@ -6,57 +6,53 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use uncopy_executable::{Machine, name};
-use uncopy_measure::elf;
+use uncopy_measure::{Failure, elf, failure};
 
 /// Why the library cannot be loaded into `program` (the file that the kernel loads in the end);
 /// a sentence that begins with the file's name and ends with what to do.
-pub fn obstacle(program: &Path) -> Option<String> {
+pub fn obstacle(program: &Path) -> Option<Failure> {
     let shown = program.display();
     let what = privileges(program).or_else(|| match elf::read(program) {
         // Executable, but not to be looked into: the loader will not mind.
         Err(_) => None,
         // The kernel refuses it; a shell then takes it for its own script.
         Ok(None) => None,
-        Ok(Some(header)) if header.machine != Machine::OWN => Some(format!(
-            "is for {}, and this uncopy for {}; use the uncopy of that architecture",
-            header.machine,
-            Machine::OWN
-        )),
+        Ok(Some(header)) if header.machine != Machine::OWN => Some(
+            failure!("is for {}, and this uncopy for {}", header.machine, Machine::OWN)
+                .advise("use the uncopy of that architecture"),
+        ),
         Ok(Some(header)) => match header.loader {
             None if is_loader(program) => None,
             None => Some(
-                "is statically linked, so no library can be preloaded into it; \
-                 use a dynamically linked build"
-                    .to_owned(),
+                Failure::new("is statically linked, so no library can be preloaded into it")
+                    .advise("use a dynamically linked build"),
             ),
             Some(loader) => {
                 let own = own_loader()?;
                 let others = name(&loader) != name(&own);
                 others
                     .then(|| {
-                        format!(
-                            "uses another C library (its loader is {}); use a build for {}",
-                            loader.escape_ascii(),
-                            own.escape_ascii()
-                        )
+                        Failure::new("uses another C library")
+                            .because(format_args!("its loader is {}", loader.escape_ascii()))
+                            .advise(format_args!("use a build for {}", own.escape_ascii()))
                     })
                     .or_else(|| {
                         header.sanitizer.map(|sanitizer| {
-                            format!(
-                                "was built with {sanitizer}, which wants to be the first library; \
-                                 use a build without it"
+                            failure!(
+                                "was built with {sanitizer}, which wants to be the first library"
                             )
+                            .advise("use a build without it")
                         })
                     })
             }
         },
     });
-    what.map(|what| format!("{shown} {what}"))
+    what.map(|what| what.about(shown))
 }
 
 /// The loader drops preloaded libraries from programs that run with other rights than the
 /// user's.
-fn privileges(program: &Path) -> Option<String> {
+fn privileges(program: &Path) -> Option<Failure> {
     let mode = program.metadata().ok()?.permissions().mode();
     let bit = if mode & libc::S_ISUID != 0 {
         "setuid"
@@ -64,18 +60,15 @@ fn privileges(program: &Path) -> Option<String> {
         "setgid"
     } else if has_capabilities(program) {
         return Some(
-            "has file capabilities, so the loader ignores LD_PRELOAD for it; \
-             use a copy without them ('setcap -r' removes them)"
-                .to_owned(),
+            Failure::new("has file capabilities, so the loader ignores LD_PRELOAD for it")
+                .advise("use a copy without them ('setcap -r' removes them)"),
         );
     } else {
         return None;
     };
     let remedy = if bit == "setuid" { "u-s" } else { "g-s" };
-    Some(format!(
-        "is {bit}, so the loader ignores LD_PRELOAD for it; use a copy without that bit \
-         ('chmod {remedy}' clears it)"
-    ))
+    let advice = format!("use a copy without that bit ('chmod {remedy}' clears it)");
+    Some(failure!("is {bit}, so the loader ignores LD_PRELOAD for it").advise(advice))
 }
 
 fn has_capabilities(program: &Path) -> bool {
@@ -123,8 +116,8 @@ mod tests {
             obstacle(&path)
         };
         assert_eq!(with_mode(0o755), None);
-        assert!(with_mode(0o2755).unwrap().contains("setgid"));
+        assert!(with_mode(0o2755).unwrap().to_string().contains("setgid"));
         assert_eq!(with_mode(0o2745), None);
-        assert!(with_mode(0o4755).unwrap().contains("setuid"));
+        assert!(with_mode(0o4755).unwrap().to_string().contains("setuid"));
     }
 }

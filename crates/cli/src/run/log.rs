@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use uncopy_log_store::Kind;
-use uncopy_measure::values;
+use uncopy_measure::{Failure, values};
 
 use crate::log::{directory, start};
 
@@ -73,24 +73,26 @@ pub(super) fn is_wanted(matches: &ArgMatches) -> bool {
 }
 
 /// The log that is asked for, once its service answers; or why there is none.
-pub(super) fn wanted(matches: &ArgMatches) -> Option<Result<Log, String>> {
+pub(super) fn wanted(matches: &ArgMatches) -> Option<Result<Log, Failure>> {
     is_wanted(matches).then(|| made(matches))
 }
 
-fn made(matches: &ArgMatches) -> Result<Log, String> {
+fn made(matches: &ArgMatches) -> Result<Log, Failure> {
     let named = matches.get_one::<OsString>("log").filter(|path| !path.is_empty());
     let directory = directory::chosen(named.map(Path::new))?;
     let size = *matches.get_one::<usize>("log-size").expect("it has a default") as u64;
     let kind = matches.get_one::<String>("log-store").and_then(|name| Kind::of(name));
-    let kind = kind.ok_or("no such store")?;
+    let kind = kind.ok_or_else(|| Failure::new("no such store"))?;
     if kind == Kind::Memory {
         uncopy_measure::complain(
-            "the log's store is `memory`: what it has does not outlive a loss of power",
+            Failure::new("the log's store is `memory`: it does not outlive a loss of power")
+                .advise("--log-store=direct does"),
         );
     }
     start::ensure(&directory, size, kind)?;
     let directory = directory.canonicalize();
-    let directory = directory.map_err(|why| format!("the log's directory: {why}"))?;
+    let directory =
+        directory.map_err(|why| Failure::new("the log's directory cannot be used").because(why))?;
     Ok(Log {
         directory,
         files: matches.get_one::<OsString>("log-files").cloned(),

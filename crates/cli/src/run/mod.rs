@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint, value_parser};
 use uncopy_measure::printable::printable;
-use uncopy_measure::{cache, library, nearest, userfaultfd, variables};
+use uncopy_measure::{Failure, cache, failure, library, nearest, userfaultfd, variables};
 use uncopy_options::{self as options, Kind, OPTIONS, Spec};
 use uncopy_stats::family;
 
@@ -103,7 +103,7 @@ pub(crate) fn program_words(
     command: &Command,
     matches: &ArgMatches,
     all: impl ExactSizeIterator<Item = OsString>,
-) -> Result<Vec<OsString>, String> {
+) -> Result<Vec<OsString>, Failure> {
     let words: Vec<OsString> =
         matches.get_many("command").expect("clap demands a command").cloned().collect();
     let first = words[0].to_string_lossy();
@@ -118,7 +118,7 @@ pub(crate) fn program_words(
         || format!("'uncopy {} --help' lists the options", command.get_name()),
         |near| format!("did you mean --{near}?"),
     );
-    Err(format!("unknown option {given}; {hint}"))
+    Err(failure!("unknown option {given}").advise(hint))
 }
 
 /// Executes the program; comes back only if that cannot be done.
@@ -143,7 +143,7 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
     let (file, loaded) = match found {
         Ok(files) => files,
         Err(why) => {
-            uncopy_measure::complain(&format!("{name}: {}", why.text));
+            uncopy_measure::complain(why.text.within(name));
             return ExitCode::from(why.status);
         }
     };
@@ -158,7 +158,7 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
     };
     let requested = matches.get_one::<PathBuf>("library").map(PathBuf::as_path);
     let library = library::find(requested);
-    let mut obstacles: Vec<String> = [checks::obstacle(&loaded), library.as_ref().err().cloned()]
+    let mut obstacles: Vec<Failure> = [checks::obstacle(&loaded), library.as_ref().err().cloned()]
         .into_iter()
         .flatten()
         .collect();
@@ -166,7 +166,7 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
     match userfaultfd::check() {
         // Rings need none.
         Err(why) if (wants_tcp(matches, &environment) || log::is_wanted(matches)) && !required => {
-            uncopy_measure::complain(&format!("nothing is elided: {why}"));
+            uncopy_measure::complain(why.within("nothing is elided"));
         }
         Err(why) => obstacles.push(why),
         Ok(()) => {}
@@ -185,13 +185,13 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
             None
         }
         Err(why) => {
-            uncopy_measure::complain(&format!("no log: {why}"));
+            uncopy_measure::complain(why.within("no log"));
             None
         }
     });
     let consequence = if required { "refused" } else { "running plainly" };
     for obstacle in &obstacles {
-        uncopy_measure::complain(&format!("{consequence}: {obstacle}"));
+        uncopy_measure::complain(obstacle.clone().within(consequence));
     }
     match library {
         Ok(library) if obstacles.is_empty() => {
@@ -227,7 +227,7 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
     }
 
     let error = exec::exec(&file, &words, &environment);
-    uncopy_measure::complain(&format!("{name}: cannot be executed ({error})"));
+    uncopy_measure::complain(failure!("{name}: cannot be executed").because(&error));
     ExitCode::from(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 })
 }
 

@@ -6,7 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use uncopy_executable::Executable;
-use uncopy_measure::elf;
+use uncopy_measure::{Failure, elf, failure};
 
 /// Why a command cannot be executed at all.
 #[derive(Debug, PartialEq, Eq)]
@@ -14,15 +14,15 @@ pub struct Unusable {
     /// The exit status that shells give for it.
     pub status: u8,
     /// What is wrong, without the command's name in front.
-    pub text: String,
+    pub text: Failure,
 }
 
-fn missing(text: impl Into<String>) -> Unusable {
-    Unusable { status: 127, text: text.into() }
+fn missing(text: Failure) -> Unusable {
+    Unusable { status: 127, text }
 }
 
-fn not_executable(text: impl Into<String>) -> Unusable {
-    Unusable { status: 126, text: text.into() }
+fn not_executable(text: Failure) -> Unusable {
+    Unusable { status: 126, text }
 }
 
 /// Finds the file of `command` as a shell does: with a slash in it it is a path, otherwise it is
@@ -44,21 +44,25 @@ pub fn find(command: &OsStr, search: Option<&OsStr>) -> Result<PathBuf, Unusable
             }
         }
     }
-    Err(refused.unwrap_or_else(|| missing("command not found; check its name, or give its path")))
+    Err(refused.unwrap_or_else(|| {
+        missing(Failure::new("command not found").advise("check its name, or give its path"))
+    }))
 }
 
 fn executable(path: &Path) -> Result<(), Unusable> {
     let attributes = path.metadata().map_err(|e| match e.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
-            missing("no such file; check the path")
+            missing(Failure::new("no such file").advise("check the path"))
         }
-        _ => not_executable(format!("cannot be reached ({e})")),
+        _ => not_executable(Failure::new("cannot be reached").because(e)),
     })?;
     if attributes.is_dir() {
-        return Err(not_executable("is a directory, not a program"));
+        return Err(not_executable(Failure::new("is a directory, not a program")));
     }
     if !attributes.is_file() || !may_execute(path) {
-        return Err(not_executable("is not executable; chmod +x makes it so"));
+        return Err(not_executable(
+            Failure::new("is not executable").advise("chmod +x makes it so"),
+        ));
     }
     Ok(())
 }
@@ -76,19 +80,23 @@ const DEEPEST: usize = 5;
 pub fn loaded(file: &Path) -> Result<PathBuf, Unusable> {
     let mut program = file.to_owned();
     for _ in 0..DEEPEST {
-        let Some(next) = interpreter(&program)
-            .map_err(|e| not_executable(format!("{} cannot be read ({e})", program.display())))?
+        let Some(next) = interpreter(&program).map_err(|e| {
+            not_executable(failure!("{} cannot be read", program.display()).because(e))
+        })?
         else {
             return Ok(program);
         };
         let next = PathBuf::from(next);
         executable(&next).map_err(|why| Unusable {
             status: why.status,
-            text: format!("its interpreter {} (in the #! line): {}", next.display(), why.text),
+            text: why
+                .text
+                .within(format_args!("its interpreter {} (in the #! line)", next.display())),
         })?;
         program = next;
     }
-    Err(not_executable("its #! lines lead from one script to the next without an end"))
+    let endless = "its #! lines lead from one script to the next without an end";
+    Err(not_executable(Failure::new(endless)))
 }
 
 /// The interpreter that the `#!` line of `path` names. A program that may be executed but not

@@ -4,22 +4,24 @@ use std::fs::OpenOptions;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-use uncopy_measure::Outcome;
+use uncopy_measure::{Failure, failure};
 use uncopy_trace::{HEAD, is_recording};
 
 /// Takes away what was recorded there before, and sees to it that something can be. Returns the absolute path.
-pub fn make_room(file: &Path) -> Outcome<PathBuf> {
-    let named = |e: std::io::Error| format!("--record={}: {e}", file.display());
+pub fn make_room(file: &Path) -> Result<PathBuf, Failure> {
+    let named =
+        |e: std::io::Error| failure!("--record={} cannot be written", file.display()).because(e);
     let path = std::path::absolute(file).map_err(named)?;
     match std::fs::symlink_metadata(&path) {
         Ok(found) => {
             let mut head = [0; HEAD];
             let read = |head: &mut [u8]| std::fs::File::open(&path)?.read_exact(head);
             if !found.is_file() || read(&mut head).is_err() || !is_recording(&head) {
-                return Err(format!(
-                    "--record={}: there is something that is no recording; name another file",
+                return Err(failure!(
+                    "--record={}: there is something that is no recording",
                     file.display()
-                ));
+                )
+                .advise("name another file"));
             }
             std::fs::remove_file(&path).map_err(named)?;
         }
@@ -48,7 +50,12 @@ mod tests {
         assert!(!file.exists());
         for other in [&b"a letter"[..], &[0; 100], b""] {
             std::fs::write(&file, other).unwrap();
-            assert!(make_room(&file).unwrap_err().ends_with("no recording; name another file"));
+            assert!(
+                make_room(&file)
+                    .unwrap_err()
+                    .to_string()
+                    .ends_with("no recording; name another file")
+            );
             assert_eq!(std::fs::read(&file).unwrap(), other);
         }
         assert!(make_room(directory.path()).is_err());

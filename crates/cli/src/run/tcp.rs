@@ -4,10 +4,11 @@
 use std::path::Path;
 
 use nix::errno::Errno;
+use uncopy_measure::{Failure, failure};
 use uncopy_tcp_service::{Options, Rendezvous, Service, tell};
 
 /// What is missing; `None`: a service answers under this name (without one, this user's or the system's), or one can be started for `library`.
-pub fn obstacle(name: Option<&str>, library: &Path) -> Option<String> {
+pub fn obstacle(name: Option<&str>, library: &Path) -> Option<Failure> {
     let (error, name) = Rendezvous::of(name).ask(tell).err()?;
     let why = match Errno::from_raw(error.raw_os_error()) {
         Errno::ECONNREFUSED => return none_can_start(name, library),
@@ -17,27 +18,29 @@ pub fn obstacle(name: Option<&str>, library: &Path) -> Option<String> {
         Errno::ETIMEDOUT => "does not answer".to_owned(),
         other => format!("cannot be asked ({})", other.desc()),
     };
-    Some(format!("there is no TCP service: its name @{name} {why}"))
+    Some(failure!("there is no TCP service: its name @{name} {why}"))
 }
 
 /// Nobody answers: what keeps a program from starting one.
-fn none_can_start(name: String, library: &Path) -> Option<String> {
+fn none_can_start(name: String, library: &Path) -> Option<Failure> {
     let candidates = uncopy_tcp_service::commands(library);
     if !candidates
         .iter()
         .any(|file| nix::unistd::access(file, nix::unistd::AccessFlags::X_OK).is_ok())
     {
-        return Some(format!(
+        return Some(failure!(
             "there is no TCP service, and no command to start one: {} cannot be executed",
             candidates[0].display()
         ));
     }
     // (The name is free again at once: nobody was told of it.)
     let bound = Service::bind(Options { name, ..Options::of_this_user() });
-    let why = bound.map(drop).map_err(|why| why.to_string());
-    let memory = || uncopy_tcp_shared::region::create().map_err(|e| format!("shared memory: {e}"));
-    let why = why.and_then(|()| memory().map(drop)).err()?;
-    Some(format!("there is no TCP service, and none can be started: {why}"))
+    let memory = || {
+        let made = uncopy_tcp_shared::region::create().map(drop);
+        made.map_err(|e| Failure::new("no shared memory").because(e))
+    };
+    let why = bound.map(drop).map_err(Failure::new).and_then(|()| memory()).err()?;
+    Some(why.within("there is no TCP service, and none can be started"))
 }
 
 #[cfg(test)]
@@ -73,6 +76,7 @@ mod tests {
     #[test]
     fn without_the_command_it_is_named() {
         let why = obstacle(Some(&name("nobody")), Path::new("/nowhere/libuncopy.so")).unwrap();
+        let why = why.to_string();
         assert!(why.contains("no command to start one: /nowhere/uncopy"), "{why}");
     }
 
@@ -86,7 +90,7 @@ mod tests {
         let kind = SockType::SeqPacket;
         let holder = socket(AddressFamily::Unix, kind, SockFlag::SOCK_CLOEXEC, None).unwrap();
         bind(holder.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes()).unwrap()).unwrap();
-        let why = obstacle(Some(&name), &library).unwrap();
+        let why = obstacle(Some(&name), &library).unwrap().to_string();
         assert!(why.contains(&name) && why.contains("none can be started"), "{why}");
     }
 
@@ -96,7 +100,7 @@ mod tests {
         let name = name("mute");
         let _mute =
             Service::bind(Options { name: name.clone(), ..Options::of_this_user() }).unwrap();
-        let why = obstacle(Some(&name), &library).unwrap();
+        let why = obstacle(Some(&name), &library).unwrap().to_string();
         assert!(why.ends_with(&format!("@{name} does not answer")), "{why}");
     }
 }

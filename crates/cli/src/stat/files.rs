@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::unistd::{AccessFlags, access, geteuid};
+use uncopy_measure::{Failure, failure};
 
 use super::process;
 use super::program::{Bad, Program};
@@ -76,9 +77,9 @@ pub fn all() -> Vec<Program> {
 ///
 /// # Errors
 /// One line that says why there is none to be seen.
-pub fn of(pid: u32) -> Result<Program, String> {
+pub fn of(pid: u32) -> Result<Program, Failure> {
     let Some(real) = process::user(pid) else {
-        return Err(format!("there is no process {pid}"));
+        return Err(failure!("there is no process {pid}"));
     };
     let mut refused = false;
     for directory in process::directory(pid).into_iter().chain(directories()) {
@@ -93,19 +94,18 @@ pub fn of(pid: u32) -> Result<Program, String> {
     let loaded = process::has_library(pid);
     let me = geteuid();
     Err(if (refused || loaded.is_err()) && !me.is_root() && me.as_raw() != real {
-        format!(
-            "not permitted: process {pid} ({name}) belongs to user {real}; ask as that user, or as root"
-        )
+        failure!("not permitted: process {pid} ({name}) belongs to user {real}")
+            .advise("ask as that user, or as root")
     } else if loaded.is_err() {
-        format!(
+        failure!(
             "process {pid} ({name}) publishes nothing, and whether it is under uncopy cannot be \
              told: its memory map may not be read here, which takes CAP_SYS_PTRACE for processes \
              with more rights than this one"
         )
-    } else if loaded == Ok(false) {
-        format!("process {pid} ({name}) is not under uncopy")
+    } else if loaded.is_ok_and(|loaded| !loaded) {
+        failure!("process {pid} ({name}) is not under uncopy")
     } else {
-        format!(
+        failure!(
             "process {pid} ({name}) is under uncopy, but publishes nothing: it has not copied 8 MB \
              so far (uncopy begins then), and has no connections under --tcp, has --stats=no, \
              could write neither XDG_RUNTIME_DIR nor /dev/shm, is in a sandbox, or is of another \

@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use uncopy_counters::Snapshot;
-use uncopy_measure::Outcome;
+use uncopy_measure::Failure;
+use uncopy_measure::values::{self, BadValue};
 
 use self::symbols::Symbols;
 use self::view::View;
@@ -41,13 +42,12 @@ pub struct StatArgs {
     prometheus: bool,
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
-    let value: f64 = text.parse().map_err(|_| format!("'{text}' is not a number of seconds"))?;
-    if (0.01..=86_400.0).contains(&value) { Ok(value) } else { Err("0.01 to 86400".into()) }
+fn seconds(text: &str) -> Result<f64, BadValue> {
+    values::within(text, 0.01..=86_400.0, "0.01 to 86400")
 }
 
 /// Prints them.
-pub fn main(args: &StatArgs) -> Outcome {
+pub fn main(args: &StatArgs) -> Result<(), Failure> {
     let mut symbols: HashMap<u32, Symbols> = HashMap::new();
     let mut earlier: HashMap<u32, (Instant, Snapshot)> = HashMap::new();
     let mut printed = 0;

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use nix::errno::Errno;
 use procfs::net::TcpState;
-use uncopy_measure::Outcome;
+use uncopy_measure::{Failure, failure};
 use uncopy_tcp_service::state::{Flow, Program, State};
 use uncopy_tcp_service::{Rendezvous, tell};
 
@@ -26,7 +26,7 @@ pub struct Look {
 
 impl Look {
     /// Asks this service.
-    pub fn at(which: &Rendezvous) -> Outcome<Self> {
+    pub fn at(which: &Rendezvous) -> Result<Self, Failure> {
         let name = which.name();
         let state = tell(&name).map_err(|error| explain(&name, error.raw_os_error()))?;
         let mut look = Self { name, state, now: SystemTime::now(), commands: HashMap::new() };
@@ -96,19 +96,23 @@ pub fn key(flow: &Flow) -> ((u64, u64), SystemTime) {
 }
 
 /// Why a service could not be asked.
-pub fn explain(name: &str, errno: i32) -> String {
+pub fn explain(name: &str, errno: i32) -> Failure {
     match Errno::from_raw(errno) {
-        Errno::ECONNREFUSED => format!(
-            "no TCP service runs here under the name @{name}; 'uncopy run --tcp' starts one, and so does 'uncopy tcp serve'"
-        ),
-        Errno::ECONNRESET | Errno::EACCES => format!(
-            "the TCP service @{name} is another user's, or was started in a network namespace of another: it tells its own user only"
-        ),
-        Errno::EPROTO | Errno::EBADMSG => format!(
-            "the TCP service @{name} is of another build of uncopy than this command: use that one's"
-        ),
-        Errno::ETIMEDOUT => format!("the TCP service @{name} does not answer; is it stopped?"),
-        other => format!("cannot ask the TCP service @{name} ({})", other.desc()),
+        Errno::ECONNREFUSED => failure!("no TCP service runs here under the name @{name}")
+            .advise("'uncopy run --tcp' starts one, and so does 'uncopy tcp serve'"),
+        Errno::ECONNRESET | Errno::EACCES => failure!(
+            "the TCP service @{name} is another user's, or was started in a network namespace of \
+             another"
+        )
+        .advise("ask as its own user, in that namespace"),
+        Errno::EPROTO | Errno::EBADMSG => {
+            failure!("the TCP service @{name} is of another build of uncopy than this command")
+                .advise("use that one's")
+        }
+        Errno::ETIMEDOUT => {
+            failure!("the TCP service @{name} does not answer").advise("is it stopped?")
+        }
+        other => failure!("cannot ask the TCP service @{name}").because(other.desc()),
     }
 }
 
@@ -127,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_name_that_nobody_has_is_explained() {
-        let error = Look::at(&"uncopy-tcp-test-nobody".into()).unwrap_err();
+        let error = Look::at(&"uncopy-tcp-test-nobody".into()).unwrap_err().to_string();
         assert!(
             error.contains("no TCP service runs here under the name @uncopy-tcp-test-nobody"),
             "{error}"

@@ -26,8 +26,8 @@ use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use clap::{ArgMatches, Args, Command};
-use uncopy_measure::Outcome;
 use uncopy_measure::words::parsed;
+use uncopy_measure::{Failure, values};
 
 use self::look::Look;
 use self::programs::Programs;
@@ -55,16 +55,11 @@ struct TopArgs {
     #[command(flatten)]
     which: Which,
     /// Seconds between two looks
-    #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = values::refresh)]
     delay: f64,
     /// How often to look; without it, until interrupted
     #[arg(short = 'n', long, value_name = "N")]
     count: Option<u64>,
-}
-
-fn seconds(text: &str) -> Result<f64, String> {
-    let value: f64 = text.parse().map_err(|_| format!("'{text}' is not a number of seconds"))?;
-    if (0.1..=3600.0).contains(&value) { Ok(value) } else { Err("0.1 to 3600".into()) }
 }
 
 /// The subcommand.
@@ -91,7 +86,7 @@ pub fn command() -> Command {
 }
 
 /// Runs what was asked for.
-pub fn main(matches: &ArgMatches) -> Outcome {
+pub fn main(matches: &ArgMatches) -> Result<(), Failure> {
     match matches.subcommand().expect("clap demands a subcommand") {
         ("flows", matches) => flows(&parsed(matches)?),
         ("top", matches) => top(&parsed(matches)?),
@@ -101,7 +96,7 @@ pub fn main(matches: &ArgMatches) -> Outcome {
     }
 }
 
-fn flows(args: &FlowsArgs) -> Outcome {
+fn flows(args: &FlowsArgs) -> Result<(), Failure> {
     let look = Look::at(&args.which.rendezvous());
     let mut programs = Programs::look(look.as_ref().ok().map(|look| &look.state));
     if let Some(pid) = args.pid {
@@ -111,7 +106,7 @@ fn flows(args: &FlowsArgs) -> Outcome {
         // What there is to say of connections does not need a service.
         Err(why) if !args.prometheus && !programs.is_empty() => {
             return uncopy_measure::print(&if args.json {
-                json::without_service(&why, &programs)
+                json::without_service(&why.to_string(), &programs)
             } else {
                 format!("{why}\n{}", programs.text())
             });
@@ -130,7 +125,7 @@ fn flows(args: &FlowsArgs) -> Outcome {
     })
 }
 
-fn top(args: &TopArgs) -> Outcome {
+fn top(args: &TopArgs) -> Result<(), Failure> {
     let delay = Duration::from_secs_f64(args.delay);
     let clears = std::io::stdout().is_terminal();
     let mut before = (Look::at(&args.which.rendezvous())?, Instant::now());

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use nix::unistd::{Gid, Uid, User};
-use uncopy_measure::{Outcome, units, values};
+use uncopy_measure::{Failure, complain, failure, units, values};
 use uncopy_tcp_remote::{
     Algorithm, Limits as OverLimits, Options as Over, Remote, Remotes, Wait as Waits, Way,
     privileges,
@@ -124,7 +124,7 @@ impl Wait {
 }
 
 /// Serves.
-pub fn main(args: &ServeArgs) -> Outcome {
+pub fn main(args: &ServeArgs) -> Result<(), Failure> {
     let all = Limits::default();
     let limits = Limits {
         flows: args.connections.unwrap_or(all.flows),
@@ -133,7 +133,7 @@ pub fn main(args: &ServeArgs) -> Outcome {
     let user = args.user.as_deref().map(user_of).transpose()?;
     let uid = user.map_or_else(nix::unistd::geteuid, |(uid, _)| uid);
     if args.all_users && !uid.is_root() {
-        return Err("only root may serve all users (--all-users)".into());
+        return Err(Failure::new("only root may serve all users").because("--all-users"));
     }
     let usual = || if args.all_users { OF_SYSTEM.into() } else { of_user(uid.as_raw()) };
     let name = args.name.clone().unwrap_or_else(usual);
@@ -143,36 +143,39 @@ pub fn main(args: &ServeArgs) -> Outcome {
     let options = Options { name: name.clone(), limits, ends_idle: args.until_idle };
     if args.all_users && remotes.is_none() {
         privileges::drop_them(None, privileges::NONE)
-            .map_err(|e| format!("cannot give privileges up ({e})"))?;
+            .map_err(|e| Failure::new("cannot give privileges up").because(e))?;
     }
-    let service = Service::bind(options).map_err(|e| e.to_string())?;
+    let service = Service::bind(options).map_err(Failure::new)?;
     let service = service.serving(whom(args));
     uncopy_measure::print(&serves(&name, args, uid, limits))?;
-    let Some(remotes) = remotes else { return service.run().map_err(|e| e.to_string()) };
+    let Some(remotes) = remotes else { return service.run().map_err(Failure::new) };
     for remote in remotes.each() {
         reached(remote, args)?;
     }
     let service = service.listening(remotes.listening());
-    let meeting = std::thread::Builder::new().name("uncopy-meeting".into());
+    let registry = std::thread::Builder::new().name("uncopy-registry".into());
     let ends = move || {
         let ended = service.run();
         // (Nobody would be told any more of what comes by the wire.)
         if let Err(why) = ended {
-            eprintln!("uncopy: {why}");
+            complain(Failure::new(why));
         }
         std::process::exit(1);
     };
-    meeting.spawn(ends).map_err(|e| format!("no thread for the service ({e})"))?;
+    registry.spawn(ends).map_err(|e| Failure::new("no thread for the service").because(e))?;
     let failed = |device: &str, ended: std::io::Result<()>| {
-        let why = ended.err().map_or_else(|| "it has ended".to_owned(), |why| why.to_string());
-        eprintln!("uncopy: {device} is not served any more: {why}");
+        let failure = failure!("{device} is not served any more");
+        complain(match ended {
+            Ok(()) => failure,
+            Err(why) => failure.because(why),
+        });
     };
-    remotes.run(failed).map_err(|e| format!("no thread for a device ({e})"))?;
-    Err("the service has no device any more".into())
+    remotes.run(failed).map_err(|e| Failure::new("no thread for a device").because(e))?;
+    Err(Failure::new("the service has no device any more"))
 }
 
 /// How a device is reached, and for whom.
-fn reached(remote: &Remote, args: &ServeArgs) -> Outcome {
+fn reached(remote: &Remote, args: &ServeArgs) -> Result<(), Failure> {
     let by = match remote.way() {
         Way::Xdp => "AF_XDP on",
         Way::Tap => "a TAP device beside",
@@ -189,14 +192,14 @@ fn reached(remote: &Remote, args: &ServeArgs) -> Outcome {
         args.wait.text(),
     ))?;
     if let Some((way, why)) = remote.refused() {
-        eprintln!("uncopy: not by {}, which would be better: it is refused ({why})", way.name());
+        complain(failure!("not by {}, which would be better", way.name()).because(why));
     }
     match remote.why_not_outward() {
         None => uncopy_measure::print("uncopy: and programs that connect to other hosts.\n")?,
         Some(why) => {
-            eprintln!(
-                "uncopy: connections that programs open to other hosts stay with Linux: no TUN device ({why})"
-            );
+            let stay =
+                "connections that programs open to other hosts stay with Linux: no TUN device";
+            complain(Failure::new(stay).because(why));
         }
     }
     Ok(())
@@ -225,10 +228,10 @@ fn serves(name: &str, args: &ServeArgs, uid: Uid, limits: Limits) -> String {
     )
 }
 
-fn user_of(name: &str) -> Outcome<(Uid, Gid)> {
+fn user_of(name: &str) -> Result<(Uid, Gid), Failure> {
     let found =
-        User::from_name(name).map_err(|e| format!("cannot look up the user {name} ({e})"))?;
-    found.map(|user| (user.uid, user.gid)).ok_or_else(|| format!("there is no user {name}"))
+        User::from_name(name).map_err(|e| failure!("cannot look up the user {name}").because(e))?;
+    found.map(|user| (user.uid, user.gid)).ok_or_else(|| failure!("there is no user {name}"))
 }
 
 fn remotes(
@@ -236,7 +239,7 @@ fn remotes(
     user: Option<(Uid, Gid)>,
     limits: Limits,
     args: &ServeArgs,
-) -> Outcome<Remotes> {
+) -> Result<Remotes, Failure> {
     let user = user.map(|(uid, gid)| (uid.as_raw(), gid.as_raw()));
     let options = Over {
         way: args.by.map(By::way),
@@ -254,5 +257,5 @@ fn remotes(
         devices: args.devices.clone(),
         ..Over::over("", name)
     };
-    Remotes::open(&options).map_err(|e| e.to_string())
+    Remotes::open(&options).map_err(Failure::new)
 }

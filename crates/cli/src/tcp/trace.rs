@@ -11,7 +11,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use uncopy_measure::{Outcome, values};
+use uncopy_measure::{Failure, failure, values};
 use uncopy_tcp_service::trace;
 
 use super::look::explain;
@@ -36,9 +36,11 @@ pub struct TraceArgs {
 /// An address and a port, as far as they matter.
 type End = (Option<Ipv4Addr>, Option<u16>);
 
-fn end(text: &str) -> Result<End, String> {
-    let wrong =
-        || format!("'{text}' is no end of a connection: ADDRESS, :PORT or ADDRESS:PORT (IPv4)");
+fn end(text: &str) -> Result<End, Failure> {
+    let wrong = || {
+        failure!("'{text}' is no end of a connection")
+            .advise("write ADDRESS, :PORT or ADDRESS:PORT (IPv4)")
+    };
     let (address, port) = text.split_once(':').map_or((text, None), |(a, p)| (a, Some(p)));
     let address: Option<Ipv4Addr> = match address {
         "" => None,
@@ -52,15 +54,14 @@ fn end(text: &str) -> Result<End, String> {
 }
 
 /// Traces.
-pub fn main(args: &TraceArgs) -> Outcome {
+pub fn main(args: &TraceArgs) -> Result<(), Failure> {
     let name = args.which.rendezvous().name();
     let shown = args.out.display();
-    let file = File::create(&args.out).map_err(|e| format!("{shown}: {e}"))?;
+    let file = File::create(&args.out).map_err(|e| failure!("cannot write {shown}").because(e))?;
     // Before it begins, so that it always ends by saying how much there is.
     let heeded: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
-    sigprocmask(SigmaskHow::SIG_BLOCK, Some(&heeded), None).map_err(|e| e.to_string())?;
-    let signals =
-        SignalFd::with_flags(&heeded, SfdFlags::SFD_CLOEXEC).map_err(|e| e.to_string())?;
+    sigprocmask(SigmaskHow::SIG_BLOCK, Some(&heeded), None).map_err(Failure::new)?;
+    let signals = SignalFd::with_flags(&heeded, SfdFlags::SFD_CLOEXEC).map_err(Failure::new)?;
     let failed = |error: i32| why(&name, &shown.to_string(), error);
     let tracing =
         trace(&name, args.end, file.as_fd()).map_err(|error| failed(error.raw_os_error()))?;
@@ -78,7 +79,7 @@ pub fn main(args: &TraceArgs) -> Outcome {
         ];
         let over = match poll(&mut fds, patience) {
             Err(Errno::EINTR) => continue,
-            polled => polled.map_err(|e| e.to_string())? > 0,
+            polled => polled.map_err(Failure::new)? > 0,
         };
         if over || until.is_some_and(|until| until <= Instant::now()) {
             break;
@@ -91,25 +92,25 @@ pub fn main(args: &TraceArgs) -> Outcome {
     ))
 }
 
-fn why(name: &str, file: &str, error: i32) -> String {
+fn why(name: &str, file: &str, error: i32) -> Failure {
     match Errno::from_raw(error) {
-        Errno::EOPNOTSUPP => format!(
-            "the TCP service @{name} has no wire: it was not started with --if, and connections within a host have no frames"
-        ),
-        Errno::EPERM => format!(
-            "the TCP service @{name} serves several users: only root has its frames written"
-        ),
-        Errno::EBUSY => format!("the TCP service @{name} already writes another trace"),
-        Errno::EINVAL => format!("{file} is no plain file"),
-        Errno::EBADMSG => format!(
-            "the TCP service @{name} is of another build of uncopy than this command: use that one's"
-        ),
-        error @ (Errno::ENOSPC | Errno::EDQUOT | Errno::EFBIG | Errno::EIO) => {
-            format!("{file}: {}: the trace ends before its time", error.desc())
+        Errno::EOPNOTSUPP => failure!("the TCP service @{name} has no wire, and so no frames")
+            .advise("start it with --if"),
+        Errno::EPERM => failure!("the TCP service @{name} serves several users")
+            .advise("trace as root, who alone has its frames written"),
+        Errno::EBUSY => failure!("the TCP service @{name} already writes another trace"),
+        Errno::EINVAL => failure!("{file} is no plain file").advise("name another"),
+        Errno::EBADMSG => {
+            failure!("the TCP service @{name} is of another build of uncopy than this command")
+                .advise("use that one's")
         }
-        Errno::ECONNRESET => format!(
-            "the TCP service @{name} has ended, and the trace with it; or it is another user's: it tells its own user only"
-        ),
+        error @ (Errno::ENOSPC | Errno::EDQUOT | Errno::EFBIG | Errno::EIO) => {
+            failure!("the trace in {file} ends before its time").because(error.desc())
+        }
+        Errno::ECONNRESET => failure!(
+            "the TCP service @{name} has ended, and the trace with it, or it is another user's"
+        )
+        .advise("ask as its own user"),
         _ => explain(name, error),
     }
 }
@@ -131,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_name_that_nobody_has_is_explained() {
-        let why = why("nobody", "file", Errno::ECONNREFUSED as i32);
+        let why = why("nobody", "file", Errno::ECONNREFUSED as i32).to_string();
         assert!(why.contains("no TCP service runs here under the name @nobody"), "{why}");
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
-use uncopy_measure::Outcome;
+use uncopy_measure::{Failure, values};
 
 use self::state::{Next, State};
 use crate::stat::files;
@@ -19,24 +19,21 @@ use crate::stat::files;
 #[derive(Args, Clone, Debug)]
 pub struct TopArgs {
     /// Seconds between two looks
-    #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = values::refresh)]
     delay: f64,
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
-    let value: f64 = text.parse().map_err(|_| format!("'{text}' is not a number of seconds"))?;
-    if (0.1..=3600.0).contains(&value) { Ok(value) } else { Err("0.1 to 3600".into()) }
-}
-
 /// Shows them until `q`.
-pub fn main(args: &TopArgs) -> Outcome {
+pub fn main(args: &TopArgs) -> Result<(), Failure> {
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
-        return Err("top needs a terminal; `uncopy stat` prints the same numbers anywhere".into());
+        return Err(Failure::new("top needs a terminal")
+            .advise("`uncopy stat` prints the same numbers anywhere"));
     }
-    let mut terminal = ratatui::try_init().map_err(|e| format!("cannot use the terminal ({e})"))?;
+    let mut terminal =
+        ratatui::try_init().map_err(|e| Failure::new("cannot use the terminal").because(e))?;
     let outcome = run(&mut terminal, Duration::from_secs_f64(args.delay));
     ratatui::restore();
-    outcome.map_err(|e| format!("the terminal failed ({e})"))
+    outcome.map_err(|e| Failure::new("the terminal failed").because(e))
 }
 
 fn run(terminal: &mut DefaultTerminal, delay: Duration) -> std::io::Result<()> {

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use regex_lite::Regex;
-use uncopy_measure::Outcome;
+use uncopy_measure::{Failure, failure};
 
 use super::said::last_lines;
 
@@ -28,7 +28,7 @@ pub struct Load {
 
 impl Load {
     /// `count`: a regular expression with a group.
-    pub fn new(text: &str, count: Option<&str>) -> Outcome<Self> {
+    pub fn new(text: &str, count: Option<&str>) -> Result<Self, Failure> {
         let cell = OnceCell::new();
         if let Some(count) = count {
             let _ = cell.set(Some(expression(count)?));
@@ -42,18 +42,18 @@ impl Load {
     }
 
     /// Runs it; how long it took, in seconds, and how much work it did.
-    pub fn run(&self) -> Outcome<(f64, Option<f64>)> {
+    pub fn run(&self) -> Result<(f64, Option<f64>), Failure> {
         let begin = Instant::now();
         let mut command = Command::new("sh");
         command.args(["-c", &self.text]).stdin(Stdio::null());
-        let output = command.output().map_err(|e| format!("the load cannot be run ({e})"))?;
+        let output =
+            command.output().map_err(|e| Failure::new("the load cannot be run").because(e))?;
         let elapsed = begin.elapsed().as_secs_f64();
         if !output.status.success() {
-            return Err(format!(
-                "the load ended with {}; it said: {}",
-                output.status,
+            return Err(failure!("the load ended with {}", output.status).advise(format_args!(
+                "it said: {}",
                 last_lines(&[output.stderr, output.stdout].concat())
-            ));
+            )));
         }
         let said = String::from_utf8_lossy(&output.stdout);
         let count = self.count.get_or_init(|| known(&said));
@@ -61,13 +61,12 @@ impl Load {
     }
 }
 
-fn expression(text: &str) -> Outcome<Regex> {
-    let regex = Regex::new(text).map_err(|e| format!("--count '{text}': {e}"))?;
+fn expression(text: &str) -> Result<Regex, Failure> {
+    let regex = Regex::new(text)
+        .map_err(|e| failure!("--count '{text}' is no regular expression").because(e))?;
     if regex.captures_len() < 2 {
-        return Err(format!(
-            "--count '{text}' has no group; write parentheses around the number, as in \
-             'Requests/sec: *([0-9.]+)'"
-        ));
+        return Err(failure!("--count '{text}' has no group")
+            .advise("write parentheses around the number, as in 'Requests/sec: *([0-9.]+)'"));
     }
     Ok(regex)
 }
@@ -85,15 +84,15 @@ fn known(said: &str) -> Option<Regex> {
 }
 
 /// What the first group finds.
-fn number(regex: &Regex, text: &str) -> Outcome<f64> {
+fn number(regex: &Regex, text: &str) -> Result<f64, Failure> {
     let found = regex.captures(text).and_then(|groups| groups.get(1)).map(|group| group.as_str());
     match found.map(str::parse::<f64>) {
         Some(Ok(number)) if number > 0.0 && number.is_finite() => Ok(number),
-        Some(_) => Err(format!(
+        Some(_) => Err(failure!(
             "--count found '{}' in what the load printed, which is no number above 0",
             found.unwrap_or_default()
         )),
-        None => Err(format!(
+        None => Err(failure!(
             "--count '{regex}' finds nothing in what the load printed to standard output: {}",
             last_lines(text.as_bytes())
         )),
@@ -108,9 +107,11 @@ mod tests {
     fn the_first_group_is_the_number() {
         let regex = expression("Requests/sec: *([0-9.]+)").unwrap();
         assert_eq!(number(&regex, "a\nRequests/sec:  12.5\n"), Ok(12.5));
-        assert!(number(&regex, "Requests/sec: 1.2.3").unwrap_err().contains("no number"));
-        assert!(number(&regex, "none").unwrap_err().contains("finds nothing"));
-        assert!(expression("[0-9]+").unwrap_err().contains("no group"));
+        assert!(
+            number(&regex, "Requests/sec: 1.2.3").unwrap_err().to_string().contains("no number")
+        );
+        assert!(number(&regex, "none").unwrap_err().to_string().contains("finds nothing"));
+        assert!(expression("[0-9]+").unwrap_err().to_string().contains("no group"));
         assert!(expression("(").is_err());
     }
 
@@ -134,7 +135,7 @@ mod tests {
     fn a_load_that_fails_is_quoted() {
         let load = |text| Load::new(text, Some("n=([0-9]+)")).unwrap().run();
         assert_eq!(load("echo n=3").unwrap().1, Some(3.0));
-        let why = load("echo cannot connect >&2; exit 3").unwrap_err();
+        let why = load("echo cannot connect >&2; exit 3").unwrap_err().to_string();
         assert!(why.contains("exit status: 3") && why.contains("cannot connect"), "{why}");
     }
 }

@@ -38,7 +38,7 @@ use clap::{ArgMatches, Command};
 use uncopy_measure::machine::Machine;
 use uncopy_measure::printable::printable;
 use uncopy_measure::words::parsed;
-use uncopy_measure::{Outcome, library, progress, userfaultfd, variables};
+use uncopy_measure::{Failure, library, progress, userfaultfd, variables};
 
 use self::load::Load;
 use self::ready::Ready;
@@ -113,7 +113,7 @@ pub fn command() -> Command {
 }
 
 /// Measures, compares, answers.
-pub fn main(matches: &ArgMatches) -> Outcome {
+pub fn main(matches: &ArgMatches) -> Result<(), Failure> {
     let words = run::program_words(&command(), matches, std::env::args_os())?;
     let args: TryArgs = parsed(matches)?;
     variables::report(|_| false);
@@ -137,15 +137,25 @@ pub fn main(matches: &ArgMatches) -> Outcome {
     uncopy_measure::print(&if args.json { report.json() } else { report.text() })
 }
 
+/// A side, as it stands in front of its failure.
+fn quoted(side: Side) -> String {
+    format!("'{}'", side.name())
+}
+
 /// How often a load is to run; says what it found, and how long all will take.
-fn rehearse(program: &Program, ready: Ready, load: &Load, args: &TryArgs) -> Outcome<Rehearsed> {
+fn rehearse(
+    program: &Program,
+    ready: Ready,
+    load: &Load,
+    args: &TryArgs,
+) -> Result<Rehearsed, Failure> {
     let rounds = args.rounds as usize;
     let found = turn::rehearse(program, ready, load, args.warm_up).map_err(|why| {
         // (A server that cannot be loaded as it is has nothing to do with uncopy.)
         let once = Work::Server(ready, load, Pace { learns: 0, counts: 1 });
         match turn::measure(program, Side::Plain, &once) {
-            Ok(_) => format!("'{}': {why}", Side::Uncopy.name()),
-            Err(plain) => format!("'{}': {plain}", Side::Plain.name()),
+            Ok(_) => why.within(quoted(Side::Uncopy)),
+            Err(plain) => plain.within(quoted(Side::Plain)),
         }
     })?;
     let Pace { learns, counts } = found.pace;
@@ -170,7 +180,7 @@ fn measure(
     rounds: usize,
     cap: f64,
     facts: &dyn Fn(&Turns) -> Facts,
-) -> Outcome<Turns> {
+) -> Result<Turns, Failure> {
     let first = usize::from(matches!(work, Work::Whole));
     let most = first + MOST * rounds;
     let mut wanted = first + rounds;
@@ -181,8 +191,8 @@ fn measure(
     while done < wanted {
         for side in Side::in_turn(done) {
             bar.set_message(side.name());
-            let measured = turn::measure(program, side, work)
-                .map_err(|why| format!("'{}': {why}", side.name()))?;
+            let measured =
+                turn::measure(program, side, work).map_err(|why| why.within(quoted(side)))?;
             if done >= first {
                 turns[side as usize].push(measured);
             }
@@ -213,30 +223,34 @@ fn measure(
 }
 
 /// The library, if the program can be started and run under it here.
-fn usable(words: &[OsString], matches: &ArgMatches) -> Outcome<PathBuf> {
+fn usable(words: &[OsString], matches: &ArgMatches) -> Result<PathBuf, Failure> {
     let name = printable(&words[0]);
     let path = std::env::var_os("PATH");
     let loaded = program::find(&words[0], path.as_deref())
         .and_then(|file| program::loaded(&file))
-        .map_err(|why| format!("{name}: {}", why.text))?;
+        .map_err(|why| why.text.within(&name))?;
     let library = library::find(matches.get_one::<PathBuf>("library").map(PathBuf::as_path))?;
     if let Some(why) = run::checks::obstacle(&loaded) {
-        return Err(format!("nothing to try: {why}"));
+        return Err(why.within("nothing to try"));
     }
-    userfaultfd::check()
-        .map_err(|why| format!("nothing can be elided here: {why}{}", missing()))?;
+    userfaultfd::check().map_err(|why| {
+        let why = why.within("nothing can be elided here");
+        match missing() {
+            Some(missing) => why.advise(missing),
+            None => why,
+        }
+    })?;
     Ok(library)
 }
 
 /// What `uncopy doctor` says is missing here.
-fn missing() -> String {
+fn missing() -> Option<String> {
     let kernel = Machine::own().kernel;
     let all = checks::all(&kernel, std::thread::available_parallelism().map_or(1, usize::from));
     let names: Vec<&str> = all.iter().filter(|check| !check.ok).map(|check| check.name).collect();
-    if names.is_empty() {
-        return String::new();
-    }
-    format!(" ('uncopy doctor' finds missing, and says what to do: {})", names.join(", "))
+    (!names.is_empty()).then(|| {
+        format!("'uncopy doctor' finds missing, and says what to do: {}", names.join(", "))
+    })
 }
 
 /// What was given of `run`'s options, as it is to be handed on.

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use uncopy_measure::Outcome;
+use uncopy_measure::{Failure, failure};
 
 use super::supervisor::Supervised;
 use super::tree;
@@ -25,31 +25,31 @@ pub enum Ready {
 }
 
 impl FromStr for Ready {
-    type Err = String;
+    type Err = Failure;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, Failure> {
         match text.parse() {
             _ if text == "none" => Ok(Self::AtOnce),
             Ok(port) if port > 0 => Ok(Self::Port(port)),
-            _ => Err(format!("'{text}' is neither a port (1..65535) nor none")),
+            _ => Err(failure!("'{text}' is neither a port (1..65535) nor none")),
         }
     }
 }
 
 impl Ready {
     /// Before a turn: nobody else may answer in the server's place.
-    pub fn check_free(self) -> Outcome {
+    pub fn check_free(self) -> Result<(), Failure> {
         match self {
-            Self::Port(port) if accepts(port) => Err(format!(
-                "port {port} is in use already, before the server is started; end what listens there, or \
-                 give another port"
-            )),
+            Self::Port(port) if accepts(port) => {
+                Err(failure!("port {port} is in use already, before the server is started")
+                    .advise("end what listens there, or give another port"))
+            }
             _ => Ok(()),
         }
     }
 
     /// Waits for it.
-    pub fn wait(self, server: &mut Supervised) -> Outcome {
+    pub fn wait(self, server: &mut Supervised) -> Result<(), Failure> {
         let since = Instant::now();
         while !self.is_now(server) {
             if server.has_ended() {
@@ -71,16 +71,16 @@ impl Ready {
         }
     }
 
-    fn never(self) -> String {
+    fn never(self) -> Failure {
         let seconds = PATIENCE.as_secs();
         match self {
-            Self::Port(port) => format!(
-                "nothing accepts connections on 127.0.0.1:{port} after {seconds} s; check the port that \
-                 --ready names"
-            ),
-            _ => format!(
-                "no process of it listens on a TCP port after {seconds} s; if it serves otherwise, give \
-                 --ready none (and let the load wait), and if it ends by itself, leave --load out"
+            Self::Port(port) => {
+                failure!("nothing accepts connections on 127.0.0.1:{port} after {seconds} s")
+                    .advise("check the port that --ready names")
+            }
+            _ => failure!("no process of it listens on a TCP port after {seconds} s").advise(
+                "if it serves otherwise, give --ready none (and let the load wait), and if it ends \
+                 by itself, leave --load out",
             ),
         }
     }

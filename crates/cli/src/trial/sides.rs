@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 pub use uncopy_measure::side::Side;
-use uncopy_measure::{Outcome, library};
+use uncopy_measure::{Failure, library};
 
 use super::supervisor;
 
@@ -27,9 +27,9 @@ pub struct Program {
 
 impl Program {
     /// This program as the supervisor of `side`; `server`: what it supervises does not end by itself.
-    pub fn command(&self, side: Side, server: bool) -> Outcome<Command> {
+    pub fn command(&self, side: Side, server: bool) -> Result<Command, Failure> {
         let own = std::env::current_exe()
-            .map_err(|e| format!("cannot tell where uncopy itself is ({e})"))?;
+            .map_err(|e| Failure::new("cannot tell where uncopy itself is").because(e))?;
         let mut command = Command::new(&own);
         command.arg(supervisor::NAME).args(server.then_some(supervisor::SERVER)).arg("--");
         match side {

@@ -20,7 +20,7 @@ use nix::sys::time::TimeValLike;
 use nix::sys::wait::{WaitStatus, wait};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
-use uncopy_measure::Outcome;
+use uncopy_measure::{Failure, failure};
 
 use super::tree;
 use crate::run;
@@ -54,10 +54,10 @@ pub fn command() -> Command {
 }
 
 /// Starts the program, waits for all of its processes, reports on standard output.
-pub fn main(matches: &ArgMatches) -> Outcome {
+pub fn main(matches: &ArgMatches) -> Result<(), Failure> {
     let words: Vec<OsString> =
         matches.get_many("command").expect("clap demands a command").cloned().collect();
-    set_child_subreaper(true).map_err(|e| format!("cannot adopt processes ({e})"))?;
+    set_child_subreaper(true).map_err(|e| Failure::new("cannot adopt processes").because(e))?;
     let (end, told) = channel();
     let whole = (!matches.get_flag("server")).then(|| end.clone());
     let begin = Instant::now();
@@ -73,22 +73,26 @@ pub fn main(matches: &ArgMatches) -> Outcome {
     uncopy_measure::print(&format!("{line}\n"))
 }
 
-fn start(words: &[OsString], server: bool) -> Outcome<Child> {
+fn start(words: &[OsString], server: bool) -> Result<Child, Failure> {
     let stdout = if server {
         // Servers complain on either.
         let stderr = std::io::stderr().as_fd().try_clone_to_owned();
-        stderr.map_err(|e| format!("no descriptor is left ({e})"))?.into()
+        stderr.map_err(|e| Failure::new("no descriptor is left").because(e))?.into()
     } else {
         Stdio::null()
     };
     let mut command = Process::new(&words[0]);
     command.args(&words[1..]).stdin(Stdio::null()).stdout(stdout);
-    command.spawn().map_err(|e| format!("{} cannot be executed ({e})", words[0].display()))
+    command.spawn().map_err(|e| failure!("{} cannot be executed", words[0].display()).because(e))
 }
 
 /// Waits until there is no child left, adopted ones included. Where the program was to end by itself, what it
 /// leaves behind is ended then.
-fn wait_for_all(child: &Child, begin: Instant, whole: Option<&Sender<()>>) -> Outcome<Ended> {
+fn wait_for_all(
+    child: &Child,
+    begin: Instant,
+    whole: Option<&Sender<()>>,
+) -> Result<Ended, Failure> {
     let mut ended = Ended { cpu: 0.0, elapsed: 0.0, success: false, how: "unknown".into() };
     loop {
         let (pid, success, how) = match wait() {
@@ -105,7 +109,8 @@ fn wait_for_all(child: &Child, begin: Instant, whole: Option<&Sender<()>>) -> Ou
             }
         }
     }
-    let used = getrusage(UsageWho::RUSAGE_CHILDREN).map_err(|e| format!("no CPU times ({e})"))?;
+    let used = getrusage(UsageWho::RUSAGE_CHILDREN)
+        .map_err(|e| Failure::new("no CPU times").because(e))?;
     let time = used.user_time() + used.system_time();
     ended.cpu = time.num_microseconds() as f64 / 1e6;
     Ok(ended)
@@ -143,12 +148,15 @@ pub struct Supervised(Child);
 
 impl Supervised {
     /// Starts `command`, whose processes complain to `said`.
-    pub fn start(mut command: Process, said: std::fs::File) -> Outcome<Self> {
+    pub fn start(mut command: Process, said: std::fs::File) -> Result<Self, Failure> {
         use std::os::unix::process::CommandExt;
 
         // A group of its own: an interrupt from the terminal comes to `uncopy try` alone, which ends the side.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(said).process_group(0);
-        command.spawn().map(Self).map_err(|e| format!("cannot start its supervisor ({e})"))
+        command
+            .spawn()
+            .map(Self)
+            .map_err(|e| Failure::new("cannot start its supervisor").because(e))
     }
 
     /// The processes of the side.
@@ -174,13 +182,13 @@ impl Supervised {
     }
 
     /// Waits until all have ended.
-    pub fn wait(&mut self) -> Outcome<Ended> {
+    pub fn wait(&mut self) -> Result<Ended, Failure> {
         let mut text = String::new();
         let output = self.0.stdout.as_mut().expect("a pipe was asked for, and is read once");
         let read = output.read_to_string(&mut text);
         let _ = self.0.wait();
-        read.map_err(|e| format!("lost its supervisor ({e})"))?;
-        serde_json::from_str(&text).map_err(|_| "could not be started".to_owned())
+        read.map_err(|e| Failure::new("lost its supervisor").because(e))?;
+        serde_json::from_str(&text).map_err(|_| Failure::new("could not be started"))
     }
 }
 

@@ -6,7 +6,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use uncopy_counters::Snapshot;
-use uncopy_measure::Outcome;
+use uncopy_measure::{Failure, failure};
 
 use super::counters;
 use super::load::Load;
@@ -99,7 +99,12 @@ impl Measured {
 
 /// Runs a server under uncopy until it has taken `wanted` seconds of CPU time, and tells from that
 /// how often the load is to run.
-pub fn rehearse(program: &Program, ready: Ready, load: &Load, wanted: f64) -> Outcome<Rehearsed> {
+pub fn rehearse(
+    program: &Program,
+    ready: Ready,
+    load: &Load,
+    wanted: f64,
+) -> Result<Rehearsed, Failure> {
     quoting(|writer| {
         ready.check_free()?;
         let command = program.command(Side::Uncopy, true)?;
@@ -125,7 +130,7 @@ pub fn rehearse(program: &Program, ready: Ready, load: &Load, wanted: f64) -> Ou
 }
 
 /// Takes one turn.
-pub fn measure(program: &Program, side: Side, work: &Work) -> Outcome<Measured> {
+pub fn measure(program: &Program, side: Side, work: &Work) -> Result<Measured, Failure> {
     let command = program.command(side, matches!(work, Work::Server(..)))?;
     let (mut measured, words) = quoting(|writer| match work {
         Work::Whole => whole(&mut Supervised::start(command, writer)?),
@@ -148,9 +153,9 @@ pub fn measure(program: &Program, side: Side, work: &Work) -> Outcome<Measured> 
 
 /// What `side` comes to, and what it wrote to the file that it is given; that is quoted where it
 /// fails.
-fn quoting<T>(side: impl FnOnce(File) -> Result<T, Failed>) -> Outcome<(T, Vec<u8>)> {
+fn quoting<T>(side: impl FnOnce(File) -> Result<T, Failed>) -> Result<(T, Vec<u8>), Failure> {
     let mut said = scratch()?;
-    let writer = said.try_clone().map_err(|e| format!("no descriptor is left ({e})"))?;
+    let writer = said.try_clone().map_err(|e| Failure::new("no descriptor is left").because(e))?;
     let done = side(writer);
     let words = said.rewind().and_then(|()| {
         let mut words = Vec::new();
@@ -159,19 +164,21 @@ fn quoting<T>(side: impl FnOnce(File) -> Result<T, Failed>) -> Outcome<(T, Vec<u
     let words = words.unwrap_or_default();
     match done {
         Ok(done) => Ok((done, words)),
-        Err(Failed { why, quote: true }) => Err(format!("{why}; it said: {}", last_lines(&words))),
+        Err(Failed { why, quote: true }) => {
+            Err(why.advise(format_args!("it said: {}", last_lines(&words))))
+        }
         Err(Failed { why, .. }) => Err(why),
     }
 }
 
 /// Why there is no result, and whether what the program said helps.
 struct Failed {
-    why: String,
+    why: Failure,
     quote: bool,
 }
 
-impl From<String> for Failed {
-    fn from(why: String) -> Self {
+impl From<Failure> for Failed {
+    fn from(why: Failure) -> Self {
         Self { why, quote: false }
     }
 }
@@ -201,10 +208,11 @@ fn ends_by_itself(program: &mut Supervised) -> Result<(), Failed> {
         }
         if since.elapsed() > IDLE && tree::listens(&processes) {
             let seconds = IDLE.as_secs();
-            return Err(quoted(format!(
-                "it listens on a TCP port and has done nothing for {seconds} s, as a server does; \
-                 give what loads it: uncopy try --load 'LOAD' -- CMD"
-            )));
+            let idle = failure!(
+                "it listens on a TCP port and has done nothing for {seconds} s, as a server does"
+            );
+            let advice = "give what loads it: uncopy try --load 'LOAD' -- CMD";
+            return Err(quoted(idle.advise(advice)));
         }
     }
     Ok(())
@@ -214,10 +222,8 @@ fn whole(program: &mut Supervised) -> Result<Measured, Failed> {
     ends_by_itself(program)?;
     let ended = program.wait().map_err(quoted)?;
     if !ended.success {
-        return Err(quoted(format!(
-            "the program ended with {}; if it should, try: sh -c 'CMD; true'",
-            ended.how
-        )));
+        let why = failure!("the program ended with {}", ended.how);
+        return Err(quoted(why.advise("if it should, try: sh -c 'CMD; true'")));
     }
     let Ended { cpu, elapsed, .. } = ended;
     Ok(Measured { cpu, elapsed, count: None, counters: Snapshot::default() })
@@ -273,20 +279,20 @@ fn check_alive(server: &mut Supervised, when: &str) -> Result<(), Failed> {
     }
     let ended = server.wait().map_err(quoted)?;
     let remedy = "a server has to stay; what ends by itself is tried without --load";
-    Err(quoted(format!("the server ended {when} with {}; {remedy}", ended.how)))
+    Err(quoted(failure!("the server ended {when} with {}", ended.how).advise(remedy)))
 }
 
-fn quoted(why: String) -> Failed {
+fn quoted(why: Failure) -> Failed {
     Failed { why, quote: true }
 }
 
 /// Memory for what a side's processes say.
-fn scratch() -> Outcome<File> {
+fn scratch() -> Result<File, Failure> {
     use nix::sys::memfd::{MFdFlags, memfd_create};
 
     memfd_create(c"uncopy-try", MFdFlags::MFD_CLOEXEC)
         .map(File::from)
-        .map_err(|e| format!("no memory for what the program says ({e})"))
+        .map_err(|e| Failure::new("no memory for what the program says").because(e))
 }
 
 #[cfg(test)]

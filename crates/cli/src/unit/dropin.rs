@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use uncopy_measure::{Outcome, library};
+use uncopy_measure::{Failure, failure, library};
 
 use super::Unit;
 use super::obstacles::Line;
@@ -45,7 +45,7 @@ fn quoted(word: &str) -> String {
 }
 
 /// Puts the text there, if it is not there; returns whether it was not.
-pub fn write(path: &Path, text: &str) -> Outcome<bool> {
+pub fn write(path: &Path, text: &str) -> Result<bool, Failure> {
     if fs::read_to_string(path).is_ok_and(|found| found == text) {
         return Ok(false);
     }
@@ -63,7 +63,7 @@ pub fn write(path: &Path, text: &str) -> Outcome<bool> {
 }
 
 /// Removes it, and its directory if nothing else is in there.
-pub fn remove(path: &Path) -> Outcome {
+pub fn remove(path: &Path) -> Result<(), Failure> {
     fs::remove_file(path).map_err(|e| failed("remove", path, &e))?;
     if let Some(directory) = path.parent() {
         // (Others' drop-ins keep it.)
@@ -72,10 +72,12 @@ pub fn remove(path: &Path) -> Outcome {
     Ok(())
 }
 
-fn failed(what: &str, path: &Path, e: &io::Error) -> String {
-    let remedy =
-        if e.kind() == io::ErrorKind::PermissionDenied { "; run this as root" } else { "" };
-    format!("cannot {what} {} ({e}){remedy}", path.display())
+fn failed(what: &str, path: &Path, e: &io::Error) -> Failure {
+    let failure = failure!("cannot {what} {}", path.display()).because(e);
+    match e.kind() {
+        io::ErrorKind::PermissionDenied => failure.advise("run this as root"),
+        _ => failure,
+    }
 }
 
 #[cfg(test)]

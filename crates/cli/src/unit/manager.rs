@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use uncopy_measure::Outcome;
+use uncopy_measure::{Failure, failure};
 
 use super::Unit;
 
@@ -10,29 +10,31 @@ const PROPERTIES: &str = "Id,LoadState,LoadError,ExecStart,User,DynamicUser,Envi
     PrivateDevices,DevicePolicy,DeviceAllow,SystemCallFilter,RootDirectory,RootImage,ProtectHome,PrivateTmp,NoExecPaths,\
     ExecPaths,InaccessiblePaths,TemporaryFileSystem,LimitNOFILE,LimitAS,MainPID,ActiveState";
 
-fn systemctl(words: &[&str]) -> Outcome<Output> {
+fn systemctl(words: &[&str]) -> Result<Output, Failure> {
     let output = Command::new("systemctl").args(words).output();
-    let output = output
-        .map_err(|e| format!("cannot run systemctl ({e}); is this a machine with systemd?"))?;
+    let output = output.map_err(|e| {
+        Failure::new("cannot run systemctl").because(e).advise("is this a machine with systemd?")
+    })?;
     if output.status.success() {
         return Ok(output);
     }
     let said = String::from_utf8_lossy(&output.stderr);
     let said = said.lines().next().unwrap_or("no reason was given");
-    Err(format!("systemctl {}: {said}", words.first().unwrap_or(&"")))
+    Err(failure!("'systemctl {}' failed", words.first().unwrap_or(&"")).because(said))
 }
 
 /// The unit, if it is loaded.
-pub fn show(name: &str) -> Outcome<Unit> {
+pub fn show(name: &str) -> Result<Unit, Failure> {
     let output = systemctl(&["show", "--property", PROPERTIES, "--", name])?;
     let unit = read(&String::from_utf8_lossy(&output.stdout));
     match unit.get("LoadState") {
         "loaded" => Ok(unit),
         "not-found" => {
-            Err(format!("there is no unit {name}; 'systemctl list-unit-files' lists them"))
+            Err(failure!("there is no unit {name}")
+                .advise("'systemctl list-unit-files' lists them"))
         }
-        "" => Err(format!("systemctl says nothing about {name}; is systemd running?")),
-        other => Err(format!("{name} is {other}, so it cannot be started")),
+        "" => Err(failure!("systemctl says nothing about {name}").advise("is systemd running?")),
+        other => Err(failure!("{name} is {other}, so it cannot be started")),
     }
 }
 
@@ -47,17 +49,17 @@ fn read(text: &str) -> Unit {
 }
 
 /// Has drop-ins read anew.
-pub fn reload() -> Outcome {
+pub fn reload() -> Result<(), Failure> {
     systemctl(&["daemon-reload"]).map(drop)
 }
 
 /// Restarts the unit, if it runs.
-pub fn restart(name: &str) -> Outcome {
+pub fn restart(name: &str) -> Result<(), Failure> {
     systemctl(&["try-restart", "--", name]).map(drop)
 }
 
 /// The service's main process, if it runs.
-pub fn main_process(name: &str) -> Outcome<Option<u32>> {
+pub fn main_process(name: &str) -> Result<Option<u32>, Failure> {
     let unit = show(name);
     // (Where the unit is gone, nothing of it runs.)
     Ok(unit.ok().and_then(|unit| unit.get("MainPID").parse().ok()).filter(|pid| *pid != 0))

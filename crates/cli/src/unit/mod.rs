@@ -17,7 +17,7 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use uncopy_measure::printable::printable;
-use uncopy_measure::{Outcome, cache, library};
+use uncopy_measure::{Failure, cache, failure, library};
 use uncopy_options as options;
 
 use crate::run;
@@ -66,26 +66,25 @@ pub fn disable_command() -> Command {
 }
 
 /// The unit's name as systemd takes it.
-fn unit_name(matches: &ArgMatches) -> Outcome<String> {
+fn unit_name(matches: &ArgMatches) -> Result<String, Failure> {
     let given: &String = matches.get_one("unit").expect("clap demands it");
     let fine = |c: char| c.is_ascii_alphanumeric() || ":-_.\\@".contains(c);
     if given.is_empty() || given.starts_with('-') || !given.chars().all(fine) {
-        return Err(format!(
-            "'{given}' is not the name of a unit; 'systemctl list-units' lists them"
-        ));
+        return Err(failure!("'{given}' is not the name of a unit")
+            .advise("'systemctl list-units' lists them"));
     }
     match given.rsplit_once('.').map(|(_, kind)| kind) {
         Some("service") => Ok(given.clone()),
         Some(
             "socket" | "timer" | "target" | "mount" | "path" | "slice" | "scope" | "device"
             | "swap",
-        ) => Err(format!("{given} is not a service; name the service that it starts")),
+        ) => Err(failure!("{given} is not a service").advise("name the service that it starts")),
         _ => Ok(format!("{given}.service")),
     }
 }
 
 /// Writes the drop-in.
-pub fn enable(matches: &ArgMatches) -> Outcome {
+pub fn enable(matches: &ArgMatches) -> Result<(), Failure> {
     let unit = manager::show(&unit_name(matches)?)?;
     let library = library::find(matches.get_one::<PathBuf>("library").map(PathBuf::as_path))?;
     let found = obstacles::look(&unit, &library, &obstacles::Machine::own());
@@ -98,7 +97,7 @@ pub fn enable(matches: &ArgMatches) -> Outcome {
             unit.name,
             reasons.concat()
         );
-        return Err(format!("{} is as it was", unit.name));
+        return Err(failure!("{} is as it was", unit.name));
     }
     let mut settings: Vec<(String, String)> = run::given(matches)
         .map(|(spec, value)| (spec.env.to_owned(), options::text(spec, value)))
@@ -127,7 +126,7 @@ pub fn enable(matches: &ArgMatches) -> Outcome {
 }
 
 /// Removes it.
-pub fn disable(matches: &ArgMatches) -> Outcome {
+pub fn disable(matches: &ArgMatches) -> Result<(), Failure> {
     let name = unit_name(matches)?;
     // (A unit that is gone may have left its drop-in.)
     let name = manager::show(&name).map_or(name, |unit| unit.name);
@@ -148,11 +147,11 @@ pub fn disable(matches: &ArgMatches) -> Outcome {
 }
 
 /// Restarts the service if that was asked for, and looks whether it is what it should be.
-fn after(matches: &ArgMatches, name: &str, wanted: bool) -> Outcome {
+fn after(matches: &ArgMatches, name: &str, wanted: bool) -> Result<(), Failure> {
     let Some(before) = manager::main_process(name)? else {
         return uncopy_measure::print(&format!("{name} does not run; its next start counts\n"));
     };
-    let loaded = |pid| process::has_library(pid) == Ok(true);
+    let loaded = |pid| process::has_library(pid).is_ok_and(|has| has);
     if !matches.get_flag("now") {
         let already = loaded(before) == wanted;
         let text = if already {
@@ -168,17 +167,19 @@ fn after(matches: &ArgMatches, name: &str, wanted: bool) -> Outcome {
         ));
     }
     manager::restart(name)?;
-    let undo = || {
-        if wanted { format!("; 'uncopy disable --now {name}' undoes it") } else { String::new() }
+    let advice = |advice: String| {
+        let undo = format!("; 'uncopy disable --now {name}' undoes it");
+        if wanted { advice + &undo } else { advice }
     };
     let Some(pid) = manager::main_process(name)? else {
-        return Err(format!("{name} did not start again: see 'journalctl -u {name}'{}", undo()));
+        let journal = advice(format!("'journalctl -u {name}' says why"));
+        return Err(failure!("{name} did not start again").advise(journal));
     };
     if loaded(pid) != wanted {
-        return Err(format!(
-            "{name} was restarted, but is not as it should be (process {pid}){}",
-            undo()
-        ));
+        let journal = advice(format!("'journalctl -u {name}' may say why"));
+        return Err(failure!("{name} was restarted, but is not as it should be")
+            .because(format_args!("process {pid}"))
+            .advise(journal));
     }
     let under = if wanted { "under uncopy" } else { "without uncopy" };
     uncopy_measure::print(&format!("{name} was restarted {under} (process {pid})\n"))

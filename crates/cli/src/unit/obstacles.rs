@@ -93,7 +93,7 @@ fn the_program(unit: &Unit, found: &mut Found) {
         return found.blocks.push("it starts no program (no ExecStart=)".to_owned());
     };
     match program::loaded(&path) {
-        Ok(loaded) => found.blocks.extend(checks::obstacle(&loaded)),
+        Ok(loaded) => found.blocks.extend(checks::obstacle(&loaded).map(String::from)),
         Err(why) => found.blocks.push(format!("{}: {}", path.display(), why.text)),
     }
 }

@@ -197,15 +197,21 @@ impl Inode {
     /// what goes home directly behind it makes the file longer, and a
     /// crash would leave a hole where those pages are missing.
     pub fn granted(&mut self, size: u64) {
+        self.begin_anew(State::Held, size);
+        self.holding = true;
+        self.reserved = size;
+        self.kept = block_down(size);
+    }
+
+    /// A file of `size` bytes comes under a lease: what was known of it counts no more, but for
+    /// its limits, how long it rests, what its syncs took, and whether it has a name.
+    pub(crate) fn begin_anew(&mut self, state: State, size: u64) {
         let Inode { limits, pause, timing, unlinked, .. } = *self;
         *self = Inode {
-            state: State::Held,
+            state,
             limits,
-            holding: true,
             end: size,
             homed: size,
-            reserved: size,
-            kept: block_down(size),
             // What the kernel has of it need not be durable; nor its name.
             fresh: true,
             changed: true,

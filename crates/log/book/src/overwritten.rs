@@ -8,20 +8,8 @@ impl Inode {
     /// The service has a lease for a file of `size` bytes that is not appended to only: it is
     /// sync-logged from the start. `timing`: what its syncs took before.
     pub fn granted_to_overwrite(&mut self, size: u64, timing: Timing) {
-        let Inode { limits, pause, unlinked, .. } = *self;
-        *self = Inode {
-            state: State::Synced,
-            limits,
-            end: size,
-            homed: size,
-            // What the kernel has of it need not be durable; nor its name.
-            fresh: true,
-            changed: true,
-            unlinked,
-            pause,
-            timing,
-            ..Inode::default()
-        };
+        self.begin_anew(State::Synced, size);
+        self.timing = timing;
         self.timing.must_gain();
     }
 

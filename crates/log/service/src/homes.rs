@@ -148,8 +148,3 @@ pub(crate) fn whole(store: &dyn Store) -> Result<(Superblock, Vec<u8>), NoLog> {
     store.read(0, &mut bytes).map_err(NoLog::Kernel)?;
     Ok((superblock, bytes))
 }
-
-/// The superblock of a log's file, for whoever looks at it only.
-pub(crate) fn read_superblock(store: &dyn Store) -> Result<Superblock, String> {
-    superblock(store).map_err(|why| why.to_string())
-}

@@ -13,6 +13,7 @@
 //! | `held` | a held file, from the service's side, and its end |
 //! | `overwritten` | a file whose bytes are the kernel's, and its end |
 //! | [`keeper`] | what a dead service leaves comes home at once |
+//! | `refused` | why bytes do not go into their file |
 //! | `report` | what a recovery did, and where that is written |
 //! | [`server`] | the loop |
 //! | [`mod@recover`] | what a crash left comes home |
@@ -30,6 +31,7 @@ pub mod place;
 pub mod protocol;
 pub mod reason;
 pub mod recover;
+mod refused;
 mod report;
 pub mod server;
 pub mod verify;

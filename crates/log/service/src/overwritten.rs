@@ -4,6 +4,7 @@
 use crate::identity::{Gone, find};
 use crate::lease;
 use crate::place::Place;
+use crate::refused::Refused;
 use crate::report::Report;
 use core::sync::atomic::Ordering;
 use rustix::fd::{AsFd, BorrowedFd};
@@ -154,18 +155,20 @@ pub(crate) fn latest(pieces: &[(u64, Vec<u8>)]) -> Vec<(u64, Vec<u8>)> {
 
 /// Brings what a log has of an overwritten file to it. Nobody but us changed the file after `ours`,
 /// or nothing is. Returns how many bytes were others.
+///
+/// # Errors
+/// The kernel's, or somebody else changed the file.
 pub(crate) fn replay(
     file: BorrowedFd<'_>,
     pieces: &[(u64, Vec<u8>)],
     changed_later: impl Fn() -> bool,
-) -> Result<u64, String> {
-    let kernel = |why: Errno| why.to_string();
+) -> Result<u64, Refused> {
     let mut differ = 0;
     for (at, bytes) in pieces {
         let mut there = vec![0; bytes.len()];
         let mut got = 0;
         while got < there.len() {
-            match pread(file, &mut there[got..], at + got as u64).map_err(kernel)? {
+            match pread(file, &mut there[got..], at + got as u64)? {
                 0 => break,
                 n => got += n,
             }
@@ -175,18 +178,18 @@ pub(crate) fn replay(
     }
     if differ == 0 {
         // (A recovery before may have written them, and not have come to its sync.)
-        return rustix::fs::fdatasync(file).map(|()| 0).map_err(kernel);
+        return Ok(rustix::fs::fdatasync(file).map(|()| 0)?);
     }
     if changed_later() {
-        return Err("somebody else changed the file after the log".to_owned());
+        return Err(Refused::Changed);
     }
     for (at, bytes) in pieces {
         let mut done = 0;
         while done < bytes.len() {
-            done += pwrite(file, &bytes[done..], at + done as u64).map_err(kernel)?;
+            done += pwrite(file, &bytes[done..], at + done as u64)?;
         }
     }
-    rustix::fs::fdatasync(file).map_err(kernel)?;
+    rustix::fs::fdatasync(file)?;
     Ok(differ)
 }
 

@@ -2,11 +2,12 @@
 //! What cannot be brought home for sure is put into files of its own, and said.
 
 use crate::held::{give_back, put_aside};
-use crate::homes::{read_superblock, said, whole};
+use crate::homes::{said, whole};
 use crate::identity::{Gone, find};
 use crate::lease;
 use crate::overwritten;
 use crate::place::{NoPlace, Place, now};
+use crate::refused::Refused;
 use crate::report::Report;
 use core::sync::atomic::Ordering;
 use rustix::fd::{AsFd, OwnedFd};
@@ -15,7 +16,7 @@ use rustix::io::{Errno, pread, pwrite};
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 use uncopy_log_record::superblock::GRACE;
-use uncopy_log_record::{Body, Found, Origin, Scan, Superblock, Unusable};
+use uncopy_log_record::{Body, Found, Gap, Origin, Scan, Superblock, Unusable};
 use uncopy_log_share::claims::{Claims, What};
 use uncopy_log_share::homing::{Ending, Which, bring, finish, reconsider};
 use uncopy_log_share::layout::{Named, State};
@@ -159,7 +160,7 @@ fn from_entry(
 }
 
 /// Brings home what the ring has of a file, durably. Returns how many bytes were not there.
-fn home(place: &Place, memory: &Memory<Held>, slot: usize, file: &OwnedFd) -> Result<u64, String> {
+fn home(place: &Place, memory: &Memory<Held>, slot: usize, file: &OwnedFd) -> Result<u64, Refused> {
     // (Somebody may have it open: what he appends meanwhile is not written over.)
     let entry = memory.entry(slot);
     if entry.aside.load(Ordering::SeqCst) != 0 {
@@ -167,18 +168,17 @@ fn home(place: &Place, memory: &Memory<Held>, slot: usize, file: &OwnedFd) -> Re
     }
     let (was, is) = (memory.header().mount.load(Ordering::Acquire), place.mount());
     if was != is && was != 0 && is != 0 {
-        reconsider(memory, slot, file.as_fd()).map_err(|why| why.to_string())?;
+        reconsider(memory, slot, file.as_fd())?;
     }
     let held = entry.words.end().at().saturating_sub(entry.words.home());
     let appends = fcntl_getfl(file).and_then(|flags| fcntl_setfl(file, flags | OFlags::APPEND));
-    appends.map_err(|why| why.to_string())?;
+    appends?;
     let alone = lease::take(file.as_fd()).is_ok();
     let came = bring(memory, slot, file.as_fd(), Which::All, false);
-    let came = came.map_err(|why| why.to_string());
-    let came = came.and_then(|end| {
+    let came = came.map_err(Refused::from).and_then(|end| {
         let ending = Ending { logged: true, alone: true, open: !alone };
-        if !finish(memory, slot, file.as_fd(), ending).map_err(|why| why.to_string())? {
-            return Err("a sync of it failed before".to_owned());
+        if !finish(memory, slot, file.as_fd(), ending)? {
+            return Err(Refused::SyncFailed);
         }
         if alone {
             give_back(file.as_fd(), entry, end);
@@ -213,7 +213,7 @@ impl OfLog {
 
 fn from_logs(place: &Place, kind: Kind, settled: &mut HashSet<u32>, report: &mut Report) {
     let mut used: Vec<(Box<dyn Store>, Superblock)> = Vec::new();
-    let mut files: BTreeMap<(usize, u32), (OfLog, Option<String>, u64)> = BTreeMap::new();
+    let mut files: BTreeMap<(usize, u32), (OfLog, Option<Gap>, u64)> = BTreeMap::new();
     for number in 1..crate::place::LOGS {
         let name = Place::log_name(number);
         let shown = place.path().join(&name);
@@ -255,7 +255,7 @@ fn from_logs(place: &Place, kind: Kind, settled: &mut HashSet<u32>, report: &mut
             match found {
                 Found::Gap(gap) => {
                     report.lose(format!("{shown}: {gap}"));
-                    damaged.get_or_insert_with(|| gap.to_string());
+                    damaged.get_or_insert(gap);
                 }
                 Found::Record(record) => {
                     let key = (number, record.index);
@@ -289,7 +289,7 @@ fn from_logs(place: &Place, kind: Kind, settled: &mut HashSet<u32>, report: &mut
         for ((of, _), (file, why, latest)) in &mut files {
             if *of == number {
                 file.in_this_boot = origin == Origin::ThisBoot && !superblock.recovering;
-                (*why, *latest) = (damaged.clone(), latest_of_ours(&superblock, origin));
+                (*why, *latest) = (damaged, latest_of_ours(&superblock, origin));
             }
         }
         used.push((store, superblock));
@@ -309,7 +309,7 @@ fn from_logs(place: &Place, kind: Kind, settled: &mut HashSet<u32>, report: &mut
     for ((_, index), (file, damaged, latest)) in &files {
         if !settled.contains(index) && !file.pieces.is_empty() {
             let from = if index & OVERWRITTEN == 0 { from_log } else { overwritten_from_log };
-            from(place, file, damaged.as_deref(), *latest, report);
+            from(place, file, *damaged, *latest, report);
         }
     }
     if report.kept.is_some() {
@@ -334,30 +334,30 @@ fn set_aside(place: &Place, name: &str, why: &str, report: &mut Report) {
     }
 }
 
-/// The file whose bytes a log has; else why they cannot go there, or nothing where it was deleted.
-fn home_of(place: &Place, file: &OfLog, damaged: Option<&str>) -> Result<OwnedFd, Option<String>> {
-    if let Some(why) = damaged {
-        return Err(Some(format!("the log is damaged ({why})")));
+/// The file whose bytes a log has.
+///
+/// # Errors
+/// Why they cannot go there.
+fn home_of(place: &Place, file: &OfLog, damaged: Option<Gap>) -> Result<OwnedFd, Refused> {
+    if let Some(gap) = damaged {
+        return Err(Refused::Damaged(gap));
     }
     find(place.as_fd(), &file.named).map_err(|gone| match gone {
-        Gone::Deleted => None,
-        Gone::Unknown => Some("the file is not there any more".to_owned()),
-        Gone::Refused(why) => Some(why.to_string()),
+        Gone::Deleted => Refused::Deleted,
+        Gone::Unknown => Refused::Gone,
+        Gone::Refused(why) => Refused::Kernel(why),
     })
 }
 
-fn from_log(place: &Place, file: &OfLog, damaged: Option<&str>, latest: u64, report: &mut Report) {
+fn from_log(place: &Place, file: &OfLog, damaged: Option<Gap>, latest: u64, report: &mut Report) {
     let path = file.named.path.escape_ascii().to_string();
     let (first, bytes) = joined(&file.pieces);
     let last = first + bytes.len() as u64;
-    let came = match home_of(place, file, damaged) {
-        Err(None) => return report.said.push(format!("{path}: the file is no more")),
-        Err(Some(why)) => Err(why),
-        Ok(there) => replay(&there, first, &bytes, latest),
-    };
-    match came {
+    let came = home_of(place, file, damaged);
+    match came.and_then(|there| replay(&there, first, &bytes, latest)) {
         Ok(0) => {}
         Ok(n) => report.said.push(format!("{path}: {n} bytes up to {last} came from the log")),
+        Err(Refused::Deleted) => report.said.push(format!("{path}: {}", Refused::Deleted)),
         Err(why) => {
             let name = path.rsplit('/').next().unwrap_or("file");
             match place.lose(&format!("{name}.{first}-{last}"), &bytes) {
@@ -377,26 +377,24 @@ fn from_log(place: &Place, file: &OfLog, damaged: Option<&str>, latest: u64, rep
 fn overwritten_from_log(
     place: &Place,
     file: &OfLog,
-    damaged: Option<&str>,
+    damaged: Option<Gap>,
     latest: u64,
     report: &mut Report,
 ) {
     let path = file.named.path.escape_ascii().to_string();
     let pieces = overwritten::latest(&file.pieces);
-    let came = match home_of(place, file, damaged) {
-        Err(None) => return report.said.push(format!("{path}: the file is no more")),
-        Err(Some(why)) => Err(why),
-        Ok(there) if file.in_this_boot => {
-            fdatasync(&there).map(|()| 0).map_err(|why| why.to_string())
+    let came = home_of(place, file, damaged).and_then(|there| {
+        if file.in_this_boot {
+            fdatasync(&there)?;
+            return Ok(0);
         }
-        Ok(there) => match fstat(&there) {
-            Ok(stat) => overwritten::replay(there.as_fd(), &pieces, || later(&stat, latest)),
-            Err(why) => Err(why.to_string()),
-        },
-    };
+        let stat = fstat(&there)?;
+        overwritten::replay(there.as_fd(), &pieces, || later(&stat, latest))
+    });
     match came {
         Ok(0) => {}
         Ok(n) => report.said.push(format!("{path}: {n} bytes that others had came from the log")),
+        Err(Refused::Deleted) => report.said.push(format!("{path}: {}", Refused::Deleted)),
         Err(why) => match overwritten::put_aside(place, &file.named, &pieces) {
             Ok(said) => report.lose(format!("{path}: {why}; {said}")),
             Err(error) => {
@@ -492,19 +490,19 @@ fn mounted_by_thread(name: &str) -> Option<u64> {
 
 /// Brings logged bytes into their file, which we have changed at `latest` at the latest. Returns
 /// how many were not there.
-fn replay(file: &OwnedFd, first: u64, bytes: &[u8], latest: u64) -> Result<u64, String> {
-    let kernel = |why: Errno| why.to_string();
-    let stat = fstat(file).map_err(kernel)?;
+///
+/// # Errors
+/// The kernel's, or somebody else changed the file.
+fn replay(file: &OwnedFd, first: u64, bytes: &[u8], latest: u64) -> Result<u64, Refused> {
+    let stat = fstat(file)?;
     let size = stat.st_size as u64;
     if size < first {
-        return Err(format!(
-            "somebody else changed the file: it has {size} bytes instead of {first} at least"
-        ));
+        return Err(Refused::Shorter { is: size, least: first });
     }
     let mut there = vec![0; bytes.len().min((size - first) as usize)];
     let mut got = 0;
     while got < there.len() {
-        let n = pread(file, &mut there[got..], first + got as u64).map_err(kernel)?;
+        let n = pread(file, &mut there[got..], first + got as u64)?;
         if n == 0 {
             break;
         }
@@ -517,20 +515,14 @@ fn replay(file: &OwnedFd, first: u64, bytes: &[u8], latest: u64) -> Result<u64, 
     // (Zeros are what a crash leaves of bytes that had not come to the disk.)
     let differs = there.iter().zip(bytes).any(|(is, wanted)| is != wanted && *is != 0);
     if differs || later(&stat, latest) {
-        return Err("somebody else changed the file after the log".to_owned());
+        return Err(Refused::Changed);
     }
     let mut done = 0;
     while done < bytes.len() {
-        done += pwrite(file, &bytes[done..], first + done as u64).map_err(kernel)?;
+        done += pwrite(file, &bytes[done..], first + done as u64)?;
     }
-    fdatasync(file).map_err(kernel)?;
+    fdatasync(file)?;
     Ok(bytes.len() as u64 - there.iter().zip(bytes).filter(|(a, b)| a == b).count() as u64)
-}
-
-/// For `verify`: the superblock.
-pub(crate) fn look(store: &dyn Store) -> Result<(Superblock, Vec<u8>), String> {
-    read_superblock(store)?;
-    whole(store).map_err(|why| why.to_string())
 }
 
 #[cfg(test)]

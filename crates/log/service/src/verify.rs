@@ -1,12 +1,14 @@
 //! What the logs have, looked at and left as it is; and logs that are not wanted any more.
 
+use crate::homes::whole;
 use crate::place::{LOGS, NoPlace, Place};
-use crate::recover::look;
-use core::fmt::Write;
+use core::fmt::{self, Write};
+use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, unlinkat};
 use std::collections::BTreeSet;
-use uncopy_log_record::{Body, Found, Scan};
-use uncopy_log_store::{Kind, open};
+use uncopy_log_record::{Body, Found, Gap, Scan};
+use uncopy_log_share::writer::NoLog;
+use uncopy_log_store::{Failed, Kind, open};
 
 /// What there is to say of all logs in `place`, and whether all are sound.
 pub fn verify(place: &Place, kind: Kind) -> (String, bool) {
@@ -21,35 +23,13 @@ pub fn verify(place: &Place, kind: Kind) -> (String, bool) {
                 continue;
             }
         };
-        let said = match open(file, kind).map_err(|why| why.to_string()).and_then(|s| look(&*s)) {
-            Err(why) => Err(why),
-            Ok((superblock, bytes)) => Scan::new(&superblock.log(), &bytes)
-                .map_err(|why| why.to_string())
-                .map(|mut scan| {
-                    let (mut records, mut data, mut gaps) = (0u64, 0u64, Vec::new());
-                    let mut files = BTreeSet::new();
-                    for found in &mut scan {
-                        match found {
-                            Found::Record(record) => {
-                                records += 1;
-                                if let Body::Data(of) = record.body {
-                                    data += of.bytes().len() as u64;
-                                    files.insert(record.index);
-                                }
-                            }
-                            Found::Gap(gap) => gaps.push(gap.to_string()),
-                        }
-                    }
-                    let end = scan.end().map(|end| end.to_string()).unwrap_or_default();
-                    (superblock.epoch, records, files.len(), data, gaps, end)
-                }),
-        };
         let name = Place::log_name(number);
-        match said {
-            Ok((epoch, records, files, data, gaps, end)) => {
+        match Seen::of(file, kind) {
+            Ok(seen) => {
+                let Seen { epoch, records, files, bytes, gaps, end } = seen;
                 let _ = writeln!(
                     text,
-                    "{name}: epoch {epoch}, {records} records, {data} bytes of {files} files; {end}"
+                    "{name}: epoch {epoch}, {records} records, {bytes} bytes of {files} files; {end}"
                 );
                 for gap in gaps {
                     sound = false;
@@ -63,6 +43,58 @@ pub fn verify(place: &Place, kind: Kind) -> (String, bool) {
         }
     }
     (text, sound)
+}
+
+/// What one log has.
+struct Seen {
+    epoch: u64,
+    records: u64,
+    files: usize,
+    bytes: u64,
+    gaps: Vec<Gap>,
+    end: String,
+}
+
+/// Why a log cannot be looked at.
+#[derive(Debug)]
+enum Unseen {
+    Store(Failed),
+    Log(NoLog),
+}
+
+impl fmt::Display for Unseen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Store(why) => why.fmt(f),
+            Self::Log(why) => why.fmt(f),
+        }
+    }
+}
+
+impl Seen {
+    fn of(file: OwnedFd, kind: Kind) -> Result<Self, Unseen> {
+        let store = open(file, kind).map_err(Unseen::Store)?;
+        let (superblock, bytes) = whole(&*store).map_err(Unseen::Log)?;
+        let unusable = |why| Unseen::Log(NoLog::Unusable(why));
+        let mut scan = Scan::new(&superblock.log(), &bytes).map_err(unusable)?;
+        let (mut records, mut data, mut gaps) = (0, 0, Vec::new());
+        let mut files = BTreeSet::new();
+        for found in &mut scan {
+            match found {
+                Found::Record(record) => {
+                    records += 1;
+                    if let Body::Data(of) = record.body {
+                        data += of.bytes().len() as u64;
+                        files.insert(record.index);
+                    }
+                }
+                Found::Gap(gap) => gaps.push(gap),
+            }
+        }
+        let end = scan.end().map(|end| end.to_string()).unwrap_or_default();
+        let epoch = superblock.epoch;
+        Ok(Self { epoch, records, files: files.len(), bytes: data, gaps, end })
+    }
 }
 
 /// Removes all logs of `place`, after what they have was recovered. Returns how many there were.

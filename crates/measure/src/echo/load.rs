@@ -12,7 +12,8 @@ use hdrhistogram::Histogram;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::resource::UsageWho;
 
-use crate::outcome::Outcome;
+use crate::failure;
+use crate::failure::Failure;
 use crate::own_process::cpu_ns;
 
 /// With nothing coming back for so long, the server is taken for dead.
@@ -64,9 +65,9 @@ pub struct Timed {
 
 impl Timed {
     /// No run yet.
-    pub fn nothing() -> Outcome<Self> {
+    pub fn nothing() -> Result<Self, Failure> {
         let latency = Histogram::new_with_bounds(1, 120_000_000_000, 3)
-            .map_err(|e| format!("cannot record latencies ({e})"))?;
+            .map_err(|e| Failure::new("cannot record latencies").because(e))?;
         Ok(Self { requests: 0, elapsed: Duration::ZERO, cpu_ns: 0, latency })
     }
 
@@ -81,7 +82,7 @@ impl Timed {
 
 impl Load {
     /// Opens `connections` to the server on `port` of 127.0.0.1.
-    pub fn connect(port: u16, connections: usize, size: usize, seed: u64) -> Outcome<Self> {
+    pub fn connect(port: u16, connections: usize, size: usize, seed: u64) -> Result<Self, Failure> {
         let mut random = fastrand::Rng::with_seed(seed);
         let prebuilt: Vec<Rc<[u8]>> = (0..PREBUILT.min(PREBUILT_BYTES / size).max(1))
             .map(|_| random_message(&mut random, size))
@@ -89,7 +90,7 @@ impl Load {
         let links: Vec<Link> = (0..connections)
             .map(|_| Link::open(port, &prebuilt[0]))
             .collect::<io::Result<_>>()
-            .map_err(|e| format!("cannot connect to the echo server ({e})"))?;
+            .map_err(|e| Failure::new("cannot connect to the echo server").because(e))?;
         let build = || -> nix::Result<Epoll> {
             let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
             for (i, link) in links.iter().enumerate() {
@@ -97,7 +98,8 @@ impl Load {
             }
             Ok(epoll)
         };
-        let epoll = build().map_err(|e| format!("cannot wait for connections ({})", e.desc()))?;
+        let epoll =
+            build().map_err(|e| Failure::new("cannot wait for connections").because(e.desc()))?;
         let scratch = vec![0; SCRATCH.min(size)];
         Ok(Self { epoll, links, size, prebuilt, next_prebuilt: 0, scratch, random, verified: 0 })
     }
@@ -108,7 +110,7 @@ impl Load {
     }
 
     /// Sends `each` fresh random messages on every connection and compares every byte.
-    pub fn verify(&mut self, each: usize) -> Outcome {
+    pub fn verify(&mut self, each: usize) -> Result<(), Failure> {
         if each == 0 {
             return Ok(());
         }
@@ -145,10 +147,11 @@ impl Load {
 
     /// Keeps every connection busy for `length`, then lets what is under way come to its end. All of that is timed, so all
     /// that the server does for it lies between what it reports before and after.
-    pub fn turn(&mut self, length: Duration) -> Outcome<Timed> {
+    pub fn turn(&mut self, length: Duration) -> Result<Timed, Failure> {
         let mut timed = Timed::nothing()?;
         let cpu = || {
-            cpu_ns(UsageWho::RUSAGE_THREAD).map_err(|e| format!("cannot tell the CPU time ({e})"))
+            cpu_ns(UsageWho::RUSAGE_THREAD)
+                .map_err(|e| Failure::new("cannot tell the CPU time").because(e))
         };
         let cpu_before = cpu()?;
         let start = Instant::now();
@@ -176,17 +179,17 @@ impl Load {
     }
 
     /// The connections that something can be done on, and whether they waited to send.
-    fn wait(&self) -> Outcome<impl Iterator<Item = (usize, bool)> + use<>> {
+    fn wait(&self) -> Result<impl Iterator<Item = (usize, bool)> + use<>, Failure> {
         let mut events = [EpollEvent::empty(); 64];
         let patience = EpollTimeout::try_from(PATIENCE).expect("it is short");
         let ready = loop {
             match self.epoll.wait(&mut events, patience) {
                 Ok(0) => {
-                    return Err(format!("nothing has come back for {} s", PATIENCE.as_secs()));
+                    return Err(failure!("nothing has come back for {} s", PATIENCE.as_secs()));
                 }
                 Ok(ready) => break ready,
                 Err(nix::Error::EINTR) => {}
-                Err(e) => return Err(format!("cannot wait for connections ({})", e.desc())),
+                Err(e) => return Err(Failure::new("cannot wait for connections").because(e.desc())),
             }
         };
         Ok(events.into_iter().take(ready).map(|event| {
@@ -195,13 +198,13 @@ impl Load {
         }))
     }
 
-    fn start_prebuilt(&mut self, index: usize) -> Outcome {
+    fn start_prebuilt(&mut self, index: usize) -> Result<(), Failure> {
         self.next_prebuilt = (self.next_prebuilt + 1) % self.prebuilt.len();
         let message = Rc::clone(&self.prebuilt[self.next_prebuilt]);
         self.start(index, message)
     }
 
-    fn start(&mut self, index: usize, message: Rc<[u8]>) -> Outcome {
+    fn start(&mut self, index: usize, message: Rc<[u8]>) -> Result<(), Failure> {
         let link = &mut self.links[index];
         link.message = message;
         link.sent = 0;
@@ -212,7 +215,7 @@ impl Load {
     }
 
     /// Sends as much as the socket takes.
-    fn push(&mut self, index: usize) -> Outcome {
+    fn push(&mut self, index: usize) -> Result<(), Failure> {
         let link = &mut self.links[index];
         let blocked = link.send().map_err(|e| link.lost(index, &e))?;
         if blocked != link.blocked {
@@ -221,13 +224,13 @@ impl Load {
             wanted.set(EpollFlags::EPOLLOUT, blocked);
             self.epoll
                 .modify(&link.stream, &mut EpollEvent::new(wanted, index as u64))
-                .map_err(|e| format!("cannot wait for connections ({})", e.desc()))?;
+                .map_err(|e| Failure::new("cannot wait for connections").because(e.desc()))?;
         }
         Ok(())
     }
 
     /// Goes on with a connection; whether its echo is complete now.
-    fn advance(&mut self, index: usize, writable: bool, keep: bool) -> Outcome<bool> {
+    fn advance(&mut self, index: usize, writable: bool, keep: bool) -> Result<bool, Failure> {
         if writable {
             self.push(index)?;
         }
@@ -288,24 +291,25 @@ impl Link {
         Ok(false)
     }
 
-    fn compare(&self, index: usize) -> Outcome {
+    fn compare(&self, index: usize) -> Result<(), Failure> {
         match first_difference(&self.message, &self.echo) {
             None => Ok(()),
-            Some((offset, expected, got)) => Err(format!(
-                "WRONG DATA on connection {index}, message {}, offset {offset}: \
-                 expected {expected:#04x}, got {got:#04x}",
+            Some((offset, expected, got)) => Err(failure!(
+                "WRONG DATA on connection {index}, message {}, offset {offset}: expected \
+                 {expected:#04x}, got {got:#04x}",
                 self.messages
             )),
         }
     }
 
-    fn lost(&self, index: usize, error: &io::Error) -> String {
-        format!(
-            "connection {index} broke in message {} with {} of {} bytes back ({error})",
+    fn lost(&self, index: usize, error: &io::Error) -> Failure {
+        failure!(
+            "connection {index} broke in message {} with {} of {} bytes back",
             self.messages,
             self.got,
             self.message.len()
         )
+        .because(error)
     }
 }
 
@@ -358,6 +362,9 @@ mod tests {
     fn a_wrong_byte_is_named() {
         let mut load = Load::connect(echo(Some(4321)), 1, 10_000, 1).unwrap();
         let error = load.verify(1).unwrap_err();
-        assert!(error.contains("connection 0, message 1, offset 4321: expected"), "{error}");
+        assert!(
+            error.to_string().contains("connection 0, message 1, offset 4321: expected"),
+            "{error}"
+        );
     }
 }

@@ -9,8 +9,8 @@ use super::plan::Plan;
 use super::rows::{Results, Row, Samples};
 use super::summary::summary;
 use super::turns::Contender;
+use crate::failure::Failure;
 use crate::medians::{median, quotient, round};
-use crate::outcome::Outcome;
 use crate::pace::Pace;
 use crate::side::Side;
 use crate::{cores, progress, units};
@@ -23,7 +23,7 @@ fn group(plan: &Plan) -> Group {
 }
 
 /// Every combination of the parameters, each with its cores.
-fn plans(args: &EchoArgs, available: &[usize], load_core: usize) -> Outcome<Vec<Plan>> {
+fn plans(args: &EchoArgs, available: &[usize], load_core: usize) -> Result<Vec<Plan>, Failure> {
     let server_core = args.server_core.unwrap_or(available[0]);
     let mut plans = Vec::new();
     for &size in &args.sizes {
@@ -52,7 +52,7 @@ fn plans(args: &EchoArgs, available: &[usize], load_core: usize) -> Outcome<Vec<
 }
 
 /// Measures every row.
-pub fn measure(args: &EchoArgs, library: &Path) -> Outcome<Results> {
+pub fn measure(args: &EchoArgs, library: &Path) -> Result<Results, Failure> {
     let available = cores::all()?;
     let load_core = args.load_core.unwrap_or(*available.get(1).unwrap_or(&available[0]));
     let plans = plans(args, &available, load_core)?;
@@ -96,7 +96,7 @@ pub fn measure(args: &EchoArgs, library: &Path) -> Outcome<Results> {
             let mut contenders = entries
                 .iter()
                 .map(|(side, plan)| Contender::start(args, plan, *side, library))
-                .collect::<Outcome<Vec<_>>>()?;
+                .collect::<Result<Vec<_>, Failure>>()?;
             Contender::race(&mut contenders, window)?;
             for ((side, of), contender) in entries.into_iter().zip(contenders) {
                 let sample = contender.end(args, library)?;

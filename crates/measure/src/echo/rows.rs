@@ -6,8 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::plan::{Checksum, Places, Plan, Touched};
 use crate::facts::Facts;
+use crate::failure;
+use crate::failure::Failure;
 use crate::medians::{median, quotient, round, spread};
-use crate::outcome::Outcome;
 use crate::side::Side;
 
 /// What `--json` prints.
@@ -198,12 +199,11 @@ impl Samples {
     }
 
     /// Medians, all but the most that elision could gain, which other rows have a part in.
-    pub fn row(&self, plan: &Plan) -> Outcome<Row> {
+    pub fn row(&self, plan: &Plan) -> Result<Row, Failure> {
         if let Some(stalled) = self.0.values().flatten().find(|s| s.requests == 0) {
-            return Err(format!(
-                "no request was answered within the timed window (CPU time {} us); make it longer with --seconds",
-                stalled.numbers.cpu_us_per_req
-            ));
+            return Err(Failure::new("no request was answered within the timed window")
+                .because(format_args!("CPU time {} us", stalled.numbers.cpu_us_per_req))
+                .advise("make it longer with --seconds"));
         }
         let eliding = self.of(Side::Uncopy);
         let counter = |name: &str| median(eliding.iter().map(|s| s.counter(name))) as u64;
@@ -212,7 +212,7 @@ impl Samples {
         };
         let plain = numbers(self.of(Side::Plain));
         let side = |side: Side| {
-            self.compared(side).ok_or_else(|| format!("the {side} server was not measured"))
+            self.compared(side).ok_or_else(|| failure!("the {side} server was not measured"))
         };
         let (again, uncopy) = (side(Side::Again)?, side(Side::Uncopy)?);
         let [kept, placed, unelided] =

@@ -17,7 +17,9 @@ use serde::Serialize;
 use super::connection::Connection;
 use super::plan::{Hello, Plan, Report};
 use crate::cores;
-use crate::outcome::Outcome;
+use crate::failure;
+use crate::failure::Failure;
+use crate::outcome::complain;
 use crate::own_process::{cpu_ns, library_counters, resident_kb};
 use crate::words::told;
 
@@ -32,8 +34,8 @@ pub struct ServerArgs {
 }
 
 /// Serves until standard input ends.
-pub fn main(args: &ServerArgs) -> Outcome {
-    serve(&args.plan).map_err(|e| format!("echo server: {e}"))
+pub fn main(args: &ServerArgs) -> Result<(), Failure> {
+    serve(&args.plan).map_err(|e| failure!("echo server: {e}"))
 }
 
 fn serve(plan: &Plan) -> io::Result<()> {
@@ -50,7 +52,7 @@ fn serve(plan: &Plan) -> io::Result<()> {
         for (share, core) in shares {
             threads.spawn(move || {
                 if let Err(e) = pin(*core).and_then(|()| work(share, plan, false)) {
-                    eprintln!("uncopy: echo server: {e}");
+                    complain(failure!("echo server: {e}"));
                     std::process::exit(1);
                 }
             });

@@ -12,8 +12,9 @@ use super::plan::{Hello, Places, Plan, Report};
 use super::rows::{Numbers, Sample};
 use super::server;
 use crate::facts::Facts;
+use crate::failure;
+use crate::failure::Failure;
 use crate::medians::{quotient, round};
-use crate::outcome::Outcome;
 use crate::server_process::ServerProcess;
 use crate::side::Side;
 
@@ -37,7 +38,12 @@ pub struct Contender {
 
 impl Contender {
     /// A fresh server: verified and warmed up.
-    pub fn start(args: &EchoArgs, plan: &Plan, side: Side, library: &Path) -> Outcome<Self> {
+    pub fn start(
+        args: &EchoArgs,
+        plan: &Plan,
+        side: Side,
+        library: &Path,
+    ) -> Result<Self, Failure> {
         let (mut server, port) = start(plan, side, library, &args.environment)?;
         let load = warm(args, plan, port).map_err(|e| server.explain(e))?;
         Ok(Self {
@@ -55,7 +61,7 @@ impl Contender {
     }
 
     /// Its part of the timed window, which all of `contenders` have in turns.
-    pub fn race(contenders: &mut [Self], window: Duration) -> Outcome {
+    pub fn race(contenders: &mut [Self], window: Duration) -> Result<(), Failure> {
         let turns = (window.as_secs_f64() / TURN.as_secs_f64()).round().max(1.0) as u32;
         for turn in 0..turns {
             // (Each goes first in turn.)
@@ -67,7 +73,7 @@ impl Contender {
         Ok(())
     }
 
-    fn turn(&mut self, length: Duration) -> Outcome {
+    fn turn(&mut self, length: Duration) -> Result<(), Failure> {
         let before = report(&mut self.server)?;
         let timed = self.load.turn(length).map_err(|e| self.server.explain(e))?;
         let after = report(&mut self.server)?;
@@ -89,15 +95,16 @@ impl Contender {
     }
 
     /// Verifies again, ends the server, and tells what its turns came to.
-    pub fn end(mut self, args: &EchoArgs, library: &Path) -> Outcome<Sample> {
+    pub fn end(mut self, args: &EchoArgs, library: &Path) -> Result<Sample, Failure> {
         let facts = self.facts(args);
         self.load.verify(args.verify).map_err(|e| self.server.explain(e))?;
         self.server.stop()?;
         if self.side.preloads() && !self.preloaded {
-            return Err(format!(
-                "{} was not loaded into the echo server, or has no counters; is it the library of this uncopy?",
+            return Err(failure!(
+                "{} was not loaded into the echo server, or has no counters",
                 library.display()
-            ));
+            )
+            .advise("is it the library of this uncopy?"));
         }
         let requests = self.timed.requests as f64;
         let each = |ns: u64| round(quotient(ns as f64 / 1000.0, requests), 2);
@@ -137,7 +144,7 @@ fn start(
     side: Side,
     library: &Path,
     environment: &[(&str, &str)],
-) -> Outcome<(ServerProcess, u16)> {
+) -> Result<(ServerProcess, u16), Failure> {
     let plan_of_it = serde_json::to_string(plan).expect("a plan can be written");
     let mut command = side.own_command(server::NAME, library)?;
     command.arg(plan_of_it);
@@ -150,13 +157,13 @@ fn start(
 }
 
 /// What it used and did up to now.
-fn report(server: &mut ServerProcess) -> Outcome<Report> {
+fn report(server: &mut ServerProcess) -> Result<Report, Failure> {
     server.tell("snapshot")?;
     server.answer()
 }
 
 /// The same load on all sides.
-fn warm(args: &EchoArgs, plan: &Plan, port: u16) -> Outcome<Load> {
+fn warm(args: &EchoArgs, plan: &Plan, port: u16) -> Result<Load, Failure> {
     let mut load = Load::connect(port, plan.connections, plan.size, fastrand::u64(..))?;
     load.verify(args.verify)?;
     load.turn(args.warmup)?;

@@ -13,9 +13,9 @@
 //! unsafe: assembly, because no compiled function knows where it returns to, and none can be held
 //! to this shape.
 
-mod directly;
+mod patch;
 
-pub use directly::go_directly;
+pub use patch::go_directly;
 
 use super::allocate::{
     calloc_ours, free_ours, malloc_ours, posix_memalign_ours, realloc_ours, usable_size,

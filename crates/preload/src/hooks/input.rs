@@ -200,21 +200,6 @@ pub unsafe extern "C" fn preadv(fd: c_int, iov: *const iovec, count: c_int, at: 
     unsafe { endpoint::receive(fd, &InputCall::Preadv { iov, count, at }, None, 0, &host()) }
 }
 
-/// `preadv64`: on x86-64 the same.
-///
-/// # Safety
-/// As for [`preadv`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn preadv64(
-    fd: c_int,
-    iov: *const iovec,
-    count: c_int,
-    at: off_t,
-) -> ssize_t {
-    // SAFETY: the same function.
-    unsafe { preadv(fd, iov, count, at) }
-}
-
 /// `preadv2(2)`.
 ///
 /// # Safety
@@ -233,22 +218,6 @@ pub unsafe extern "C" fn preadv2(
     unsafe {
         endpoint::receive(fd, &InputCall::Preadv2 { iov, count, at, flags }, None, 0, &host())
     }
-}
-
-/// `preadv64v2`: on x86-64 the same.
-///
-/// # Safety
-/// As for [`preadv2`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn preadv64v2(
-    fd: c_int,
-    iov: *const iovec,
-    count: c_int,
-    at: off_t,
-    flags: c_int,
-) -> ssize_t {
-    // SAFETY: the same function.
-    unsafe { preadv2(fd, iov, count, at, flags) }
 }
 
 pub(super) unsafe extern "C" fn recv_for(

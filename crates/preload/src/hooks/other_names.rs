@@ -6,9 +6,23 @@
 
 use super::{allocate, copy, descriptors, input, output, own, process, sockets, stdio, waiting};
 use core::arch::naked_asm;
+use uncopy_real::with_table;
 
 macro_rules! same {
-    ($( $name:ident => $function:path; )*) => { $(
+    ({ $( $alone:ident => $function:path; )* }
+    $( $group:ident $module:ident::$name:ident [$($same:ident)*] [$($other:ident)*]
+        $( ($($arg:ident: $type:ty),*) -> $result:ty $(, else $early:expr)? )?;
+        $(by $number:ident $( ($($word:literal)*) $(if $guard:ident)? )?)?
+        $(not $not:literal)? $(-)?;
+        $place:ident, $why:literal;
+    )*) => {
+        $( jump!($alone => $function); )*
+        $( $( jump!($same => $module::$name); )* )*
+    };
+}
+
+macro_rules! jump {
+    ($name:ident => $function:path) => {
         /// Another name.
         ///
         /// # Safety
@@ -18,29 +32,12 @@ macro_rules! same {
         pub unsafe extern "C" fn $name() {
             naked_asm!("jmp {function}", function = sym $function)
         }
-    )* };
+    };
 }
 
-same! {
-    __mempcpy => copy::mempcpy;
-    __read => input::read;
-    __pread64 => input::pread;
-    __write => output::write;
-    __send => output::send;
-    __close => descriptors::close;
+// (These lead to the ways in of their functions.)
+with_table!(same {
     __open => own::open;
     __open64 => own::open64;
     __lseek => own::lseek;
-    __poll => waiting::poll;
-    cfree => allocate::free;
-    __pwrite64 => output::pwrite;
-    __dup2 => descriptors::dup2;
-    __fcntl => descriptors::fcntl;
-    __connect => sockets::connect;
-    __select => waiting::select;
-    _IO_fdopen => stdio::fdopen;
-    _IO_fclose => stdio::fclose;
-    __clone => process::clone;
-    __pthread_mutex_init => process::pthread_mutex_init;
-    _Exit => process::_exit;
-}
+});

@@ -118,21 +118,6 @@ pub unsafe extern "C" fn pwritev(fd: c_int, iov: *const iovec, count: c_int, at:
     unsafe { endpoint::send(fd, &OutputCall::Pwritev { iov, count, at }, 0, &host()) }
 }
 
-/// `pwritev64`: on x86-64 the same.
-///
-/// # Safety
-/// As for [`pwritev`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pwritev64(
-    fd: c_int,
-    iov: *const iovec,
-    count: c_int,
-    at: off_t,
-) -> ssize_t {
-    // SAFETY: the same function.
-    unsafe { pwritev(fd, iov, count, at) }
-}
-
 /// `pwritev2(2)`.
 ///
 /// # Safety
@@ -149,22 +134,6 @@ pub unsafe extern "C" fn pwritev2(
     unsafe { before_positioned_list(at, iov, count) };
     // SAFETY: the program's own arguments.
     unsafe { endpoint::send(fd, &OutputCall::Pwritev2 { iov, count, at, flags }, 0, &host()) }
-}
-
-/// `pwritev64v2`: on x86-64 the same.
-///
-/// # Safety
-/// As for [`pwritev2`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pwritev64v2(
-    fd: c_int,
-    iov: *const iovec,
-    count: c_int,
-    at: off_t,
-    flags: c_int,
-) -> ssize_t {
-    // SAFETY: the same function.
-    unsafe { pwritev2(fd, iov, count, at, flags) }
 }
 
 pub(super) unsafe extern "C" fn send_from(

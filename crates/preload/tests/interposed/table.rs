@@ -1,6 +1,8 @@
-//! Every libc function that uncopy's libraries export in its place: the one list of them. To
-//! interpose another one, add its row here, run the test (it says what else is missing: second
-//! names, numbers), then `UPDATE=1` it, which writes docs/interposed.md.
+//! The rows of [`uncopy_real::with_table`], as data; and what is left to libc, and why. To
+//! interpose another function, add its row there, run the test (it says what else is missing:
+//! second names, numbers), then `UPDATE=1` it, which writes docs/interposed.md.
+
+use uncopy_real::with_table;
 
 /// What a function is about.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -59,193 +61,41 @@ pub struct Row {
     pub why: &'static str,
 }
 
-const fn row(
-    group: Group,
-    name: &'static str,
-    others: &'static [&'static str],
-    number: Number,
-    place: Where,
-    why: &'static str,
-) -> Row {
-    Row { group, name, others, number, place, why }
+/// `SYS_read`: `read`.
+const fn named(number: &'static str) -> &'static str {
+    number.split_at("SYS_".len()).1
 }
 
-const IS_COUNTED: &str = "only counted";
+/// Makes a list of the rows of [`uncopy_real::with_table`].
+macro_rules! listed {
+    ({} $( $group:ident $module:ident::$name:ident [$($same:ident)*] [$($other:ident)*]
+        $( ($($arg:ident: $type:ty),*) -> $result:ty $(, else $early:expr)? )?;
+        $(by $number:ident $( ($($word:literal)*) $(if $guard:ident)? )?)?
+        $(not $not:literal)? $(-)?;
+        $place:ident, $why:literal;
+    )*) => {
+        /// The functions.
+        pub const TABLE: &[Row] = &[$(
+            Row {
+                group: $group,
+                name: stringify!($name),
+                others: &[$(stringify!($same),)* $(stringify!($other),)*],
+                number: [
+                    $( By(named(stringify!($number))), )? $( Not($not), )? Number::None
+                ][0],
+                place: $place,
+                why: $why,
+            },
+        )*];
 
-/// The functions.
-#[rustfmt::skip]
-pub const TABLE: &[Row] = &[
-    row(Copy, "memcpy", &["__memcpy_chk"], Number::None, Both, "a copy of input makes views instead"),
-    row(Copy, "memmove", &["__memmove_chk"], Number::None, Both, "as memcpy"),
-    row(Copy, "mempcpy", &["__mempcpy_chk", "__mempcpy"], Number::None, Both, "as memcpy"),
-    row(Copy, "bcopy", &[], Number::None, Both, "as memmove"),
-    row(Copy, "memset", &["__memset_chk"], Number::None, Both, "zeros that fill pages of views take their place; what is set is no input any more"),
+        /// Numbers whose call the row makes.
+        pub const MADE_BY_ROWS: &[&str] = &[$( $( $(
+            { const _: &[usize] = &[$($word),*]; named(stringify!($number)) },
+        )? )? )*];
+    };
+}
 
-    row(Input, "read", &["__read_chk", "__read"], By("read"), Both, "what arrives is input: received into extents, or remembered"),
-    row(Input, "readv", &[], By("readv"), Both, "input"),
-    row(Input, "pread", &["pread64", "__pread_chk", "__pread64_chk", "__pread64"], By("pread64"), Both, "input; /proc/self/mem"),
-    row(Input, "preadv", &["preadv64"], By("preadv"), Both, "input; /proc/self/mem"),
-    row(Input, "preadv2", &["preadv64v2"], By("preadv2"), Both, "input; /proc/self/mem"),
-    row(Input, "recv", &["__recv_chk"], Number::None, Both, "input (its number is recvfrom's)"),
-    row(Input, "recvfrom", &["__recvfrom_chk"], By("recvfrom"), Both, "input"),
-    row(Input, "recvmsg", &[], By("recvmsg"), Both, "input"),
-    row(Input, "recvmmsg", &[], By("recvmmsg"), Both, "input, remembered"),
-    row(Input, "fread", &["__fread_chk", "_IO_fread"], Number::None, Profile, "input, seen from outside of stdio"),
-    row(Input, "fread_unlocked", &["__fread_unlocked_chk"], Number::None, Profile, "as fread"),
-
-    row(Output, "write", &["__write"], By("write"), Both, "views are gathered from extents, or sent by reference"),
-    row(Output, "writev", &[], By("writev"), Both, "as write"),
-    row(Output, "pwrite", &["pwrite64", "__pwrite64"], By("pwrite64"), Both, "as write; /proc/self/mem"),
-    row(Output, "pwritev", &["pwritev64"], By("pwritev"), Both, "as write; /proc/self/mem"),
-    row(Output, "pwritev2", &["pwritev64v2"], By("pwritev2"), Both, "as write; /proc/self/mem"),
-    row(Output, "send", &["__send"], Number::None, Both, "as write (its number is sendto's)"),
-    row(Output, "sendto", &[], By("sendto"), Both, "as write; MSG_ZEROCOPY gives pages to the kernel"),
-    row(Output, "sendmsg", &[], By("sendmsg"), Both, "as sendto"),
-    row(Output, "sendmmsg", &[], By("sendmmsg"), Both, "as sendto"),
-    row(Output, "vmsplice", &[], By("vmsplice"), Both, "gives pages to a pipe: they stay where they are"),
-    row(Output, "fwrite", &["_IO_fwrite"], Number::None, Profile, "output, seen from outside of stdio"),
-    row(Output, "fwrite_unlocked", &[], Number::None, Profile, "as fwrite"),
-    row(Output, "sendfile", &["sendfile64"], By("sendfile"), Both, "data that the kernel moves; over a connection within this host by Linux"),
-    row(Output, "splice", &[], By("splice"), Both, "as sendfile"),
-    row(Output, "tee", &[], Not(IS_COUNTED), Profile, "data that the kernel moves"),
-    row(Output, "copy_file_range", &[], By("copy_file_range"), Both, "data that the kernel moves; of a file whose appends are held all comes home first (`--log`)"),
-    row(Output, "fsync", &[], By("fsync"), Run, "what is held of a file becomes durable (`--log`)"),
-    row(Output, "fdatasync", &[], By("fdatasync"), Run, "as fsync"),
-    row(Output, "sync", &[], By("sync"), Run, "what is held comes home first"),
-    row(Output, "syncfs", &[], By("syncfs"), Run, "as sync"),
-    row(Output, "sync_file_range", &[], By("sync_file_range"), Run, "as copy_file_range"),
-    row(Output, "ftruncate", &["ftruncate64"], By("ftruncate"), Run, "as copy_file_range"),
-    row(Output, "fallocate", &["fallocate64"], By("fallocate"), Run, "as copy_file_range"),
-    row(Output, "posix_fallocate", &["posix_fallocate64"], Number::None, Run, "as copy_file_range"),
-    row(Output, "fchmod", &[], By("fchmod"), Run, "as copy_file_range; the next fsync is the kernel's"),
-    row(Output, "fchown", &[], By("fchown"), Run, "as fchmod"),
-    row(Output, "futimens", &[], Number::None, Run, "as fchmod"),
-    row(Output, "futimes", &[], Number::None, Run, "as fchmod"),
-    row(Output, "fsetxattr", &[], By("fsetxattr"), Run, "as fchmod"),
-    row(Output, "fremovexattr", &[], By("fremovexattr"), Run, "as fchmod"),
-    row(Output, "utimensat", &[], By("utimensat"), Run, "as fchmod, without a path"),
-    row(Output, "lseek", &["lseek64", "__lseek"], By("lseek"), Run, "a held file's position and end are not the kernel's"),
-
-    row(Memory, "mmap", &["mmap64"], By("mmap"), Both, "addresses that come back before their unmapping was reported"),
-    row(Memory, "munmap", &[], By("munmap"), Both, "leaves the books before another thread can have the addresses"),
-    row(Memory, "mremap", &[], By("mremap"), Both, "the kernel refuses ranges of several mappings"),
-    row(Memory, "madvise", &[], By("madvise"), Both, "what children see, how pages are made"),
-    row(Memory, "process_madvise", &[], By("process_madvise"), Run, "as madvise, of this process"),
-    row(Memory, "mincore", &[], By("mincore"), Run, "pages that only elision made missing are there"),
-    row(Memory, "mprotect", &[], By("mprotect"), Both, "memory that must not be reached is not ours to serve"),
-    row(Memory, "pkey_mprotect", &[], By("pkey_mprotect"), Both, "as mprotect"),
-    row(Memory, "mlock", &[], By("mlock"), Run, "ends what was known of a block; our own mappings are left out"),
-    row(Memory, "mlock2", &[], By("mlock2"), Run, "as mlock"),
-    row(Memory, "mlockall", &[], By("mlockall"), Both, "the pool must not be locked; eliding ends"),
-    row(Memory, "setrlimit", &["setrlimit64"], By("setrlimit"), Run, "our address space must not count against a limit"),
-    row(Memory, "prlimit", &["prlimit64"], By("prlimit64"), Run, "as setrlimit"),
-    row(Memory, "shmat", &[], By("shmat"), Run, "SHM_REMAP unmaps without a report"),
-    row(Memory, "ioctl", &[], By("ioctl"), Run, "memory registered with the program's own userfaultfd"),
-
-    row(Process, "_Fork", &[], Not("no system call of this name: SYS_fork and SYS_clone without CLONE_VM do the same"), Both, "fork without its handlers: all memory is made ordinary"),
-    row(Process, "clone", &["__clone"], By("clone"), Both, "without CLONE_VM a fork; else words that the kernel writes"),
-    row(Process, "_exit", &["_Exit"], Not("a program that ends by its number says no summary"), Run, "`--verbose`'s summary is said"),
-    row(Process, "execve", &[], By("execve"), Run, "keeps us preloaded where the program makes an environment"),
-    row(Process, "execv", &[], Number::None, Run, "as execve"),
-    row(Process, "execvp", &[], Number::None, Run, "as execve"),
-    row(Process, "execvpe", &[], Number::None, Run, "as execve"),
-    row(Process, "execl", &[], Number::None, Run, "as execve"),
-    row(Process, "execlp", &[], Number::None, Run, "as execve"),
-    row(Process, "execle", &[], Number::None, Run, "as execve"),
-    row(Process, "execveat", &[], By("execveat"), Run, "as execve"),
-    row(Process, "fexecve", &[], Number::None, Run, "as execve"),
-    row(Process, "posix_spawn", &[], Number::None, Run, "as execve"),
-    row(Process, "posix_spawnp", &[], Number::None, Run, "as execve"),
-    row(Process, "posix_spawn_file_actions_adddup2", &[], Number::None, Run, "a connection that a child is to have is Linux's from then on (`--tcp`)"),
-    row(Process, "pthread_cancel", &[], Number::None, Run, "who waits for a ring is woken, and ends (`--tcp`)"),
-    row(Process, "pthread_mutex_init", &["__pthread_mutex_init"], Number::None, Run, "robust and PI locks are written by the kernel, which waits for no fault"),
-    row(Process, "syscall", &[], Number::None, Both, "calls by number"),
-
-    row(Rights, "setuid", &[], By("setuid"), Run, "our threads follow"),
-    row(Rights, "seteuid", &[], Number::None, Run, "our threads follow"),
-    row(Rights, "setreuid", &[], By("setreuid"), Run, "our threads follow"),
-    row(Rights, "setresuid", &[], By("setresuid"), Run, "our threads follow"),
-    row(Rights, "setgid", &[], By("setgid"), Run, "our threads follow"),
-    row(Rights, "setegid", &[], Number::None, Run, "our threads follow"),
-    row(Rights, "setregid", &[], By("setregid"), Run, "our threads follow"),
-    row(Rights, "setresgid", &[], By("setresgid"), Run, "our threads follow"),
-    row(Rights, "setgroups", &[], By("setgroups"), Run, "our threads follow"),
-    row(Rights, "initgroups", &[], Number::None, Run, "our threads follow"),
-    row(Rights, "capset", &[], By("capset"), Run, "our threads follow"),
-    row(Rights, "chroot", &[], By("chroot"), Run, "our threads follow"),
-    row(Rights, "pivot_root", &[], By("pivot_root"), Run, "our threads follow"),
-    row(Rights, "unshare", &[], By("unshare"), Run, "our threads follow, or are not there meanwhile"),
-    row(Rights, "setns", &[], By("setns"), Run, "as unshare"),
-    row(Rights, "prctl", &[], By("prctl"), Run, "sandboxes, capabilities that are dropped"),
-
-    row(Signals, "sigaction", &["__sigaction"], By("rt_sigaction"), Run, "handlers are wrapped: put off while their thread holds our lock"),
-    row(Signals, "signal", &["bsd_signal", "ssignal"], Number::None, Run, "as sigaction"),
-    row(Signals, "sysv_signal", &["__sysv_signal"], Number::None, Run, "as sigaction"),
-    row(Signals, "sigset", &[], Number::None, Run, "as sigaction"),
-    row(Signals, "sigignore", &[], Number::None, Run, "as sigaction"),
-    row(Signals, "siginterrupt", &[], Number::None, Run, "what signal installs later, and sigaction says"),
-    row(Signals, "sigaltstack", &[], By("sigaltstack"), Run, "the kernel writes frames there: it stays resident"),
-
-    row(Descriptors, "close", &["__close"], By("close"), Run, "spares ours"),
-    row(Descriptors, "close_range", &[], By("close_range"), Run, "spares ours"),
-    row(Descriptors, "closefrom", &[], Number::None, Run, "spares ours"),
-    row(Descriptors, "dup", &[], By("dup"), Run, "a connection within this host has several numbers"),
-    row(Descriptors, "pidfd_getfd", &[], By("pidfd_getfd"), Run, "as dup, of this process' own"),
-    row(Descriptors, "fcntl", &["fcntl64", "__fcntl"], By("fcntl"), Run, "as dup; whether calls wait"),
-    row(Descriptors, "dup2", &["__dup2"], By("dup2"), Run, "ours make way"),
-    row(Descriptors, "open", &["open64", "__open_2", "__open64_2", "__open", "__open64"], By("open"), Run, "files whose appends may be held (`--log`)"),
-    row(Descriptors, "openat", &["openat64", "__openat_2", "__openat64_2"], By("openat"), Run, "as open"),
-    row(Descriptors, "creat", &["creat64"], By("creat"), Run, "as open"),
-    row(Descriptors, "fstat", &["fstat64", "__fxstat", "__fxstat64"], By("fstat"), Run, "a held file is longer than the kernel knows"),
-    row(Descriptors, "fstatat", &["fstatat64", "__fxstatat", "__fxstatat64"], By("newfstatat"), Run, "as fstat, with AT_EMPTY_PATH"),
-    row(Descriptors, "statx", &[], By("statx"), Run, "as fstatat"),
-    row(Descriptors, "rename", &[], By("rename"), Run, "recovery finds a held file by its name"),
-    row(Descriptors, "renameat", &[], By("renameat"), Run, "as rename"),
-    row(Descriptors, "renameat2", &[], By("renameat2"), Run, "as rename"),
-    row(Descriptors, "dup3", &[], By("dup3"), Run, "ours make way"),
-
-    row(Connections, "connect", &["__connect"], By("connect"), Run, "over the loopback device: not paced, where output goes by reference; within this host: a ring (`--tcp`)"),
-    row(Connections, "listen", &[], By("listen"), Run, "as connect, not paced"),
-    row(Connections, "accept", &[], By("accept"), Run, "as connect"),
-    row(Connections, "accept4", &[], By("accept4"), Run, "as connect"),
-    row(Connections, "shutdown", &[], By("shutdown"), Run, "the end of a stream comes after what is in its ring"),
-    row(Connections, "getpeername", &[], By("getpeername"), Run, "a peer that was killed with bytes unread in its ring is gone"),
-    row(Connections, "getsockopt", &[], By("getsockopt"), Run, "TCP_INFO of a connection to another host (`--tcp`): Linux knows its stand-in only"),
-    row(Connections, "setsockopt", &[], By("setsockopt"), Run, "how long calls wait for a ring"),
-    row(Connections, "fdopen", &["_IO_fdopen"], Number::None, Run, "stdio reads and writes inside libc: the connection is Linux's"),
-    row(Connections, "fclose", &["_IO_fclose"], Number::None, Run, "stdio closes numbers inside libc"),
-    row(Connections, "freopen", &["freopen64"], Number::None, Run, "as fclose"),
-    row(Connections, "dprintf", &["__dprintf_chk"], Number::None, Run, "stdio writes inside libc: by Linux"),
-    row(Connections, "vdprintf", &["__vdprintf_chk"], Number::None, Run, "as dprintf"),
-    row(Connections, "aio_read", &["aio_read64"], Number::None, Run, "libc's own threads read and write inside it: the connection is Linux's"),
-    row(Connections, "aio_write", &["aio_write64"], Number::None, Run, "as aio_read"),
-    row(Connections, "aio_fsync", &["aio_fsync64"], Number::None, Run, "as aio_read"),
-    row(Connections, "lio_listio", &["lio_listio64"], Number::None, Run, "as aio_read"),
-    row(Connections, "poll", &["__poll", "__poll_chk"], By("poll"), Run, "rings that have news"),
-    row(Connections, "ppoll", &["__ppoll_chk"], By("ppoll"), Run, "as poll"),
-    row(Connections, "select", &["__select"], By("select"), Run, "as poll"),
-    row(Connections, "pselect", &[], By("pselect6"), Run, "as poll"),
-    row(Connections, "epoll_create", &[], By("epoll_create"), Run, "as poll"),
-    row(Connections, "epoll_create1", &[], By("epoll_create1"), Run, "as poll"),
-    row(Connections, "epoll_ctl", &[], By("epoll_ctl"), Run, "as poll"),
-    row(Connections, "epoll_wait", &[], By("epoll_wait"), Run, "as poll"),
-    row(Connections, "epoll_pwait", &[], By("epoll_pwait"), Run, "as poll"),
-    row(Connections, "epoll_pwait2", &[], By("epoll_pwait2"), Run, "as poll"),
-    row(Connections, "sockatmark", &[], Number::None, Run, "what a ring has comes before Linux' mark (`--tcp`)"),
-
-    row(Allocator, "malloc", &[], Number::None, Run, "large blocks are the twin allocator's"),
-    row(Allocator, "calloc", &[], Number::None, Run, "as malloc"),
-    row(Allocator, "memalign", &[], Number::None, Run, "as malloc"),
-    row(Allocator, "aligned_alloc", &[], Number::None, Run, "as malloc"),
-    row(Allocator, "posix_memalign", &[], Number::None, Run, "as malloc"),
-    row(Allocator, "realloc", &[], Number::None, Both, "blocks grow by views"),
-    row(Allocator, "reallocarray", &[], Number::None, Both, "as realloc"),
-    row(Allocator, "free", &["cfree"], Number::None, Both, "ends the views of a block"),
-    row(Allocator, "free_sized", &["free_aligned_sized"], Number::None, Run, "as free (C23)"),
-    row(Allocator, "__libc_free", &[], Number::None, Run, "a wrapper's free, of what our malloc gave"),
-    row(Allocator, "__libc_realloc", &[], Number::None, Run, "a wrapper's realloc, of what our malloc gave"),
-    row(Allocator, "malloc_usable_size", &[], Number::None, Run, "the twin's blocks are its own"),
-];
+with_table!(listed {});
 
 /// Names that libuncopy.so has and the profile's library leaves to libc.
 pub const NOT_IN_PROFILE: &[(&str, &str)] = &[

@@ -66,7 +66,7 @@ pub trait Applications: Sync {
 
     /// A set of the kernel's (epoll) in which a lane sleeps, and which has what wakes it besides
     /// its wires; and a name in it for what is the lane's. None: nothing else wakes it.
-    fn bed(&self, _lane: usize) -> Option<(BorrowedFd<'_>, u64)> {
+    fn park_set(&self, _lane: usize) -> Option<(BorrowedFd<'_>, u64)> {
         None
     }
 

@@ -5,9 +5,9 @@
 
 use crate::View;
 use crate::applications::{Applications, Turn};
-use crate::bed::Bed;
-use crate::patience::{Now, Patience};
-use crate::service::{BUDGET, Desk, LONGEST, Service};
+use crate::idle::{IdlePolicy, Now};
+use crate::park::ParkSet;
+use crate::service::{BUDGET, LONGEST, LaneState, Service};
 use crate::wires::Wires;
 use crate::work::{Leaving, Work};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -33,12 +33,13 @@ const HANDED_OVER: Duration = Duration::from_millis(1);
 
 impl<A: Applications> Service<A> {
     pub(crate) fn lane<W: Wire>(&self, number: usize, wires: &Wires<W>) -> io::Result<()> {
-        let desk = &self.desks[number];
+        let lane_state = &self.lane_states[number];
         let mut lane = self.shared.lane(number);
         let mut answers: Vec<(Option<FlowId>, Outgoing)> = Vec::with_capacity(BATCH);
         let mut leaving = Leaving::default();
-        let mut patience = Patience::new(self.wait);
-        let mut bed = Bed::new(number, self.applications.bed(number), &desk.bell)?;
+        let mut policy = IdlePolicy::new(self.wait);
+        let mut parked =
+            ParkSet::new(number, self.applications.park_set(number), &lane_state.bell)?;
         let mut last_work = Instant::now();
         let mut handed_over = last_work;
         let mut before = last_work;
@@ -69,7 +70,7 @@ impl<A: Applications> Service<A> {
             if let Some(error) = out.error {
                 return Err(error);
             }
-            worked |= self.leave_frames(desk, &mut *wire)?;
+            worked |= self.leave_frames(lane_state, &mut *wire)?;
             wire.flush()?;
             drop(wire);
             let now = Instant::now();
@@ -78,18 +79,18 @@ impl<A: Applications> Service<A> {
                 handed_over = now;
             }
             if worked {
-                desk.busy.fetch_add((now - before).as_nanos() as u64, Relaxed);
-                patience.worked(now - last_work, turn.gave);
+                lane_state.busy.fetch_add((now - before).as_nanos() as u64, Relaxed);
+                policy.worked(now - last_work, turn.gave);
                 last_work = now;
             } else {
-                match if number < active { patience.next(now - last_work) } else { Now::Sleep } {
+                match if number < active { policy.next(now - last_work) } else { Now::Sleep } {
                     Now::Look => core::hint::spin_loop(),
                     Now::Yield => std::thread::yield_now(),
                     Now::Sleep => {
-                        let turn = self.sleep(number, &mut lane, wires, &mut bed, next)?;
+                        let turn = self.sleep(number, &mut lane, wires, &mut parked, next)?;
                         if turn.worked {
                             let now = Instant::now();
-                            patience.worked(now - last_work, turn.gave);
+                            policy.worked(now - last_work, turn.gave);
                             last_work = now;
                         }
                     }
@@ -135,13 +136,13 @@ impl<A: Applications> Service<A> {
     }
 
     /// Sends what the slow path wants sent.
-    fn leave_frames<W: Wire>(&self, desk: &Desk, wire: &mut W) -> io::Result<bool> {
-        if !desk.some.load(Acquire) {
+    fn leave_frames<W: Wire>(&self, lane_state: &LaneState, wire: &mut W) -> io::Result<bool> {
+        if !lane_state.some.load(Acquire) {
             return Ok(false);
         }
         let frames = {
-            let mut frames = desk.frames.lock();
-            desk.some.store(false, Release);
+            let mut frames = lane_state.frames.lock();
+            lane_state.some.store(false, Release);
             core::mem::take(&mut *frames)
         };
         for frame in frames {
@@ -152,18 +153,18 @@ impl<A: Applications> Service<A> {
     }
 
     /// Until a frame arrives, a rate allows something, or somebody rings. Who rings has published
-    /// his work before, and is to be seen here after the nap has begun. Says what there was to do
+    /// his work before, and is to be seen here after it has begun to park. Says what there was to do
     /// before, after all.
     fn sleep<W>(
         &self,
         number: usize,
         lane: &mut Lane<View<'_>>,
         wires: &Wires<W>,
-        bed: &mut Bed<'_>,
+        parked: &mut ParkSet<'_>,
         next: Option<Time>,
     ) -> io::Result<Turn> {
-        let desk = &self.desks[number];
-        desk.nap.begin();
+        let lane_state = &self.lane_states[number];
+        lane_state.parker.begin();
         let turn = self.applications.turn(number, lane);
         if turn.for_slow_path {
             self.ask();
@@ -171,18 +172,18 @@ impl<A: Applications> Service<A> {
         let quiet = self.applications.asleep(number);
         let idle = quiet
             && !turn.worked
-            && !desk.some.load(Acquire)
+            && !lane_state.some.load(Acquire)
             && self.shared.is_idle(number)
             && !self.stop.load(Acquire);
         let wait = next.map_or(LONGEST, |at| Duration::from_nanos(at.since(self.now())));
         let mut slept: io::Result<&[_]> = Ok(&[]);
         if idle && !wait.is_zero() {
-            desk.naps.fetch_add(1, Relaxed);
+            lane_state.parks.fetch_add(1, Relaxed);
             // (Who changes how many lanes run rings.)
-            slept = bed.sleep(wires, self.active(), wait.min(LONGEST));
+            slept = parked.sleep(wires, self.active(), wait.min(LONGEST));
         }
         self.applications.awake(number, slept.as_deref().unwrap_or_default());
-        desk.nap.end();
+        lane_state.parker.end();
         slept.map(|_| turn)
     }
 }

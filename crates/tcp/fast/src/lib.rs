@@ -15,18 +15,18 @@
 //! | `lanes`, `slow` | what a lane's thread does, and the slow path's |
 //! | `wires` | which lane serves which wire |
 //! | `work` | what waits for the slow path |
-//! | `bed` | what a lane sleeps in |
-//! | [`patience`] | whether a lane looks again, or sleeps |
-//! | [`nap`] | how a thread sleeps and is woken |
+//! | `park` | what a lane sleeps in |
+//! | [`idle`] | whether a lane looks again, or sleeps |
+//! | [`parker`] | how a thread sleeps and is woken |
 //! | [`proportion`] | how many lanes run |
 //! | `sync` | atomics, or loom's |
 
 pub mod applications;
-mod bed;
+pub mod idle;
 pub mod inbox;
 mod lanes;
-pub mod nap;
-pub mod patience;
+mod park;
+pub mod parker;
 pub mod proportion;
 pub mod service;
 pub mod shared;
@@ -37,6 +37,6 @@ mod wires;
 mod work;
 
 pub use applications::Applications;
-pub use patience::Wait;
+pub use idle::Wait;
 pub use service::Service;
 pub use shared::{Shared, View};

@@ -8,8 +8,8 @@
 
 use crate::Shared;
 use crate::applications::Applications;
-use crate::nap::Nap;
-use crate::patience::Wait;
+use crate::idle::Wait;
+use crate::parker::Parker;
 use crate::spin::Spin;
 use crate::wires::Wires;
 use crate::work::{Queue, Work};
@@ -36,23 +36,23 @@ pub const QUIET: Duration = Duration::from_millis(10);
 /// No sleep is longer, so that clocks that jump harm nobody.
 pub(crate) const LONGEST: Duration = Duration::from_secs(1);
 
-/// Of each lane.
-pub(crate) struct Desk {
-    pub nap: Nap,
+/// What others see of a lane, and leave for it.
+pub(crate) struct LaneState {
+    pub parker: Parker,
     pub bell: OwnedFd,
     /// Frames of the slow path.
     pub frames: Spin<VecDeque<Vec<u8>>>,
     pub some: AtomicBool,
     /// Nanoseconds in which it had work.
     pub busy: AtomicU64,
-    pub naps: AtomicU64,
+    pub parks: AtomicU64,
 }
 
 /// A service: what its threads share. [`Service::run`] is their life.
 pub struct Service<A> {
     pub(crate) shared: Shared,
     pub(crate) applications: A,
-    pub(crate) desks: Box<[Desk]>,
+    pub(crate) lane_states: Box<[LaneState]>,
     pub(crate) active: AtomicUsize,
     /// Lanes that run, at most.
     pub(crate) most: usize,
@@ -71,21 +71,21 @@ impl<A: Applications> Service<A> {
     /// # Errors
     /// No descriptor is left.
     pub fn new(config: &Config, lanes: usize, applications: A) -> io::Result<Self> {
-        let desks = (0..lanes).map(|_| {
-            Ok(Desk {
-                nap: Nap::new(),
+        let lane_states = (0..lanes).map(|_| {
+            Ok(LaneState {
+                parker: Parker::new(),
                 bell: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?,
                 frames: Spin::new(VecDeque::new()),
                 some: AtomicBool::new(false),
                 busy: AtomicU64::new(0),
-                naps: AtomicU64::new(0),
+                parks: AtomicU64::new(0),
             })
         });
         let (work, inlet) = Queue::new(config.flows);
         Ok(Service {
             shared: Shared::new(config, lanes),
             applications,
-            desks: desks.collect::<io::Result<_>>()?,
+            lane_states: lane_states.collect::<io::Result<_>>()?,
             active: AtomicUsize::new(1),
             most: lanes,
             proportional: AtomicBool::new(true),
@@ -105,7 +105,7 @@ impl<A: Applications> Service<A> {
 
     /// So many lanes run at most, whatever the load. (At least one does.)
     pub fn at_most(mut self, lanes: usize) -> Self {
-        self.most = lanes.clamp(1, self.desks.len());
+        self.most = lanes.clamp(1, self.lane_states.len());
         self
     }
 
@@ -127,8 +127,8 @@ impl<A: Applications> Service<A> {
     }
 
     /// How often lanes have gone to sleep.
-    pub fn naps(&self) -> u64 {
-        self.desks.iter().map(|desk| desk.naps.load(Relaxed)).sum()
+    pub fn parks(&self) -> u64 {
+        self.lane_states.iter().map(|lane_state| lane_state.parks.load(Relaxed)).sum()
     }
 
     /// So many lanes run from now on, whatever the load, but not more than
@@ -157,7 +157,7 @@ impl<A: Applications> Service<A> {
     pub fn stop(&self) {
         self.stop.store(true, Release);
         self.ask();
-        (0..self.desks.len()).for_each(|lane| self.ring(lane));
+        (0..self.lane_states.len()).for_each(|lane| self.ring(lane));
     }
 
     pub(crate) fn now(&self) -> Time {
@@ -167,16 +167,16 @@ impl<A: Applications> Service<A> {
 
     /// Wakes a lane, if it sleeps.
     pub(crate) fn ring(&self, lane: usize) {
-        let desk = &self.desks[lane];
-        if desk.nap.wake() {
+        let lane_state = &self.lane_states[lane];
+        if lane_state.parker.wake() {
             // It is full only if it was rung and not yet heard.
-            let _ = rustix::io::write(&desk.bell, &1u64.to_ne_bytes());
+            let _ = rustix::io::write(&lane_state.bell, &1u64.to_ne_bytes());
         }
     }
 
     pub(crate) fn change(&self, lanes: usize) {
         if self.active.swap(lanes, Relaxed) != lanes {
-            (0..self.desks.len()).for_each(|lane| self.ring(lane));
+            (0..self.lane_states.len()).for_each(|lane| self.ring(lane));
         }
     }
 
@@ -186,12 +186,12 @@ impl<A: Applications> Service<A> {
     /// # Errors
     /// The first wire's that failed; no descriptor, or no thread, is left.
     pub fn run<W: Wire + Send>(&self, wires: Vec<W>) -> io::Result<()> {
-        assert_eq!(wires.len(), self.desks.len(), "a wire for each lane");
+        assert_eq!(wires.len(), self.lane_states.len(), "a wire for each lane");
         let inlet = self.inlet.lock().expect("nobody panics with it").take();
         let inlet = inlet.expect("a service runs once");
         let wires = Wires::new(wires)?;
         std::thread::scope(|scope| {
-            let lanes: Vec<_> = (0..self.desks.len())
+            let lanes: Vec<_> = (0..self.lane_states.len())
                 .map(|number| {
                     let wires = &wires;
                     let thread = Builder::new().name(format!("uncopy-lane-{number}"));

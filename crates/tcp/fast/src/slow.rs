@@ -18,7 +18,7 @@ const BATCHES: usize = 4;
 impl<A: Applications> Service<A> {
     pub(crate) fn slow(&self, inlet: &Receiver<Vec<Work>>) {
         let mut endpoint = self.shared.slow_path();
-        let mut busy = vec![0; self.desks.len()];
+        let mut busy = vec![0; self.lane_states.len()];
         let mut observed = Instant::now();
         // Applications have their first turn at once.
         let mut next = Some(self.now());
@@ -26,7 +26,7 @@ impl<A: Applications> Service<A> {
         while !self.stop.load(Acquire) {
             let wait = next.map_or(LONGEST, |at: Time| Duration::from_nanos(at.since(self.now())));
             // While all lanes sleep there is nothing to observe.
-            let awake = self.active() > 1 || busy[0] != self.desks[0].busy.load(Relaxed);
+            let awake = self.active() > 1 || busy[0] != self.lane_states[0].busy.load(Relaxed);
             let wait = if awake { wait.min(OBSERVED) } else { wait.min(LONGEST) };
             let first = inlet.recv_timeout(wait).ok();
             let time = self.now();
@@ -81,13 +81,13 @@ impl<A: Applications> Service<A> {
             let told = out.told;
             if !out.frames.is_empty() {
                 // Any lane can send them; the first one always runs.
-                let mut frames = self.desks[0].frames.lock();
+                let mut frames = self.lane_states[0].frames.lock();
                 frames.extend(out.frames);
-                self.desks[0].some.store(true, Release);
+                self.lane_states[0].some.store(true, Release);
             }
-            for (number, desk) in self.desks.iter().enumerate() {
+            for (number, lane_state) in self.lane_states.iter().enumerate() {
                 // (What applications were told is for a lane to go on with.)
-                if told || desk.some.load(Relaxed) || !self.shared.is_idle(number) {
+                if told || lane_state.some.load(Relaxed) || !self.shared.is_idle(number) {
                     self.ring(number);
                 }
             }
@@ -102,11 +102,11 @@ impl<A: Applications> Service<A> {
     fn observe(&self, time: Duration, busy: &mut [u64]) {
         let active = self.active();
         let idle: Vec<f64> = self
-            .desks
+            .lane_states
             .iter()
             .zip(busy)
-            .map(|(desk, before)| {
-                let now = desk.busy.load(Relaxed);
+            .map(|(lane_state, before)| {
+                let now = lane_state.busy.load(Relaxed);
                 let share = (now - *before) as f64 / time.as_nanos() as f64;
                 *before = now;
                 1.0 - share

@@ -809,7 +809,7 @@ impl Applications for Room {
         Some(Link { local: self.routes.hardware(), peer })
     }
 
-    fn bed(&self, lane: usize) -> Option<(BorrowedFd<'_>, u64)> {
+    fn park_set(&self, lane: usize) -> Option<(BorrowedFd<'_>, u64)> {
         Some((self.desks[lane].set.descriptor(), set::door()))
     }
 

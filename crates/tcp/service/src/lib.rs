@@ -9,7 +9,7 @@
 //! | [`client`] | a program's side of them |
 //! | [`server`] | the service: programs come, and are heard |
 //! | `reading` | what they say, and what their descriptors are |
-//! | `meeting` | what is known of them all |
+//! | `registry` | what is known of them all |
 //! | [`options`] | how to serve |
 //! | [`owner`] | whose programs are, and which owners meet |
 //! | `users`, `share` | what one user may have |
@@ -34,7 +34,6 @@ pub mod ends;
 pub mod linger;
 pub mod listening;
 pub mod matching;
-mod meeting;
 pub mod options;
 pub mod owner;
 mod program;
@@ -43,6 +42,7 @@ pub mod protocol;
 mod reading;
 pub mod reason;
 mod regions;
+mod registry;
 pub mod relay;
 pub mod rendezvous;
 pub mod server;

@@ -1,5 +1,5 @@
 //! What programs say: one message is taken at a time, its descriptors are looked at and closed, and
-//! the meeting is told what it says.
+//! the registry is told what it says.
 //!
 //! What a program has sent may make whoever asks about it, or closes it, wait: a file of FUSE, a
 //! socket that lingers. So that is done by a thread of its user's, where there are others, and
@@ -10,10 +10,10 @@ use crate::ends::{self, EndName};
 use crate::linger::{Came, Lent};
 use crate::listening::Listening;
 use crate::matching::{Inodes, Shown};
-use crate::meeting::{Meeting, Seat};
 use crate::owner::{Owner, Serves};
 use crate::proof::Looking;
 use crate::protocol::{self, CARRIES, DOOR_COUNT, Message, Reason, TAKES, VERSION};
+use crate::registry::{Registry, Session};
 use crate::relay;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
@@ -29,7 +29,7 @@ const LONG: Duration = Duration::from_millis(1);
 
 /// What a service's threads share.
 pub(crate) struct Shared {
-    pub meeting: Mutex<Meeting>,
+    pub registry: Mutex<Registry>,
     pub listening: Option<Box<dyn Listening>>,
     pub diag: Diag,
     /// Of the service's own sockets.
@@ -46,8 +46,8 @@ pub(crate) struct Shared {
 pub(crate) const STOP: u64 = u64::MAX;
 
 impl Shared {
-    pub fn meeting(&self) -> MutexGuard<'_, Meeting> {
-        self.meeting.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn registry(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A user's thread: hears its programs until it has none.
@@ -62,16 +62,16 @@ impl Shared {
                 Ok(count) => count,
                 Err(_) => return,
             };
-            let known = self.meeting().waits_for();
+            let known = self.registry().waits_for();
             for event in &events[..count] {
                 match event.data.u64() {
                     STOP => return,
                     id => self.serve(id, &mut looking),
                 }
             }
-            let mut meeting = self.meeting();
-            let left = meeting.is_left(owner);
-            if meeting.waits_for() != known {
+            let mut registry = self.registry();
+            let left = registry.is_left(owner);
+            if registry.waits_for() != known {
                 let _ = rustix::io::write(&self.nudge, &1u64.to_ne_bytes());
             }
             if left {
@@ -83,30 +83,37 @@ impl Shared {
     /// Takes one message of a program, or its end. One: who sends many waits its turn.
     pub fn serve(&self, id: u64, looking: &mut Looking) {
         let mut turn = Turn { shared: self, held: Duration::ZERO, looking };
-        let Some(seat) = turn.within(|meeting| meeting.seat(id)) else { return };
-        let received = protocol::receive(seat.socket.as_fd(), RecvFlags::DONTWAIT);
+        let Some(session) = turn.within(|registry| registry.session(id)) else { return };
+        let received = protocol::receive(session.socket.as_fd(), RecvFlags::DONTWAIT);
         let goes_on = match received {
             Err(Errno::AGAIN) => true,
             Err(_) => false,
             Ok((message, fds)) => {
-                let fds = Came::new(fds, &seat.purse.closer);
-                self.take(&mut turn, id, &seat, message, fds)
+                let fds = Came::new(fds, &session.quota.closer);
+                self.take(&mut turn, id, &session, message, fds)
             }
         };
         if !goes_on {
             // It has gone, or it is none of ours.
-            let gone = turn.within(|meeting| meeting.goes(id));
+            let gone = turn.within(|registry| registry.goes(id));
             if let Some(listening) = &self.listening {
                 listening.gone(id);
             }
             drop(gone);
         }
-        turn.ends(seat.owner);
+        turn.ends(session.owner);
     }
 
     /// False: that is no message for a service, or not now.
-    fn take(&self, turn: &mut Turn, id: u64, seat: &Seat, message: Message, fds: Came) -> bool {
-        let Seat { owner, greeted, .. } = seat;
+    fn take(
+        &self,
+        turn: &mut Turn,
+        id: u64,
+        session: &Session,
+        message: Message,
+        fds: Came,
+    ) -> bool {
+        let Session { owner, greeted, .. } = session;
         let (owner, greeted) = (*owner, *greeted);
         let of = |token| Shown { program: id, owner, token };
         match message {
@@ -115,7 +122,7 @@ impl Shared {
                     |wire: &dyn Listening| if wire.carries_connects() { CARRIES } else { 0 };
                 let wire = self.listening.as_deref().map_or(0, |wire| TAKES | carries(wire));
                 fds.iter().all(|fd| self.is_door(fd))
-                    && turn.within(|meeting| meeting.welcome(id, fds.take(), wire))
+                    && turn.within(|registry| registry.welcome(id, fds.take(), wire))
             }
             Message::Show { token, name, filtered } if fds.len() <= 1 && greeted => {
                 let found = if filtered {
@@ -124,11 +131,11 @@ impl Shared {
                     self.finds(turn, owner, name, &fds)
                 };
                 drop(fds);
-                turn.within(|meeting| meeting.shown(of(token), name, found));
+                turn.within(|registry| registry.shown(of(token), name, found));
                 true
             }
             Message::Forget { token } => {
-                turn.within(|meeting| meeting.take_back(of(token)));
+                turn.within(|registry| registry.take_back(of(token)));
                 true
             }
             Message::Door { region, slot, side, generation } if fds.len() <= 1 => {
@@ -155,11 +162,11 @@ impl Shared {
             Message::Missing { region, slot, side, generation } => {
                 let side = usize::from(side != 0);
                 let what = (slot as usize, generation as u32);
-                turn.within(|meeting| meeting.misses((id, owner), (region, side), what));
+                turn.within(|registry| registry.misses((id, owner), (region, side), what));
                 true
             }
             Message::Relay if greeted => {
-                self.relays(turn.serves(), seat, fds);
+                self.relays(turn.serves(), session, fds);
                 true
             }
             Message::Listen { address, port } if fds.len() <= 1 && greeted => {
@@ -172,11 +179,11 @@ impl Shared {
                 true
             }
             Message::Withdraw { address, port } if greeted => {
-                self.withdraws(turn.looking, seat, place(address, port), fds);
+                self.withdraws(turn.looking, session, place(address, port), fds);
                 true
             }
             Message::Connect { address, port } if greeted => {
-                self.connects(id, seat, (address, port), fds);
+                self.connects(id, session, (address, port), fds);
                 true
             }
             Message::Closes { cookie } if greeted => {
@@ -186,11 +193,11 @@ impl Shared {
                 true
             }
             Message::Info if greeted => {
-                self.tells(seat, fds);
+                self.tells(session, fds);
                 true
             }
             Message::Trace { address, port } => {
-                turn.within(|meeting| meeting.looks(id));
+                turn.within(|registry| registry.looks(id));
                 let end = (
                     u32::try_from(address).ok().filter(|a| *a != 0).map(Ipv4Addr::from),
                     u16::try_from(port).ok().filter(|port| *port != 0),
@@ -203,27 +210,27 @@ impl Shared {
                         Some([file]) => listening.trace(id, end, file),
                     },
                 };
-                answer_trace(seat, begun.map(|()| 0));
+                answer_trace(session, begun.map(|()| 0));
                 true
             }
             Message::EndTrace => {
                 let none = Err(Errno::OPNOTSUPP);
                 // (Who has not begun one cannot end it.)
                 let ended = self.listening.as_ref().map_or(none, |wire| wire.end_trace(id));
-                answer_trace(seat, ended);
+                answer_trace(session, ended);
                 true
             }
             Message::Tell => {
                 let begun = Instant::now();
                 let wires = self.listening.as_ref().map(|wire| wire.wired()).unwrap_or_default();
                 turn.held += begun.elapsed();
-                let told = turn.within(|meeting| {
-                    meeting.looks(id);
-                    meeting.state(owner, wires)
+                let told = turn.within(|registry| {
+                    registry.looks(id);
+                    registry.state(owner, wires)
                 });
                 // (Who does not take the answer has gone, or asks more often than it reads.)
                 if let Ok((memory, words)) = told.write() {
-                    let (to, message) = (seat.socket.as_fd(), Message::Told { words });
+                    let (to, message) = (session.socket.as_fd(), Message::Told { words });
                     let _ = protocol::send(to, message, &[memory.as_fd()]);
                 }
                 true
@@ -263,29 +270,35 @@ impl Shared {
         kind(&fd).is_ok_and(|kind_of| kind(&self.stop) == Ok(kind_of))
     }
 
-    fn relays(&self, serves: Serves, seat: &Seat, fds: Came) {
+    fn relays(&self, serves: Serves, session: &Session, fds: Came) {
         let most = if serves == Serves::ItsUser { relay::MOST } else { relay::MOST / 2 };
-        let purse = &seat.purse;
+        let quota = &session.quota;
         if Arc::strong_count(&self.relays) <= relay::MOST
-            && Arc::strong_count(&purse.relays) <= most
-            && let Some(taken) = purse.share.take(4)
+            && Arc::strong_count(&quota.relays) <= most
+            && let Some(taken) = quota.share.take(4)
             && let Some(fds) = fds.these()
         {
-            let alive = (self.relays.clone(), purse.relays.clone(), taken);
-            relay::start(fds, seat.owner.uid(), alive);
+            let alive = (self.relays.clone(), quota.relays.clone(), taken);
+            relay::start(fds, session.owner.uid(), alive);
         }
     }
 
-    fn withdraws(&self, looking: &mut Looking, seat: &Seat, at: Option<SocketAddrV4>, fds: Came) {
+    fn withdraws(
+        &self,
+        looking: &mut Looking,
+        session: &Session,
+        at: Option<SocketAddrV4>,
+        fds: Came,
+    ) {
         // (Where Linux finds none, it may be bound to a device by now.)
         let at = at.filter(|at| match self.diag.listener(*at, 0) {
-            Ok(found) => is_its(looking, seat.owner, &fds, &found),
+            Ok(found) => is_its(looking, session.owner, &fds, &found),
             Err(_) => true,
         });
         // (Without both, as below: the program hears that it is not done.)
-        if let Some((set, answer)) = with_answer(seat, fds) {
+        if let Some((set, answer)) = with_answer(session, fds) {
             // (This is its user's thread.)
-            seat.purse.closer.close_now(set);
+            session.quota.closer.close_now(set);
             match (at, &self.listening) {
                 (Some(at), Some(listening)) => listening.withdraws(at, answer),
                 // Nothing is taken for it.
@@ -294,18 +307,18 @@ impl Shared {
         }
     }
 
-    fn tells(&self, seat: &Seat, fds: Came) {
+    fn tells(&self, session: &Session, fds: Came) {
         // (Without both the program hears that there is nothing to tell. Only who stands in for
         // another host has a socket marked so.)
         if let Some(listening) = &self.listening
-            && let Some((socket, answer)) = with_answer(seat, fds)
+            && let Some((socket, answer)) = with_answer(session, fds)
         {
             // (In a network namespace of its own a user may give any mark.)
             let carried =
                 ends::is_stand_in(&socket) && ends::network_namespace(&socket) == self.namespace;
             let its = carried.then(|| ends::name(&socket).ok()).flatten();
             // (This is its user's thread.)
-            seat.purse.closer.close_now(socket);
+            session.quota.closer.close_now(socket);
             if let Some([SocketAddr::V4(local), SocketAddr::V4(peer)]) =
                 its.map(|name| name.addresses())
             {
@@ -314,18 +327,18 @@ impl Shared {
         }
     }
 
-    fn connects(&self, id: u64, seat: &Seat, (address, port): (u64, u64), fds: Came) {
+    fn connects(&self, id: u64, session: &Session, (address, port): (u64, u64), fds: Came) {
         // (Without both: no descriptor was left for them here, and the program hears that nobody
         // has the other end.)
         if let (Ok(address), Ok(port), Some(listening)) =
             (u32::try_from(address), u16::try_from(port), &self.listening)
-            && fds.get(1).is_some_and(|answer| ends::is_of_user(answer, seat.owner.uid()))
-            && let Some(taken) = seat.purse.share.take(1)
+            && fds.get(1).is_some_and(|answer| ends::is_of_user(answer, session.owner.uid()))
+            && let Some(taken) = session.quota.share.take(1)
             && let Some([socket, answer]) = fds.these()
         {
             let to = SocketAddrV4::new(address.into(), port);
-            let socket = Lent::new(socket, taken, seat.purse.closer.clone());
-            listening.connects((id, seat.owner), to, socket, answer);
+            let socket = Lent::new(socket, taken, session.quota.closer.clone());
+            listening.connects((id, session.owner), to, socket, answer);
         }
     }
 }
@@ -342,20 +355,20 @@ fn is_its(looking: &mut Looking, owner: Owner, fds: &Came, found: &Found) -> boo
 }
 
 /// A socket that something is asked about, and where the answer goes: to this user.
-fn with_answer(seat: &Seat, fds: Came) -> Option<(OwnedFd, Lent)> {
-    if !fds.get(1).is_some_and(|answer| ends::is_of_user(answer, seat.owner.uid())) {
+fn with_answer(session: &Session, fds: Came) -> Option<(OwnedFd, Lent)> {
+    if !fds.get(1).is_some_and(|answer| ends::is_of_user(answer, session.owner.uid())) {
         return None;
     }
-    let taken = seat.purse.share.take(1)?;
+    let taken = session.quota.share.take(1)?;
     let [socket, answer] = fds.these()?;
-    Some((socket, Lent::new(answer, taken, seat.purse.closer.clone())))
+    Some((socket, Lent::new(answer, taken, session.quota.closer.clone())))
 }
 
-fn answer_trace(seat: &Seat, outcome: Result<u64, Errno>) {
+fn answer_trace(session: &Session, outcome: Result<u64, Errno>) {
     let error = outcome.err().map_or(0, |error| error.raw_os_error() as u64);
     let message = Message::Traced { frames: outcome.unwrap_or(0), error };
     // (Who does not take the answer has gone.)
-    let _ = protocol::send(seat.socket.as_fd(), message, &[]);
+    let _ = protocol::send(session.socket.as_fd(), message, &[]);
 }
 
 /// One message's way through.
@@ -368,16 +381,16 @@ struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    fn within<T>(&mut self, does: impl FnOnce(&mut Meeting) -> T) -> T {
-        let mut meeting = self.shared.meeting();
+    fn within<T>(&mut self, does: impl FnOnce(&mut Registry) -> T) -> T {
+        let mut registry = self.shared.registry();
         let begun = Instant::now();
-        let done = does(&mut meeting);
+        let done = does(&mut registry);
         self.held += begun.elapsed();
         done
     }
 
     fn serves(&self) -> Serves {
-        self.shared.meeting().serves
+        self.shared.registry().serves
     }
 
     /// Who takes much of it takes no more than a part.

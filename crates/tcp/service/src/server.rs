@@ -7,11 +7,11 @@
 use crate::diag::Diag;
 use crate::ends;
 use crate::listening::Listening;
-use crate::meeting::Meeting;
 use crate::options::Options;
 use crate::owner::{Owner, Serves};
 use crate::proof::Looking;
 use crate::reading::{STOP, Shared, bell};
+use crate::registry::Registry;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -137,7 +137,7 @@ impl Service {
         let set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("epoll_create1"))?;
         let Self { options, serves, listener, stop, listening, diag, looking } = self;
         let shared = Shared {
-            meeting: Mutex::new(Meeting::new(serves, options.limits)),
+            registry: Mutex::new(Registry::new(serves, options.limits)),
             listening,
             diag,
             namespace: ends::network_namespace(&listener),
@@ -167,7 +167,7 @@ impl Running {
         loop {
             let now = Instant::now();
             let relayed = Arc::strong_count(&self.shared.relays) > 1;
-            let (has_programs, expires) = self.shared.meeting().waits_for();
+            let (has_programs, expires) = self.shared.registry().waits_for();
             let has_programs = relayed || has_programs;
             if has_programs {
                 idle_since = now;
@@ -203,7 +203,7 @@ impl Running {
                     program => self.shared.serve(program, &mut self.looking),
                 }
             }
-            self.shared.meeting().expire();
+            self.shared.registry().expire();
         }
     }
 
@@ -221,15 +221,15 @@ impl Running {
             Err(_) => return,
         };
         let Some(peer) = ends::peer(&socket) else { return };
-        let mut meeting = self.shared.meeting();
+        let mut registry = self.shared.registry();
         // Whom it does not serve learns no more than that somebody is here.
-        let Some(owner) = meeting.serves.whose(peer) else { return };
-        let closer = meeting.user(owner).purse.closer.clone();
+        let Some(owner) = registry.serves.whose(peer) else { return };
+        let closer = registry.user(owner).quota.closer.clone();
         let socket = Arc::new(socket);
         let comes = self
-            .set_of(&mut meeting, owner)
-            .and_then(|set| meeting.comes(&socket, (owner, peer.0), set));
-        drop(meeting);
+            .set_of(&mut registry, owner)
+            .and_then(|set| registry.comes(&socket, (owner, peer.0), set));
+        drop(registry);
         if let (Err(_), Some(socket)) = (comes, Arc::into_inner(socket)) {
             // (It may have sent what is not to be closed here.)
             closer.close(socket, None);
@@ -237,16 +237,16 @@ impl Running {
     }
 
     /// Where this owner's programs are waited for.
-    fn set_of(&self, meeting: &mut Meeting, owner: Owner) -> Result<Arc<OwnedFd>, Errno> {
-        if meeting.serves == Serves::ItsUser {
+    fn set_of(&self, registry: &mut Registry, owner: Owner) -> Result<Arc<OwnedFd>, Errno> {
+        if registry.serves == Serves::ItsUser {
             return Ok(self.set.clone());
         }
-        let known = meeting.user(owner).set.clone();
-        known.map_or_else(|| self.hears(meeting, owner), Ok)
+        let known = registry.user(owner).set.clone();
+        known.map_or_else(|| self.hears(registry, owner), Ok)
     }
 
     /// A thread for a user.
-    fn hears(&self, meeting: &mut Meeting, owner: Owner) -> Result<Arc<OwnedFd>, Errno> {
+    fn hears(&self, registry: &mut Registry, owner: Owner) -> Result<Arc<OwnedFd>, Errno> {
         let set = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let stop = epoll::EventData::new_u64(STOP);
         epoll::add(&set, &self.shared.stop, stop, epoll::EventFlags::IN)?;
@@ -254,7 +254,7 @@ impl Running {
         let thread = std::thread::Builder::new().name(format!("uncopy-{}", owner.uid()));
         let spawned = thread.spawn(move || shared.hears(owner, &own));
         spawned.map_err(|_| Errno::AGAIN)?;
-        meeting.user(owner).set = Some(set.clone());
+        registry.user(owner).set = Some(set.clone());
         Ok(set)
     }
 }

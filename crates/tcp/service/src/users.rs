@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// What threads have of a user, without asking what all share.
 #[derive(Clone, Debug)]
-pub(crate) struct Purse {
+pub(crate) struct Quota {
     /// Of descriptors.
     pub share: Share,
     /// Held once more by each connection that is relayed.
@@ -24,7 +24,7 @@ pub(crate) struct Purse {
 /// A user, and what its programs have together.
 #[derive(Debug)]
 pub(crate) struct User {
-    pub purse: Purse,
+    pub quota: Quota,
     /// Where its thread sleeps, while it has one.
     pub set: Option<Arc<OwnedFd>>,
     pub programs: usize,
@@ -46,7 +46,7 @@ impl User {
         let (share, relays) = (Share::new(most), Arc::default());
         let closer = Arc::new(Closer::new(serves != Serves::ItsUser, share.clone()));
         Self {
-            purse: Purse { share, relays, closer },
+            quota: Quota { share, relays, closer },
             set: None,
             programs: 0,
             shown: 0,
@@ -58,7 +58,7 @@ impl User {
 
     /// Nothing of it is left.
     pub fn is_gone(&self) -> bool {
-        let Purse { relays, closer, .. } = &self.purse;
+        let Quota { relays, closer, .. } = &self.quota;
         let rest = Arc::strong_count(relays) > 1 || !closer.is_idle();
         self.programs == 0 && self.set.is_none() && !rest
     }

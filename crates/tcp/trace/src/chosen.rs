@@ -47,13 +47,17 @@ impl fmt::Display for NoFlow {
 impl std::error::Error for NoFlow {}
 
 impl FromStr for End {
-    type Err = ();
+    type Err = NoFlow;
 
-    fn from_str(text: &str) -> Result<Self, ()> {
+    fn from_str(text: &str) -> Result<Self, NoFlow> {
+        let wrong = || NoFlow(text.to_owned());
         let (address, port) = text.split_once(':').map_or((text, None), |(a, p)| (a, Some(p)));
-        let address = if address.is_empty() { None } else { Some(address.parse().map_err(drop)?) };
-        let port = port.map(|port| port.parse().map_err(drop)).transpose()?;
-        if address.is_none() && port.is_none() { Err(()) } else { Ok(Self { address, port }) }
+        let address = match address {
+            "" => None,
+            address => Some(address.parse().map_err(|_| wrong())?),
+        };
+        let port = port.map(str::parse).transpose().map_err(|_| wrong())?;
+        if address.is_none() && port.is_none() { Err(wrong()) } else { Ok(Self { address, port }) }
     }
 }
 
@@ -62,8 +66,7 @@ impl FromStr for Flow {
 
     fn from_str(text: &str) -> Result<Self, NoFlow> {
         let (one, other) = text.split_once('-').map_or((text, None), |(a, b)| (a, Some(b)));
-        let end = |text: &str| text.parse().map_err(|()| NoFlow(text.to_owned()));
-        Ok(Self(end(one)?, other.map(end).transpose()?))
+        Ok(Self(one.parse()?, other.map(str::parse).transpose()?))
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use uncopy_measure::{Outcome, cores, library, progress};
+use uncopy_measure::{Failure, cores, library, progress};
 
 use super::args::PairArgs;
 use super::program::Base;
@@ -22,7 +22,7 @@ pub fn measure<P: Serialize + Clone + AsMut<Base>, T: DeserializeOwned + Tells>(
     plans: &[P],
     connections: impl Fn(&P) -> Option<usize>,
     name: impl Fn(&P) -> String,
-) -> Outcome<Vec<Samples<T>>> {
+) -> Result<Vec<Samples<T>>, Failure> {
     // (The low-level API needs none in front.)
     let library = match args.api {
         Api::Sockets => library::find(args.library.as_deref())?,
@@ -30,7 +30,9 @@ pub fn measure<P: Serialize + Clone + AsMut<Base>, T: DeserializeOwned + Tells>(
     };
     let cores = cores::all()?;
     if args.wait.contains(&Wait::Spin) && cores.len() < 2 {
-        return Err("both ends spin, and there is one core: add --wait sleep".into());
+        return Err(
+            Failure::new("both ends spin, and there is one core").advise("add --wait sleep")
+        );
     }
     let carried = Carried::new(Wire::Shared)?;
     let turns = Turns {

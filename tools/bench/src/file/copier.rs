@@ -11,9 +11,9 @@ use std::time::Instant;
 
 use nix::sys::resource::UsageWho;
 use serde::{Deserialize, Serialize};
-use uncopy_measure::Outcome;
 use uncopy_measure::own_process::{cpu_ns, library_counters};
 use uncopy_measure::words::told;
+use uncopy_measure::{Failure, failure};
 
 use crate::receiver::{Address, Done, Order, Stream};
 use crate::sender::named;
@@ -80,8 +80,8 @@ pub struct CopierArgs {
 }
 
 /// Carries out the orders on standard input until it ends; a message is a whole file.
-pub fn main(args: &CopierArgs) -> Outcome {
-    serve(&args.plan).map_err(|e| format!("file copier: {e}"))
+pub fn main(args: &CopierArgs) -> Result<(), Failure> {
+    serve(&args.plan).map_err(|e| failure!("file copier: {e}"))
 }
 
 fn serve(plan: &CopyPlan) -> io::Result<()> {

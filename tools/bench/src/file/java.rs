@@ -5,10 +5,10 @@ use std::process::Command;
 
 use nix::sys::resource::UsageWho;
 use serde::{Deserialize, Serialize};
-use uncopy_measure::Outcome;
 use uncopy_measure::medians::{median, quotient, round, spread};
 use uncopy_measure::own_process::cpu_ns;
 use uncopy_measure::side::Side;
+use uncopy_measure::{Failure, failure};
 
 use super::place::WorkDirectory;
 use crate::warm;
@@ -66,9 +66,9 @@ pub fn measure(
     repeats: usize,
     place: &WorkDirectory,
     library: &Path,
-) -> Outcome<Java> {
+) -> Result<Java, Failure> {
     let classes = place.other("classes");
-    let refused = compile(place, &classes).err();
+    let refused = compile(place, &classes).err().map(String::from);
     if refused.is_some() {
         return Ok(Java { size, refused, methods: Vec::new() });
     }
@@ -102,16 +102,17 @@ pub fn measure(
     Ok(Java { size, refused: None, methods })
 }
 
-fn compile(place: &WorkDirectory, classes: &Path) -> Outcome {
+fn compile(place: &WorkDirectory, classes: &Path) -> Result<(), Failure> {
     let source = place.other("ArticleCopy.java");
-    std::fs::write(&source, SOURCE).map_err(|e| format!("cannot write the program ({e})"))?;
+    std::fs::write(&source, SOURCE)
+        .map_err(|e| Failure::new("cannot write the program").because(e))?;
     let output = Command::new("javac").arg("-d").arg(classes).arg(&source).output();
     match output {
         Ok(output) if output.status.success() => Ok(()),
-        Ok(output) => Err(format!("javac: {}", String::from_utf8_lossy(&output.stderr).trim())),
-        Err(e) => Err(format!(
-            "javac cannot be run ({e}); install it: apt-get install default-jdk-headless"
-        )),
+        Ok(output) => Err(failure!("javac: {}", String::from_utf8_lossy(&output.stderr).trim())),
+        Err(e) => Err(Failure::new("javac cannot be run")
+            .because(e)
+            .advise("install it: apt-get install default-jdk-headless")),
     }
 }
 
@@ -122,19 +123,20 @@ fn run(
     place: &WorkDirectory,
     classes: &Path,
     library: &Path,
-) -> Outcome<[f64; 2]> {
-    let cpu = || cpu_ns(UsageWho::RUSAGE_CHILDREN).map_err(|e| format!("no CPU time ({e})"));
+) -> Result<[f64; 2], Failure> {
+    let cpu =
+        || cpu_ns(UsageWho::RUSAGE_CHILDREN).map_err(|e| Failure::new("no CPU time").because(e));
     let before = cpu()?;
     let mut command = Command::new("java");
     command.arg("-cp").arg(classes).args(["ArticleCopy", method]);
     command.args([place.source(), place.target()]);
     side.arrange(&mut command, library);
-    let output = command.output().map_err(|e| format!("java cannot be run ({e})"))?;
+    let output = command.output().map_err(|e| Failure::new("java cannot be run").because(e))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("java ended with {} ({side}, {method}): {said}", output.status));
+        return Err(failure!("java ended with {} ({side}, {method}): {said}", output.status));
     }
     let text = String::from_utf8_lossy(&output.stdout);
-    let ns: f64 = text.trim().parse().map_err(|_| format!("java answered nonsense: {text}"))?;
+    let ns: f64 = text.trim().parse().map_err(|_| failure!("java answered nonsense: {text}"))?;
     Ok([ns / 1e6, (cpu()? - before) as f64 / 1e6])
 }

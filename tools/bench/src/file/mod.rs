@@ -21,7 +21,7 @@ use uncopy_measure::medians::{median, quotient, round, spread};
 use uncopy_measure::server_process::ServerProcess;
 use uncopy_measure::side::Side;
 use uncopy_measure::values::{Settings, positive, seconds, size};
-use uncopy_measure::{Outcome, cores, library, progress, units};
+use uncopy_measure::{Failure, cores, failure, library, progress, units};
 
 use self::copier::{CopyMethod, CopyPlan, Target};
 use self::java::Java;
@@ -132,7 +132,7 @@ pub struct Column {
 }
 
 /// Measures and prints.
-pub fn main(args: &FileArgs) -> Outcome {
+pub fn main(args: &FileArgs) -> Result<(), Failure> {
     let library = library::find(args.library.as_deref())?;
     let results = measure(args, &library)?;
     if args.json {
@@ -157,7 +157,7 @@ pub fn main(args: &FileArgs) -> Outcome {
 }
 
 /// Measures every row.
-pub fn measure(args: &FileArgs, library: &Path) -> Outcome<FileResults> {
+pub fn measure(args: &FileArgs, library: &Path) -> Result<FileResults, Failure> {
     let available = cores::all()?;
     cores::pin(*available.get(1).unwrap_or(&available[0]))?;
     let largest = args.sizes.iter().copied().max().unwrap_or(0);
@@ -219,7 +219,7 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    fn sample(&self, way: CopyMethod, side: Side) -> Outcome<Sample> {
+    fn sample(&self, way: CopyMethod, side: Side) -> Result<Sample, Failure> {
         let listener = Listener::new(Socket::Tcp)?;
         let to = match self.to {
             To::Socket => Target::Socket(listener.address()?),
@@ -238,7 +238,7 @@ impl Job<'_> {
         sample.facts = copier.facts();
         copier.stop()?;
         if side == Side::Uncopy && !sample.timed.preloaded {
-            return Err(format!("{} was not loaded into the copier", self.library.display()));
+            return Err(failure!("{} was not loaded into the copier", self.library.display()));
         }
         Ok(sample)
     }
@@ -247,9 +247,9 @@ impl Job<'_> {
         &self,
         copier: &mut ServerProcess,
         mut receiver: Option<Receiver>,
-    ) -> Outcome<Sample> {
+    ) -> Result<Sample, Failure> {
         let mut verified = 0;
-        let mut run = |order: Order, compare: bool| -> Outcome<Done> {
+        let mut run = |order: Order, compare: bool| -> Result<Done, Failure> {
             let Some(receiver) = &mut receiver else {
                 copier.tell(&serde_json::to_string(&order).expect("an order can be written"))?;
                 let done: Done = copier.answer()?;

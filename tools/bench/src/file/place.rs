@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
-use uncopy_measure::Outcome;
+use uncopy_measure::{Failure, failure};
 
 use crate::content::{Expected, fill};
 
@@ -25,7 +25,7 @@ pub struct WorkDirectory {
 
 impl WorkDirectory {
     /// In `directory`, or where memory is a file system.
-    pub fn new(directory: Option<&Path>, needed: usize) -> Outcome<Self> {
+    pub fn new(directory: Option<&Path>, needed: usize) -> Result<Self, Failure> {
         let memory = Path::new("/dev/shm");
         let parent = match directory {
             Some(directory) => directory.to_owned(),
@@ -33,11 +33,13 @@ impl WorkDirectory {
             None => std::env::temp_dir(),
         };
         if free(&parent) < needed as u64 {
-            return Err(format!("{} has no room for {needed} bytes; see --dir", parent.display()));
+            return Err(
+                failure!("{} has no room for {needed} bytes", parent.display()).advise("see --dir")
+            );
         }
         let directory = parent.join(format!("uncopy-bench-{}", std::process::id()));
         fs::create_dir(&directory)
-            .map_err(|e| format!("cannot make {} ({e})", directory.display()))?;
+            .map_err(|e| failure!("cannot make {}", directory.display()).because(e))?;
         Ok(Self { file_system: kind(&parent), directory })
     }
 
@@ -57,7 +59,7 @@ impl WorkDirectory {
     }
 
     /// Makes the source.
-    pub fn fill(&self, size: usize) -> Outcome {
+    pub fn fill(&self, size: usize) -> Result<(), Failure> {
         let path = self.source();
         let write = || {
             let mut file = BufWriter::new(File::create(&path)?);
@@ -68,13 +70,13 @@ impl WorkDirectory {
             }
             file.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()
         };
-        write().map_err(|e: std::io::Error| format!("cannot write {} ({e})", path.display()))
+        write().map_err(|e: std::io::Error| failure!("cannot write {}", path.display()).because(e))
     }
 
     /// Compares every byte of the copy.
-    pub fn compare(&self, size: usize) -> Outcome<u64> {
+    pub fn compare(&self, size: usize) -> Result<u64, Failure> {
         let path = self.target();
-        let failed = |e| format!("cannot read {} ({e})", path.display());
+        let failed = |e| failure!("cannot read {}", path.display()).because(e);
         let mut file = File::open(&path).map_err(failed)?;
         let mut expected = Expected::new(unit(size));
         let mut piece = vec![0; 256 << 10];
@@ -83,7 +85,7 @@ impl WorkDirectory {
             let count = file.read(&mut piece).map_err(failed)?;
             if count == 0 {
                 let same = at == size as u64;
-                let wrong = || format!("WRONG DATA: the copy has {at} bytes, not {size}");
+                let wrong = || failure!("WRONG DATA: the copy has {at} bytes, not {size}");
                 return if same { Ok(at) } else { Err(wrong()) };
             }
             expected.compare(at, &piece[..count], |n| n)?;
@@ -134,7 +136,7 @@ mod tests {
             let mut bytes = fs::read(place.target()).unwrap();
             bytes[size - 1] ^= 1;
             fs::write(place.target(), &bytes).unwrap();
-            assert!(place.compare(size).unwrap_err().starts_with("WRONG DATA"));
+            assert!(place.compare(size).unwrap_err().to_string().starts_with("WRONG DATA"));
             fs::write(place.target(), &bytes[1..]).unwrap();
             assert!(place.compare(size).is_err());
             let directory = place.directory.clone();

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use hdrhistogram::Histogram;
-use uncopy_measure::Outcome;
 use uncopy_measure::medians::round;
+use uncopy_measure::{Failure, failure};
 use uncopy_tcp_events::{Context, Id};
 use uncopy_tcp_kv::protocol::{END, STORED, get, put, value as answer_of};
 
@@ -21,8 +21,8 @@ use crate::rpc::plan::Hello;
 pub const NAME: &str = "__kv-client";
 
 /// Does what it is told until standard input ends.
-pub fn main(args: &ClientArgs<Plan>) -> Outcome {
-    run(&args.plan, &args.server).map_err(|e| format!("key-value client: {e}"))
+pub fn main(args: &ClientArgs<Plan>) -> Result<(), Failure> {
+    run(&args.plan, &args.server).map_err(|e| failure!("key-value client: {e}"))
 }
 
 /// Pairs that are set by one message, before the load.

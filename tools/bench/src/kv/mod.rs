@@ -18,7 +18,7 @@ mod rows;
 pub mod server;
 pub mod table;
 
-use uncopy_measure::Outcome;
+use uncopy_measure::Failure;
 
 pub use self::args::KvArgs;
 pub use self::plan::Plan;
@@ -28,7 +28,7 @@ use super::events::{Base, measure};
 use super::results::show;
 
 /// Measures and prints.
-pub fn main(args: &KvArgs) -> Outcome {
+pub fn main(args: &KvArgs) -> Result<(), Failure> {
     let plans = plans(args);
     let name = |plan: &Plan| {
         format!("{}, {} x, {}", plan.load.name(), plan.base.connections, plan.base.wait.name())

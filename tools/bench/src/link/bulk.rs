@@ -3,7 +3,7 @@
 
 use comfy_table::CellAlignment;
 use serde::{Deserialize, Serialize};
-use uncopy_measure::Outcome;
+use uncopy_measure::Failure;
 use uncopy_measure::medians::{quotient, round, spread};
 use uncopy_measure::values::positive;
 use uncopy_tcp_link::Report;
@@ -111,7 +111,7 @@ impl Row {
 }
 
 /// Measures and prints.
-pub fn main(args: &BulkArgs) -> Outcome {
+pub fn main(args: &BulkArgs) -> Result<(), Failure> {
     let points: Vec<Point> = args
         .link
         .hosts()

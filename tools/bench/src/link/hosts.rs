@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use uncopy_measure::medians::median;
 use uncopy_measure::values::{positive, seconds};
-use uncopy_measure::{Outcome, progress};
+use uncopy_measure::{Failure, failure, progress};
 use uncopy_tcp_link::way::Terms;
 use uncopy_tcp_link::{Facts, Plan, Report, Tcp, run};
 use uncopy_tcp_proto::Algorithm;
@@ -168,7 +168,7 @@ impl LinkArgs {
         points: &[Point],
         mut row: impl FnMut(&Point, &[Report]) -> R,
         text: impl FnOnce(&[R]) -> String,
-    ) -> Outcome {
+    ) -> Result<(), Failure> {
         let bar = progress::bar(points.len() * self.repeats);
         let mut reports: Vec<Vec<Report>> = points.iter().map(|_| vec![]).collect();
         for repeat in 0..self.repeats {
@@ -186,7 +186,7 @@ impl LinkArgs {
         show(bench, rows, self.json, |rows| format!("{}{}", text(rows), self.notes()))
     }
 
-    fn measure(&self, point: &Point) -> Outcome<Report> {
+    fn measure(&self, point: &Point) -> Result<Report, Failure> {
         let link = Terms {
             rate: self.bytes_per_s() as u64,
             delay: DELAY.as_nanos() as u64,
@@ -206,7 +206,7 @@ impl LinkArgs {
             length: self.seconds,
             interval: INTERVAL,
         };
-        run(&plan).map_err(|e| format!("{}: {e} (Linux' hosts need root)", point.name()))
+        run(&plan).map_err(|e| failure!("{}: {e}", point.name()).because("Linux' hosts need root"))
     }
 
     /// What the link is, and on what it ran.

@@ -5,7 +5,7 @@ use comfy_table::CellAlignment;
 use serde::{Deserialize, Serialize};
 use uncopy_measure::medians::{quotient, round, spread};
 use uncopy_measure::values::positive;
-use uncopy_measure::{Outcome, units};
+use uncopy_measure::{Failure, units};
 use uncopy_tcp_link::Report;
 
 use super::hosts::{Ends, Hosts, LinkArgs, Point, middle, named};
@@ -23,9 +23,9 @@ pub struct IncastArgs {
     pub link: LinkArgs,
 }
 
-fn hosts(text: &str) -> Result<usize, String> {
+fn hosts(text: &str) -> Result<usize, Failure> {
     let fits = |n: &usize| (1..=50).contains(n);
-    text.parse().ok().filter(fits).ok_or_else(|| "it must be a number from 1 to 50".to_owned())
+    text.parse().ok().filter(fits).ok_or_else(|| Failure::new("it must be a number from 1 to 50"))
 }
 
 /// One measurement: of what each flow got in each interval of 100 ms.
@@ -100,7 +100,7 @@ impl Row {
 }
 
 /// Measures and prints.
-pub fn main(args: &IncastArgs) -> Outcome {
+pub fn main(args: &IncastArgs) -> Result<(), Failure> {
     let points: Vec<Point> = args
         .flows
         .iter()

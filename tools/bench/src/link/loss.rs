@@ -2,7 +2,7 @@
 
 use comfy_table::CellAlignment;
 use serde::{Deserialize, Serialize};
-use uncopy_measure::Outcome;
+use uncopy_measure::Failure;
 use uncopy_measure::medians::{quotient, round, spread};
 use uncopy_measure::values::positive;
 use uncopy_tcp_link::Report;
@@ -22,11 +22,11 @@ pub struct LossArgs {
     pub link: LinkArgs,
 }
 
-fn percent(text: &str) -> Result<f64, String> {
+fn percent(text: &str) -> Result<f64, Failure> {
     text.parse()
         .ok()
         .filter(|loss| (0.0..100.0).contains(loss))
-        .ok_or_else(|| "it must be a number of percent below 100".to_owned())
+        .ok_or_else(|| Failure::new("it must be a number of percent below 100"))
 }
 
 /// One measurement.
@@ -53,7 +53,7 @@ struct Row {
 }
 
 /// Measures and prints.
-pub fn main(args: &LossArgs) -> Outcome {
+pub fn main(args: &LossArgs) -> Result<(), Failure> {
     let losses: Vec<f64> =
         [0.0].into_iter().chain(args.loss.iter().copied().filter(|loss| *loss > 0.0)).collect();
     let points: Vec<Point> = args

@@ -14,9 +14,9 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use nix::sys::time::TimeSpec;
-use uncopy_measure::Outcome;
 use uncopy_measure::medians::round;
 use uncopy_measure::words::told;
+use uncopy_measure::{Failure, failure};
 
 use super::caller::{Caller, Results};
 use super::plan::{Plan, Sample};
@@ -43,10 +43,10 @@ pub struct ClientArgs {
 }
 
 /// All steps of the plan, once.
-pub fn main(args: &ClientArgs) -> Outcome {
+pub fn main(args: &ClientArgs) -> Result<(), Failure> {
     let (plan, over, server) = (&args.plan, &args.over, &args.server);
     over.enter()?;
-    let failed = |e: io::Error| format!("clients: {e}");
+    let failed = |e: io::Error| failure!("clients: {e}");
     checksums_here(&over.device).map_err(failed)?;
     run(plan, server.addresses[0]).map_err(failed)
 }

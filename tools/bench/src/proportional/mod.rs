@@ -23,7 +23,7 @@ mod watch;
 
 use std::fs;
 
-use uncopy_measure::{Outcome, cores, progress};
+use uncopy_measure::{Failure, cores, failure, progress};
 
 pub use self::args::ProportionalArgs;
 use self::plan::Plan;
@@ -33,10 +33,10 @@ use super::rpc::choices::Wire;
 use super::rpc::over::network::Network;
 
 /// Measures, draws and prints.
-pub fn main(args: &ProportionalArgs) -> Outcome {
+pub fn main(args: &ProportionalArgs) -> Result<(), Failure> {
     // Before a minute is spent.
     let out = &args.out;
-    fs::create_dir_all(out).map_err(|e| format!("cannot make {} ({e})", out.display()))?;
+    fs::create_dir_all(out).map_err(|e| failure!("cannot make {}", out.display()).because(e))?;
     let lanes = args.lanes.unwrap_or(cores::all()?.len());
     let plan = Plan::new(args, lanes);
     let bar = progress::bar(Whose::ALL.len() * args.repeats * plan.intervals());
@@ -61,7 +61,7 @@ pub fn main(args: &ProportionalArgs) -> Outcome {
     for plot in pictures::plots(&rows) {
         let path = out.join(format!("{}.svg", plot.name));
         fs::write(&path, plot.standalone())
-            .map_err(|e| format!("cannot write {} ({e})", path.display()))?;
+            .map_err(|e| failure!("cannot write {}", path.display()).because(e))?;
         written.push(path.display().to_string());
     }
     show("proportional", rows, args.json, |rows| {

@@ -7,8 +7,8 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use uncopy_measure::Outcome;
 use uncopy_measure::words::told;
+use uncopy_measure::{Failure, failure};
 use uncopy_tcp_fast::service::QUIET;
 
 use super::plan::{Plan, Served};
@@ -30,21 +30,21 @@ pub struct ServerArgs {
 }
 
 /// Serves until standard input ends; each line of it asks how.
-pub fn main(args: &ServerArgs) -> Outcome {
+pub fn main(args: &ServerArgs) -> Result<(), Failure> {
     let (plan, over) = (&args.plan, &args.over);
     over.enter()?;
     if over.ours.is_some() {
         // (As a service that others use: it sleeps after 10 ms.)
         let (service, _came) = over::server::start(&plan.of_rpc(), over, QUIET)?;
-        return asked(|| Served { lanes: Some(service.active()), naps: service.naps() });
+        return asked(|| Served { lanes: Some(service.active()), naps: service.parks() });
     }
-    by_threads(plan, over).map_err(|e| format!("server: {e}"))?;
+    by_threads(plan, over).map_err(|e| failure!("server: {e}"))?;
     asked(|| Served { lanes: None, naps: 0 })
 }
 
-fn asked(served: impl Fn() -> Served) -> Outcome {
+fn asked(served: impl Fn() -> Served) -> Result<(), Failure> {
     for line in io::stdin().lock().lines() {
-        line.and_then(|_| answer(&served())).map_err(|e| format!("server: {e}"))?;
+        line.and_then(|_| answer(&served())).map_err(|e| failure!("server: {e}"))?;
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use uncopy_measure::facts::Facts;
 use uncopy_measure::server_process::ServerProcess;
 use uncopy_measure::side::Side;
-use uncopy_measure::{Outcome, cores, medians};
+use uncopy_measure::{Failure, cores, medians};
 
 use super::plan::{Plan, Sample, Served};
 use super::rows::{Row, Whose};
@@ -26,7 +26,7 @@ pub fn watch(
     side: Whose,
     repeat: usize,
     mut each: impl FnMut(Row),
-) -> Outcome {
+) -> Result<(), Failure> {
     // (Also uncopy's sleep: the kernel tells of frames at once.)
     let ends = network.ends(side == Whose::Uncopy);
     let cores = cores::all()?;

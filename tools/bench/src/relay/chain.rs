@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use uncopy_measure::Outcome;
+use uncopy_measure::Failure;
 use uncopy_measure::medians::quotient;
 use uncopy_measure::server_process::ServerProcess;
 use uncopy_measure::side::Side;
@@ -57,7 +57,7 @@ impl Chain {
         library: &Path,
         service: &str,
         cores: &[usize],
-    ) -> Outcome<Self> {
+    ) -> Result<Self, Failure> {
         let side = if way.is_uncopys() { Side::Uncopy } else { Side::Plain };
         let mut to = None;
         let mut programs = vec![];
@@ -86,7 +86,7 @@ impl Chain {
     }
 
     /// Load for so long.
-    pub fn turn(&mut self, length: Duration) -> Outcome {
+    pub fn turn(&mut self, length: Duration) -> Result<(), Failure> {
         let before = self.cpu_ns()?;
         let order = Order::Turn { seconds: length.as_secs_f64(), anew: false };
         let source = self.programs.last_mut().expect("a chain has a source");
@@ -109,7 +109,7 @@ impl Chain {
     }
 
     /// Ends them.
-    pub fn end(mut self) -> Outcome<Sample> {
+    pub fn end(mut self) -> Result<Sample, Failure> {
         while let Some(program) = self.programs.pop() {
             program.stop()?;
         }
@@ -121,7 +121,7 @@ impl Chain {
         })
     }
 
-    fn cpu_ns(&self) -> Outcome<u64> {
+    fn cpu_ns(&self) -> Result<u64, Failure> {
         self.programs.iter().map(ServerProcess::cpu_ns).sum()
     }
 }

@@ -16,7 +16,7 @@ pub mod rows;
 
 use std::time::Duration;
 
-use uncopy_measure::{Outcome, cores, library, progress, units};
+use uncopy_measure::{Failure, cores, library, progress, units};
 
 pub use self::args::RelayArgs;
 use self::chain::{Chain, Of};
@@ -29,14 +29,14 @@ use super::rpc::wired::Wired;
 const TURN: Duration = Duration::from_millis(150);
 
 /// Measures and prints.
-pub fn main(args: &RelayArgs) -> Outcome {
+pub fn main(args: &RelayArgs) -> Result<(), Failure> {
     let rows = measure(args)?;
     show("relay", rows, args.json, |rows| {
         format!("{}\n{}", rows::table(rows), rows::notes(args, rows))
     })
 }
 
-fn measure(args: &RelayArgs) -> Outcome<Vec<Row>> {
+fn measure(args: &RelayArgs) -> Result<Vec<Row>, Failure> {
     let library = library::find(args.library.as_deref())?;
     let (cores, service) = (cores::all()?, Wired::new()?);
     let mut all = vec![];

@@ -5,8 +5,8 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use uncopy_measure::Outcome;
 use uncopy_measure::words::told;
+use uncopy_measure::{Failure, failure};
 
 use super::plan::{Plan, Touch};
 use crate::content::{Expected, fill};
@@ -30,8 +30,8 @@ pub struct RelayProgramArgs {
 }
 
 /// Does it until standard input ends.
-pub fn main(args: &RelayProgramArgs) -> Outcome {
-    run(&args.plan).map_err(|e| format!("a program of the chain: {e}"))
+pub fn main(args: &RelayProgramArgs) -> Result<(), Failure> {
+    run(&args.plan).map_err(|e| failure!("a program of the chain: {e}"))
 }
 
 fn run(plan: &Plan) -> io::Result<()> {

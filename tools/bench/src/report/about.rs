@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use uncopy_decide::Costs;
 use uncopy_measure::cache::{self, Found};
 use uncopy_measure::machine::{self, Machine};
-use uncopy_measure::{Outcome, build, cores};
+use uncopy_measure::{Failure, build, cores, failure};
 
 use super::modes::Mode;
 
@@ -60,7 +60,7 @@ pub struct About {
 
 impl About {
     /// Here and now.
-    pub fn now(minutes: f64, only: &[Mode]) -> Outcome<Self> {
+    pub fn now(minutes: f64, only: &[Mode]) -> Result<Self, Failure> {
         let machine = Machine::own();
         let cores = cores::all()?.len();
         let kept = cache::path().map(|path| cache::read(&path, || machine.clone()));
@@ -104,9 +104,9 @@ impl About {
     }
 
     /// What a report in `out` says of itself.
-    pub fn read(out: &Path) -> Outcome<Self> {
+    pub fn read(out: &Path) -> Result<Self, Failure> {
         let path = out.join("about.json");
-        let bad = |e: &dyn std::fmt::Display| format!("cannot read {} ({e})", path.display());
+        let bad = |e: &dyn std::fmt::Display| failure!("cannot read {}", path.display()).because(e);
         let json = fs::read_to_string(&path).map_err(|e| bad(&e))?;
         serde_json::from_str(&json).map_err(|e| bad(&e))
     }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-use uncopy_measure::{Outcome, units};
+use uncopy_measure::{Failure, failure, units};
 
 use super::about::About;
 use super::noise;
@@ -124,9 +124,9 @@ pub struct Excerpt {
 }
 
 /// Puts the first table and the bars between the marks of the file at `path`.
-pub fn replace(path: &Path, about: &About, excerpt: &Excerpt) -> Outcome {
+pub fn replace(path: &Path, about: &About, excerpt: &Excerpt) -> Result<(), Failure> {
     let bad = |why: &dyn std::fmt::Display| {
-        format!("cannot put the numbers into {} ({why})", path.display())
+        failure!("cannot put the numbers into {}", path.display()).because(why)
     };
     let mut text = fs::read_to_string(path).map_err(|e| bad(&e))?;
     let chart = format!("```\n{}\n```", excerpt.chart.trim_end());

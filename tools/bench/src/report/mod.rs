@@ -31,7 +31,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use uncopy_measure::{Outcome, library, userfaultfd};
+use uncopy_measure::{Failure, complain, failure, library, userfaultfd};
 
 use self::about::About;
 use self::budget::{Budget, text};
@@ -66,15 +66,15 @@ pub struct ReportArgs {
     library: Option<PathBuf>,
 }
 
-fn minutes(text: &str) -> Result<f64, String> {
+fn minutes(text: &str) -> Result<f64, Failure> {
     text.parse()
         .ok()
         .filter(|n| (0.05..=24.0 * 60.0).contains(n))
-        .ok_or_else(|| "it must be a number of minutes, from 0.05 to 1440".to_owned())
+        .ok_or_else(|| Failure::new("it must be a number of minutes, from 0.05 to 1440"))
 }
 
 /// Measures and writes.
-pub fn main(args: &ReportArgs) -> Outcome {
+pub fn main(args: &ReportArgs) -> Result<(), Failure> {
     let out = &args.out;
     if args.redraw {
         let mut about = About::read(out)?;
@@ -86,9 +86,9 @@ pub fn main(args: &ReportArgs) -> Outcome {
     }
     let library = library::find(args.library.as_deref())?;
     if let Err(why) = userfaultfd::check() {
-        eprintln!("uncopy: nothing can be elided: {why}");
+        complain(why.within("nothing can be elided"));
     }
-    fs::create_dir_all(out).map_err(|e| format!("cannot make {} ({e})", out.display()))?;
+    fs::create_dir_all(out).map_err(|e| failure!("cannot make {}", out.display()).because(e))?;
     let modes = Mode::in_order(if args.only.is_empty() { Mode::ALL } else { &args.only });
     let begin = Instant::now();
     let mut budget = Budget::new(begin, Duration::from_secs_f64(args.minutes * 60.0), &modes);
@@ -110,9 +110,10 @@ pub fn main(args: &ReportArgs) -> Outcome {
                 }
             }
             // The other modes are worth having all the same.
-            Err(why) if !why.contains("WRONG DATA") => {
-                eprintln!("uncopy: {}: {why}", mode.name());
-                about.failed.push(format!("{}: {why}", mode.name()));
+            Err(why) if !why.to_string().contains("WRONG DATA") => {
+                let why = why.within(mode.name());
+                complain(&why);
+                about.failed.push(why.to_string());
             }
             Err(why) => return Err(why),
         }
@@ -124,7 +125,7 @@ pub fn main(args: &ReportArgs) -> Outcome {
 }
 
 /// These rows of servers take the place of those in the directory.
-fn take_servers(rows: &ServerResults, out: &Path, about: &mut About) -> Outcome {
+fn take_servers(rows: &ServerResults, out: &Path, about: &mut About) -> Result<(), Failure> {
     let name = Mode::Servers.name();
     let json = |of: serde_json::Result<String>| of.expect("it can be written");
     write(out, &format!("{name}.json"), &json(serde_json::to_string(rows)))?;
@@ -134,7 +135,7 @@ fn take_servers(rows: &ServerResults, out: &Path, about: &mut About) -> Outcome 
 }
 
 /// Writes the pages of all results in the directory.
-fn draw(args: &ReportArgs, about: &About) -> Outcome {
+fn draw(args: &ReportArgs, about: &About) -> Result<(), Failure> {
     let out = &args.out;
     let mut sections = Vec::new();
     let (mut summary, mut bars) = (None, None);
@@ -169,7 +170,7 @@ fn draw(args: &ReportArgs, about: &About) -> Outcome {
     }
 }
 
-fn write(out: &Path, name: &str, text: &str) -> Outcome {
+fn write(out: &Path, name: &str, text: &str) -> Result<(), Failure> {
     let path = out.join(name);
-    fs::write(&path, text).map_err(|e| format!("cannot write {} ({e})", path.display()))
+    fs::write(&path, text).map_err(|e| failure!("cannot write {}", path.display()).because(e))
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 use uncopy_measure::echo::{EchoArgs, Row};
 use uncopy_measure::values::{Settings, defaults};
-use uncopy_measure::{Outcome, echo};
+use uncopy_measure::{Failure, echo};
 
 use super::section::Section;
 use super::{
@@ -124,7 +124,11 @@ impl Mode {
     }
 
     /// Runs it in about the time that is allowed; the answer is its JSON, and what there was no time or no program for.
-    pub fn measure(self, allowed: Duration, library: &Path) -> Outcome<(String, Vec<String>)> {
+    pub fn measure(
+        self,
+        allowed: Duration,
+        library: &Path,
+    ) -> Result<(String, Vec<String>), Failure> {
         if let Some(figure) = self.figure() {
             let args = FigureArgs { allowed: Some(allowed), seconds: Some(WINDOW), ..defaults() };
             let results = figures::measure(figure, &args, library)?;
@@ -178,7 +182,7 @@ const FULL_SEND: Duration = Duration::from_secs(100);
 const FULL_FILE: Duration = Duration::from_secs(200);
 
 /// Rows of the echo server with one connection, four and sixty-four.
-fn echo_rows(allowed: Duration, library: &Path) -> Outcome<FigureResults> {
+fn echo_rows(allowed: Duration, library: &Path) -> Result<FigureResults, Failure> {
     let args = EchoArgs {
         sizes: vec![64 << 10, 512 << 10],
         copies: vec![0, 1, 4],
@@ -255,6 +259,6 @@ fn file_args(quick: bool) -> FileArgs {
     FileArgs { sizes, repeats: 1, seconds, java_size: 88 << 20, ..full }
 }
 
-fn json(results: &impl Serialize) -> Outcome<String> {
-    serde_json::to_string(results).map_err(|e| format!("results cannot be written ({e})"))
+fn json(results: &impl Serialize) -> Result<String, Failure> {
+    serde_json::to_string(results).map_err(|e| Failure::new("results cannot be written").because(e))
 }

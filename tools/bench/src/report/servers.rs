@@ -12,7 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 use uncopy_measure::side::Side;
-use uncopy_measure::{Outcome, cores};
+use uncopy_measure::{Failure, cores, failure};
 
 /// The driver, from the root of the repository.
 const DRIVER: &str = "bench/apps/all.py";
@@ -136,9 +136,9 @@ impl ServerResults {
     /// # Errors
     /// The file cannot be read, or has a line that is not of the driver's, or says that an answer
     /// was wrong.
-    pub fn read(path: &Path) -> Outcome<Self> {
+    pub fn read(path: &Path) -> Result<Self, Failure> {
         let bad = |why: &dyn std::fmt::Display| {
-            format!("{} is not what '{DRIVER} --json' writes ({why})", path.display())
+            failure!("{} is not what '{DRIVER} --json' writes", path.display()).because(why)
         };
         let text = std::fs::read_to_string(path).map_err(|e| bad(&e))?;
         let mut results = Self::default();
@@ -153,14 +153,14 @@ impl ServerResults {
     }
 
     /// A line of the driver's.
-    fn take(&mut self, line: &str) -> Outcome {
+    fn take(&mut self, line: &str) -> Result<(), Failure> {
         match serde_json::from_str(line) {
             Ok(Line::Command(command)) => self.command = Some(command),
             Ok(Line::Run(run)) => self.run = Some(run),
             Ok(Line::Row(row)) => self.rows.push(*row),
             Ok(Line::Missing(missing)) => self.missing.push(missing),
-            Ok(Line::Wrong(what)) => return Err(format!("{WRONG}: {what}")),
-            Err(e) => return Err(format!("{DRIVER} says nonsense ({e}): {line}")),
+            Ok(Line::Wrong(what)) => return Err(failure!("{WRONG}: {what}")),
+            Err(e) => return Err(failure!("{DRIVER} says nonsense ({e}): {line}")),
         }
         Ok(())
     }
@@ -190,58 +190,60 @@ impl ServerResults {
 }
 
 /// Drives them all, in about the time that is allowed.
-pub fn measure(allowed: Duration) -> Outcome<ServerResults> {
+pub fn measure(allowed: Duration) -> Result<ServerResults, Failure> {
     let driver = driver()?;
     // The servers and the load have cores of their own.
     cores::unpin()?;
-    let own =
-        std::env::current_exe().map_err(|e| format!("cannot tell where uncopy itself is ({e})"))?;
+    let own = std::env::current_exe()
+        .map_err(|e| Failure::new("cannot tell where uncopy itself is").because(e))?;
     let mut command = Command::new("python3");
     command.arg(&driver).arg("--json");
     command
         .args(["--budget", &allowed.as_secs().to_string()])
         .arg("--uncopy")
         .arg(own.with_file_name("uncopy"));
-    let mut child =
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(|e| {
-            format!("cannot start python3 ({e}); install it: apt-get install python3")
-        })?;
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(|e| {
+        Failure::new("cannot start python3")
+            .because(e)
+            .advise("install it: apt-get install python3")
+    })?;
     let mut results = ServerResults::default();
     let read = read(&mut child, Instant::now() + allowed + GRACE, &mut results);
     if read.is_err() {
         // It ends its servers then.
         let _ = kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM);
     }
-    let status = child.wait().map_err(|e| format!("lost {DRIVER} ({e})"))?;
+    let status = child.wait().map_err(|e| failure!("lost {DRIVER}").because(e))?;
     let ended =
-        if status.success() { Ok(()) } else { Err(format!("{DRIVER} ended with {status}")) };
+        if status.success() { Ok(()) } else { Err(failure!("{DRIVER} ended with {status}")) };
     // What was measured before is worth having all the same.
     if let Err(why) = read.and(ended) {
-        if why.starts_with(WRONG) {
+        if why.to_string().starts_with(WRONG) {
             return Err(why);
         }
+        let why = why.to_string();
         results.missing.push(Missing { name: "the other servers".to_owned(), why });
     }
     Ok(results)
 }
 
 /// Its lines until it ends.
-fn read(child: &mut Child, end: Instant, results: &mut ServerResults) -> Outcome {
+fn read(child: &mut Child, end: Instant, results: &mut ServerResults) -> Result<(), Failure> {
     let output = BufReader::new(child.stdout.take().expect("a pipe was asked for"));
     let (sender, lines) = mpsc::channel();
     std::thread::spawn(move || output.lines().try_for_each(|line| sender.send(line)));
     loop {
         let line = match lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
-            Ok(line) => line.map_err(|e| format!("cannot read what {DRIVER} says ({e})"))?,
+            Ok(line) => line.map_err(|e| failure!("cannot read what {DRIVER} says").because(e))?,
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
-            Err(RecvTimeoutError::Timeout) => return Err(format!("{DRIVER} does not end")),
+            Err(RecvTimeoutError::Timeout) => return Err(failure!("{DRIVER} does not end")),
         };
         results.take(&line)?;
     }
 }
 
 /// In the directory that we are in, or that this program was built in.
-fn driver() -> Outcome<PathBuf> {
+fn driver() -> Result<PathBuf, Failure> {
     let own = std::env::current_exe().unwrap_or_default();
     [Path::new(".")]
         .into_iter()
@@ -249,6 +251,6 @@ fn driver() -> Outcome<PathBuf> {
         .map(|root| root.join(DRIVER))
         .find(|path| path.exists())
         .ok_or_else(|| {
-            format!("there is no {DRIVER}: servers are measured in a checkout of uncopy")
+            failure!("there is no {DRIVER}").advise("measure servers in a checkout of uncopy")
         })
 }

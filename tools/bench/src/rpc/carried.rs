@@ -1,6 +1,6 @@
 //! What carries the connections of uncopy's side.
 
-use uncopy_measure::Outcome;
+use uncopy_measure::Failure;
 
 use super::choices::Wire;
 use super::over::network::Network;
@@ -16,7 +16,7 @@ pub enum Carried {
 
 impl Carried {
     /// What `wire` needs.
-    pub fn new(wire: Wire) -> Outcome<Self> {
+    pub fn new(wire: Wire) -> Result<Self, Failure> {
         Ok(match wire {
             Wire::Shared => Self::Shared(Wired::new()?),
             Wire::Xdp | Wire::Tap => Self::Over(Network::new(wire, 1)?),
@@ -24,7 +24,7 @@ impl Carried {
     }
 
     /// Processor time of what is no part of the two programs, but works for uncopy's side alone.
-    pub fn cpu_ns(&self) -> Outcome<u64> {
+    pub fn cpu_ns(&self) -> Result<u64, Failure> {
         match self {
             Self::Shared(wired) => wired.cpu_ns(),
             // (Lanes run in the programs.)

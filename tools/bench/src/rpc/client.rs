@@ -5,8 +5,8 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use uncopy_measure::Outcome;
 use uncopy_measure::medians::round;
+use uncopy_measure::{Failure, failure};
 
 use super::choices::Way;
 use super::ends::{End, Ends, context, make_room};
@@ -31,7 +31,7 @@ pub struct ClientArgs {
 }
 
 /// Does what it is told until standard input ends.
-pub fn main(args: &ClientArgs) -> Outcome {
+pub fn main(args: &ClientArgs) -> Result<(), Failure> {
     let (plan, server) = (&args.plan, &args.server);
     if let Some(over) = &args.over {
         over.enter()?;
@@ -39,7 +39,7 @@ pub fn main(args: &ClientArgs) -> Outcome {
             return over::client::run(plan, server, over);
         }
     }
-    run(plan, server).map_err(|e| format!("RPC client: {e}"))
+    run(plan, server).map_err(|e| failure!("RPC client: {e}"))
 }
 
 fn run(plan: &Plan, server: &Hello) -> io::Result<()> {

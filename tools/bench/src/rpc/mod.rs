@@ -38,7 +38,7 @@ mod work;
 use std::path::{Path, PathBuf};
 
 use uncopy_measure::medians::{median, round};
-use uncopy_measure::{Outcome, cores, library, progress, units};
+use uncopy_measure::{Failure, cores, failure, library, progress, units};
 
 pub use self::args::RpcArgs;
 use self::carried::Carried;
@@ -50,17 +50,19 @@ use self::turns::Turns;
 use super::results::show;
 
 /// Measures and prints.
-pub fn main(args: &RpcArgs) -> Outcome {
+pub fn main(args: &RpcArgs) -> Result<(), Failure> {
     if let Some(size) = args.size.iter().find(|&&size| size < one_way::SMALLEST)
         && args.way != Way::Both
     {
-        return Err(format!(
+        return Err(failure!(
             "requests that nobody answers have {} bytes at least, and not {size}",
             one_way::SMALLEST
         ));
     }
     if args.wire != Wire::Shared && args.way != Way::Both {
-        return Err("over AF_XDP and TAP each request is answered: leave --way out".into());
+        return Err(
+            Failure::new("over AF_XDP and TAP each request is answered").advise("leave --way out")
+        );
     }
     // (The socket library needs none in front.)
     let library = match (args.wire, args.pairs.api) {
@@ -96,11 +98,13 @@ fn plans(args: &RpcArgs) -> Vec<Plan> {
     plans
 }
 
-fn measure(args: &RpcArgs, library: &Path) -> Outcome<Vec<Row>> {
+fn measure(args: &RpcArgs, library: &Path) -> Result<Vec<Row>, Failure> {
     let carried = Carried::new(args.wire)?;
     let cores = cores::all()?;
     if args.pairs.wait.contains(&Wait::Spin) && cores.len() < 2 {
-        return Err("both ends spin, and there is one core: add --wait sleep".into());
+        return Err(
+            Failure::new("both ends spin, and there is one core").advise("add --wait sleep")
+        );
     }
     let plans = plans(args);
     let turns = Turns {

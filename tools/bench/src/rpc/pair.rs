@@ -6,7 +6,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::de::DeserializeOwned;
-use uncopy_measure::Outcome;
+use uncopy_measure::Failure;
 use uncopy_measure::facts::Facts;
 use uncopy_measure::medians::{quotient, round};
 use uncopy_measure::server_process::ServerProcess;
@@ -68,7 +68,7 @@ impl Pair {
         library: &Path,
         environment: &[(&str, &str)],
         cores: &[usize],
-    ) -> Outcome<Self> {
+    ) -> Result<Self, Failure> {
         Self::start_over(programs, side, library, environment, cores, None)
     }
 
@@ -80,7 +80,7 @@ impl Pair {
         environment: &[(&str, &str)],
         cores: &[usize],
         ends: Option<&[Over; 2]>,
-    ) -> Outcome<Self> {
+    ) -> Result<Self, Failure> {
         let start = |name, what, core: usize, words: &[String]| {
             let mut command = side.own_command(name, library)?;
             command.args(words);
@@ -111,7 +111,7 @@ impl Pair {
     }
 
     /// Load that is not timed.
-    pub fn warm(&mut self, length: Duration) -> Outcome {
+    pub fn warm(&mut self, length: Duration) -> Result<(), Failure> {
         self.warmed += length;
         self.turn(length, true)?;
         self.timed = Duration::ZERO;
@@ -124,7 +124,7 @@ impl Pair {
     }
 
     /// Load for so long. What came of earlier turns is forgotten, if so.
-    pub fn turn(&mut self, length: Duration, anew: bool) -> Outcome {
+    pub fn turn(&mut self, length: Duration, anew: bool) -> Result<(), Failure> {
         self.signal(Signal::SIGCONT)?;
         let before = self.cpu_ns()?;
         self.order(&Order::Turn { seconds: length.as_secs_f64(), anew })?;
@@ -148,17 +148,15 @@ impl Pair {
     }
 
     /// Ends both, and tells what the turns came to. `service_ns`: what the service took for them.
-    pub fn end<T: DeserializeOwned>(mut self, service_ns: u64) -> Outcome<Sample<T>> {
+    pub fn end<T: DeserializeOwned>(mut self, service_ns: u64) -> Result<Sample<T>, Failure> {
         self.signal(Signal::SIGCONT)?;
         let facts = self.facts();
         let memory = self.memory()?;
         self.order(&Order::Tell)?;
         let told = self.client.answer()?;
         if self.rpcs == 0 {
-            return Err(
-                "no request was answered within the timed window; make it longer with --seconds"
-                    .into(),
-            );
+            return Err(Failure::new("no request was answered within the timed window")
+                .advise("make it longer with --seconds"));
         }
         self.client.stop()?;
         self.server.stop()?;
@@ -186,35 +184,36 @@ impl Pair {
     }
 
     /// A server that spins would take the others' core while it is not its turn.
-    fn pause(&self) -> Outcome {
+    fn pause(&self) -> Result<(), Failure> {
         self.signal(Signal::SIGSTOP)
     }
 
-    fn signal(&self, signal: Signal) -> Outcome {
+    fn signal(&self, signal: Signal) -> Result<(), Failure> {
         let pids = [self.server.pid(), self.client.pid()];
         pids[..1 + usize::from(self.both)].iter().try_for_each(|&pid| {
-            kill(Pid::from_raw(pid.cast_signed()), signal)
-                .map_err(|e| format!("cannot stop or continue the RPC server ({})", e.desc()))
+            kill(Pid::from_raw(pid.cast_signed()), signal).map_err(|e| {
+                Failure::new("cannot stop or continue the RPC server").because(e.desc())
+            })
         })
     }
 
-    fn order(&mut self, order: &Order) -> Outcome {
+    fn order(&mut self, order: &Order) -> Result<(), Failure> {
         self.client.tell(&serde_json::to_string(order).expect("an order can be written"))
     }
 
     /// What both have in memory: of a page that several processes have each its part (PSS).
-    fn memory(&self) -> Outcome<u64> {
+    fn memory(&self) -> Result<u64, Failure> {
         let of = |pid: u32| -> Option<u64> {
             let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
             let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
             Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
         };
         let all = self.pids().map(of).into_iter().sum::<Option<u64>>();
-        all.ok_or_else(|| "cannot tell how much memory the programs use".to_owned())
+        all.ok_or_else(|| Failure::new("cannot tell how much memory the programs use"))
     }
 
     /// User and system time of both, with all their threads.
-    fn cpu_ns(&self) -> Outcome<u64> {
+    fn cpu_ns(&self) -> Result<u64, Failure> {
         Ok(self.server.cpu_ns()? + self.client.cpu_ns()?)
     }
 }

@@ -9,8 +9,8 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::AsRawFd;
 
 use serde::Serialize;
-use uncopy_measure::Outcome;
 use uncopy_measure::words::told;
+use uncopy_measure::{Failure, failure};
 
 use super::choices::Way;
 use super::ends::{End, Ends, context, make_room};
@@ -35,7 +35,7 @@ pub struct ServerArgs {
 }
 
 /// Serves until the client has gone.
-pub fn main(args: &ServerArgs) -> Outcome {
+pub fn main(args: &ServerArgs) -> Result<(), Failure> {
     let plan = &args.plan;
     let mut at = None;
     if let Some(over) = &args.over {
@@ -45,7 +45,7 @@ pub fn main(args: &ServerArgs) -> Outcome {
         }
         at = Some(over.address);
     }
-    serve(plan, at).map_err(|e| format!("RPC server: {e}"))
+    serve(plan, at).map_err(|e| failure!("RPC server: {e}"))
 }
 
 /// Writes a line for the bench.

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
-use uncopy_measure::Outcome;
+use uncopy_measure::Failure;
 use uncopy_measure::side::Side;
 
 use super::carried::Carried;
@@ -48,7 +48,7 @@ impl Turns<'_> {
         api: Api,
         on_rings: Option<usize>,
         programs: impl Fn(Option<String>) -> Programs,
-    ) -> Outcome<Vec<(Side, Sample<T>)>> {
+    ) -> Result<Vec<(Side, Sample<T>)>, Failure> {
         let mut pairs = Vec::new();
         let wanted = |side: &Side| *side == Side::Uncopy || !self.only_uncopy;
         for side in Side::three_in_turn(repeat).into_iter().filter(wanted) {
@@ -95,7 +95,7 @@ impl Turns<'_> {
         api: Api,
         on_rings: Option<usize>,
         programs: impl Fn(Option<String>) -> Programs,
-    ) -> Outcome<Pair> {
+    ) -> Result<Pair, Failure> {
         let environment = [
             ("UNCOPY_TCP", "yes"),
             // Asleep is asleep. (Who spins does so itself, by calls that do not wait.)
@@ -119,7 +119,12 @@ impl Turns<'_> {
     }
 
     /// A pair with a network between its two. (Neither has a library in front.)
-    fn start_over(&self, network: &Network, side: Side, programs: &Programs) -> Outcome<Pair> {
+    fn start_over(
+        &self,
+        network: &Network,
+        side: Side,
+        programs: &Programs,
+    ) -> Result<Pair, Failure> {
         let ends = network.ends(side == Side::Uncopy);
         let mut pair =
             Pair::start_over(programs, Side::Plain, self.library, &[], self.cores, Some(&ends))?;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use uncopy_measure::server_process::ServerProcess;
 use uncopy_measure::side::Side;
-use uncopy_measure::{Outcome, cores};
+use uncopy_measure::{Failure, cores, failure};
 use uncopy_tcp_service::{Options, Service, tell};
 
 use super::plan::Ready;
@@ -23,16 +23,16 @@ pub struct ServiceArgs {
 }
 
 /// Serves until standard input ends.
-pub fn main(args: &ServiceArgs) -> Outcome {
+pub fn main(args: &ServiceArgs) -> Result<(), Failure> {
     let options = Options { name: args.name.clone(), ends_idle: None, ..Options::of_this_user() };
-    let bound =
-        Service::bind(options).map_err(|e| format!("cannot start the TCP service ({e})"))?;
-    answer(&Ready { connections: 0 }).map_err(|e| format!("TCP service: {e}"))?;
+    let bound = Service::bind(options)
+        .map_err(|e| Failure::new("cannot start the TCP service").because(e))?;
+    answer(&Ready { connections: 0 }).map_err(|e| failure!("TCP service: {e}"))?;
     std::thread::spawn(|| {
         let _ = std::io::stdin().lock().read(&mut [0]);
         std::process::exit(0);
     });
-    bound.run().map_err(|e| format!("TCP service: {e}"))
+    bound.run().map_err(|e| failure!("TCP service: {e}"))
 }
 
 /// The service.
@@ -44,7 +44,7 @@ pub struct Wired {
 
 impl Wired {
     /// One of our own, which ends with us.
-    pub fn new() -> Outcome<Self> {
+    pub fn new() -> Result<Self, Failure> {
         let service = format!("{}-bench-{}", Options::of_this_user().name, std::process::id());
         let mut command = Side::Plain.own_command(NAME, Path::new(""))?;
         command.arg(&service);
@@ -55,14 +55,14 @@ impl Wired {
     }
 
     /// User and system time of all its threads.
-    pub fn cpu_ns(&self) -> Outcome<u64> {
+    pub fn cpu_ns(&self) -> Result<u64, Failure> {
         self.process.cpu_ns()
     }
 
     /// All connections between these two processes go through rings, both ways.
-    pub fn check(&self, pids: [u32; 2], connections: usize) -> Outcome {
-        let state =
-            tell(&self.service).map_err(|e| format!("the TCP service does not answer ({e})"))?;
+    pub fn check(&self, pids: [u32; 2], connections: usize) -> Result<(), Failure> {
+        let state = tell(&self.service)
+            .map_err(|e| Failure::new("the TCP service does not answer").because(e))?;
         let is_one =
             |program: u64| state.programs.iter().any(|p| p.id == program && pids.contains(&p.pid));
         let mut by_linux: BTreeMap<&str, usize> = BTreeMap::new();
@@ -86,8 +86,6 @@ impl Wired {
         } else {
             why.join("; ")
         };
-        Err(format!(
-            "{by_ring} of {connections} connections went through rings, so this is no measurement of them ({why})"
-        ))
+        Err(failure!("{by_ring} of {connections} connections went through rings, so this is no measurement of them").because(why))
     }
 }

@@ -4,8 +4,8 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use uncopy_measure::Outcome;
 use uncopy_measure::medians::round;
+use uncopy_measure::{Failure, failure};
 use uncopy_tcp_events::{Context, Id, What};
 
 use super::plan::{Plan, Told};
@@ -20,8 +20,8 @@ pub const NAME: &str = "__short-client";
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Does what it is told until standard input ends.
-pub fn main(args: &ClientArgs<Plan>) -> Outcome {
-    run(&args.plan, &args.server).map_err(|e| format!("client of short connections: {e}"))
+pub fn main(args: &ClientArgs<Plan>) -> Result<(), Failure> {
+    run(&args.plan, &args.server).map_err(|e| failure!("client of short connections: {e}"))
 }
 
 fn run(plan: &Plan, server: &Hello) -> io::Result<()> {

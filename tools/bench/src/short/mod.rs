@@ -14,7 +14,7 @@ mod rows;
 pub mod server;
 pub mod table;
 
-use uncopy_measure::Outcome;
+use uncopy_measure::Failure;
 
 pub use self::args::ShortArgs;
 pub use self::plan::Plan;
@@ -24,7 +24,7 @@ use super::events::{Base, measure};
 use super::results::show;
 
 /// Measures and prints.
-pub fn main(args: &ShortArgs) -> Outcome {
+pub fn main(args: &ShortArgs) -> Result<(), Failure> {
     let plans = plans(args);
     let name = |plan: &Plan| {
         format!("{} RPCs, {} x, {}", plan.rpcs, plan.base.connections, plan.base.wait.name())

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use uncopy_measure::Outcome;
+use uncopy_measure::{Failure, failure};
 
 use super::plan::Plan;
 use crate::events::{ServerArgs, begin, context};
@@ -14,9 +14,9 @@ pub const NAME: &str = "__short-server";
 const ADDRESSES: usize = 16;
 
 /// Serves until standard input ends.
-pub fn main(args: &ServerArgs<Plan>) -> Outcome {
+pub fn main(args: &ServerArgs<Plan>) -> Result<(), Failure> {
     let plan = &args.plan;
-    run(plan).map_err(|e| format!("echo server: {e}"))
+    run(plan).map_err(|e| failure!("echo server: {e}"))
 }
 
 fn run(plan: &Plan) -> io::Result<()> {

@@ -352,10 +352,10 @@ pub fn serves_sleeps_and_wakes(
     between();
     one_lane_soon(service);
     std::thread::sleep(Duration::from_millis(300));
-    let (before, naps) = (used(), service.naps());
+    let (before, parks) = (used(), service.parks());
     std::thread::sleep(Duration::from_secs(1));
     let idle = used() - before;
-    println!("idle: {idle:?} of a second, {} naps", service.naps() - naps);
+    println!("idle: {idle:?} of a second, {} parks", service.parks() - parks);
     assert!(idle <= Duration::from_millis(50), "{idle:?} of a second while nothing happens");
     let mut clients = clients(8, 1_000_000);
     for turn in 0.. {

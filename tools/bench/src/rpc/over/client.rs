@@ -8,7 +8,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use uncopy_measure::Outcome;
+use uncopy_measure::{Failure, failure};
 use uncopy_tcp_fast::applications::{Calls, SlowOut, Turn};
 use uncopy_tcp_fast::spin::Spin;
 use uncopy_tcp_fast::{Applications, View};
@@ -55,7 +55,7 @@ struct Desk {
 enum News {
     Opened,
     Over,
-    Wrong(String),
+    Wrong(Failure),
 }
 
 struct Client {
@@ -75,11 +75,11 @@ struct Client {
 }
 
 /// Does what it is told until standard input ends.
-pub fn run(plan: &Plan, server: &Hello, over: &Over) -> Outcome {
+pub fn run(plan: &Plan, server: &Hello, over: &Over) -> Result<(), Failure> {
     let failed = |e: io::Error| format!("RPC client: {e}");
     let (tell, news) = channel();
     let message = plan.message();
-    let latency = Histogram::new_with_bounds(1, 120_000_000_000, 3).map_err(|e| e.to_string())?;
+    let latency = Histogram::new_with_bounds(1, 120_000_000_000, 3).map_err(Failure::new)?;
     let client = Client {
         plan: plan.clone(),
         over: over.clone(),
@@ -103,12 +103,12 @@ pub fn run(plan: &Plan, server: &Hello, over: &Over) -> Outcome {
         news: tell,
     };
     let service = Opened::new(over, plan)?.service(plan, quiet(plan.wait), client)?;
-    let wait = |wanted: usize| -> Outcome {
+    let wait = |wanted: usize| -> Result<(), Failure> {
         for _ in 0..wanted {
             match news.recv_timeout(Duration::from_secs(60)) {
                 Ok(News::Opened | News::Over) => {}
                 Ok(News::Wrong(why)) => return Err(why),
-                Err(_) => return Err("nothing has come back for 60 s".into()),
+                Err(_) => return Err(Failure::new("nothing has come back for 60 s")),
             }
         }
         Ok(())
@@ -118,7 +118,7 @@ pub fn run(plan: &Plan, server: &Hello, over: &Over) -> Outcome {
     let client = service.applications();
     for line in io::stdin().lock().lines() {
         let line = line.map_err(failed)?;
-        let order = serde_json::from_str(&line).map_err(|e| format!("bad order: {e}"))?;
+        let order = serde_json::from_str(&line).map_err(|e| failure!("bad order: {e}"))?;
         match order {
             Order::Turn { seconds, anew } => {
                 let before = {
@@ -174,7 +174,7 @@ impl Client {
     }
 
     /// Takes what has come of a connection.
-    fn advance(&self, desk: &mut Desk, flow: FlowId, calls: &mut dyn Calls) -> Outcome {
+    fn advance(&self, desk: &mut Desk, flow: FlowId, calls: &mut dyn Calls) -> Result<(), Failure> {
         loop {
             let (got, put) = {
                 let mut slot = self.loops[flow.slot as usize].lock();
@@ -184,7 +184,7 @@ impl Client {
                 let got = link.link.take(&mut desk.got[..left]);
                 let mut put = 0;
                 if !are_requests(link.number, self.plan.size, link.got, &desk.got[..got]) {
-                    return Err(wrong(flow.slot as usize, link.number, link.got).to_string());
+                    return Err(Failure::new(wrong(flow.slot as usize, link.number, link.got)));
                 }
                 link.got += got;
                 if link.got == link.out.len() {
@@ -212,7 +212,7 @@ impl Client {
             if got > 0 && calls.read(flow, got).is_err()
                 || put > 0 && calls.write(flow, put).is_err()
             {
-                return Err("a connection ended".into());
+                return Err(Failure::new("a connection ended"));
             }
             if got == 0 {
                 return Ok(());
@@ -262,7 +262,7 @@ impl Applications for Client {
                 }
             }
             other => {
-                let _ = self.news.send(News::Wrong(format!("a connection ended: {other:?}")));
+                let _ = self.news.send(News::Wrong(failure!("a connection ended: {other:?}")));
                 return;
             }
         }
@@ -325,7 +325,7 @@ impl Applications for Client {
                 flow: options(&self.plan),
             };
             if let Err(why) = endpoint.connect(time, &connect, out) {
-                let _ = self.news.send(News::Wrong(format!("cannot connect: {why}")));
+                let _ = self.news.send(News::Wrong(Failure::new("cannot connect").because(why)));
             }
             endpoint.leave();
             worked = true;

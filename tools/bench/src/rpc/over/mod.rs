@@ -19,7 +19,7 @@ use std::net::Ipv4Addr;
 
 use nix::sched::{CloneFlags, setns};
 use serde::{Deserialize, Serialize};
-use uncopy_measure::Outcome;
+use uncopy_measure::{Failure, failure};
 
 use super::choices::Wire;
 
@@ -40,15 +40,15 @@ pub struct Over {
 
 impl Over {
     /// The calling thread, and what it starts from now on, is there.
-    pub fn enter(&self) -> Outcome {
+    pub fn enter(&self) -> Result<(), Failure> {
         enter(&self.namespace)
     }
 }
 
 /// The calling thread, and what it starts from now on, is in this network namespace.
-fn enter(namespace: &str) -> Outcome {
+fn enter(namespace: &str) -> Result<(), Failure> {
     let path = format!("/run/netns/{namespace}");
-    let namespace = File::open(&path).map_err(|e| format!("cannot open {path} ({e})"))?;
+    let namespace = File::open(&path).map_err(|e| failure!("cannot open {path}").because(e))?;
     setns(namespace, CloneFlags::CLONE_NEWNET)
-        .map_err(|e| format!("cannot enter the network namespace ({})", e.desc()))
+        .map_err(|e| Failure::new("cannot enter the network namespace").because(e.desc()))
 }

@@ -4,7 +4,7 @@
 use std::net::Ipv4Addr;
 use std::process::Command;
 
-use uncopy_measure::Outcome;
+use uncopy_measure::{Failure, failure};
 
 use super::Over;
 use crate::rpc::choices::Wire;
@@ -63,11 +63,12 @@ fn text(hardware: [u8; 6]) -> String {
 
 impl Network {
     /// Makes it, with devices of so many queues. Only root may.
-    pub fn new(wire: Wire, queues: usize) -> Outcome<Self> {
+    pub fn new(wire: Wire, queues: usize) -> Result<Self, Failure> {
         if !nix::unistd::geteuid().is_root() {
-            return Err(
-                "--wire xdp and --wire tap make network namespaces and devices, which only root may: run it as root".into(),
-            );
+            return Err(Failure::new(
+                "--wire xdp and --wire tap make network namespaces and devices",
+            )
+            .advise("run it as root"));
         }
         remove_left();
         let names = ["a", "b"].map(|end| format!("{NAME}{}{end}", std::process::id()));
@@ -84,7 +85,7 @@ impl Network {
         Ok(network)
     }
 
-    fn connect(&self, pair: Pair) -> Outcome {
+    fn connect(&self, pair: Pair) -> Result<(), Failure> {
         let [a, b] = &self.namespaces;
         let name = pair.name();
         let queues = format!("numrxqueues {0} numtxqueues {0}", self.queues);
@@ -149,28 +150,28 @@ impl Drop for Network {
 
 /// A namespace's own setting of TCP: whose file of `/proc/sys/net` it is, the thread that opens it
 /// decides.
-fn set(namespace: &str, name: &'static str, value: &'static str) -> Outcome {
+fn set(namespace: &str, name: &'static str, value: &'static str) -> Result<(), Failure> {
     let namespace = namespace.to_owned();
     let thread = std::thread::spawn(move || {
         super::enter(&namespace)?;
         std::fs::write(format!("/proc/sys/net/ipv4/{name}"), value)
-            .map_err(|e| format!("cannot set net.ipv4.{name} to {value} ({e})"))
+            .map_err(|e| failure!("cannot set net.ipv4.{name} to {value}").because(e))
     });
-    thread.join().map_err(|_| "a thread panicked".to_owned())?
+    thread.join().map_err(|_| Failure::new("a thread panicked"))?
 }
 
-fn ip(words: &str) -> Outcome {
+fn ip(words: &str) -> Result<(), Failure> {
     run(&words.split(' ').collect::<Vec<_>>())
 }
 
-fn run(words: &[&str]) -> Outcome {
+fn run(words: &[&str]) -> Result<(), Failure> {
     let output = Command::new("ip")
         .args(words)
         .output()
-        .map_err(|e| format!("--wire xdp and --wire tap need 'ip' (iproute2): {e}"))?;
+        .map_err(|e| failure!("--wire xdp and --wire tap need 'ip' (iproute2): {e}"))?;
     if output.status.success() {
         return Ok(());
     }
     let why = String::from_utf8_lossy(&output.stderr);
-    Err(format!("'ip {}' was refused: {}", words.join(" "), why.trim()))
+    Err(failure!("'ip {}' was refused: {}", words.join(" "), why.trim()))
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use uncopy_measure::Outcome;
+use uncopy_measure::Failure;
 use uncopy_tcp_fast::applications::{Calls, SlowOut, Turn};
 use uncopy_tcp_fast::spin::Spin;
 use uncopy_tcp_fast::{Applications, Service, View};
@@ -54,7 +54,7 @@ pub struct Server {
 }
 
 /// Serves until standard input ends.
-pub fn serve(plan: &Plan, over: &Over) -> Outcome {
+pub fn serve(plan: &Plan, over: &Over) -> Result<(), Failure> {
     let (_service, came) = start(plan, over, quiet(plan.wait))?;
     let told = |e: io::Error| format!("cannot answer ({e})");
     came.iter().take(plan.connections).for_each(drop);
@@ -68,7 +68,7 @@ pub fn start(
     plan: &Plan,
     over: &Over,
     quiet: Duration,
-) -> Outcome<(Arc<Service<Server>>, Receiver<()>)> {
+) -> Result<(Arc<Service<Server>>, Receiver<()>), Failure> {
     let ports = plan.connections.div_ceil(EACH_ADDRESS) as u16;
     let addresses: Vec<_> = (0..ports).map(|i| SocketAddrV4::new(over.address, PORT + i)).collect();
     let opened = Opened::new(over, plan)?;
@@ -94,7 +94,7 @@ pub fn start(
         std::thread::yield_now();
     }
     let addresses = addresses.into_iter().map(Into::into).collect();
-    answer(&Hello { addresses }).map_err(|e| format!("cannot answer ({e})"))?;
+    answer(&Hello { addresses }).map_err(|e| Failure::new("cannot answer").because(e))?;
     Ok((service, came))
 }
 

@@ -4,7 +4,7 @@ use std::net::SocketAddrV4;
 use std::sync::Arc;
 use std::time::Duration;
 
-use uncopy_measure::Outcome;
+use uncopy_measure::{Failure, failure};
 use uncopy_tcp_fast::{Applications, Service};
 use uncopy_tcp_proto::wire::Link;
 use uncopy_tcp_proto::{Config, FlowOptions};
@@ -32,27 +32,28 @@ pub enum Opened {
 
 impl Opened {
     /// The wire of this end.
-    pub fn new(over: &Over, plan: &Plan) -> Outcome<Self> {
+    pub fn new(over: &Over, plan: &Plan) -> Result<Self, Failure> {
         match over.ours {
             Some(Wire::Tap) => {
-                let tap = Tap::open(&over.device)
-                    .map_err(|e| format!("cannot open the TAP device {} ({e})", over.device))?;
+                let tap = Tap::open(&over.device).map_err(|e| {
+                    failure!("cannot open the TAP device {}", over.device).because(e)
+                })?;
                 Ok(Self::Tap(vec![tap]))
             }
             _ => {
                 let (steer, wires) = queues::open(&over.device, config(plan).flows as u32, 1024)
-                    .map_err(|e| format!("cannot have {} by AF_XDP ({e})", over.device))?;
+                    .map_err(|e| failure!("cannot have {} by AF_XDP", over.device).because(e))?;
                 Ok(Self::Xdp(Arc::new(steer), wires))
             }
         }
     }
 
     /// Connections to this address are the service's.
-    pub fn listens(&self, address: SocketAddrV4) -> Outcome {
+    pub fn listens(&self, address: SocketAddrV4) -> Result<(), Failure> {
         match self {
-            Self::Xdp(steer, _) => {
-                steer.listen(address).map_err(|e| format!("cannot steer connections ({e})"))
-            }
+            Self::Xdp(steer, _) => steer
+                .listen(address)
+                .map_err(|e| Failure::new("cannot steer connections").because(e)),
             Self::Tap(_) => Ok(()),
         }
     }
@@ -71,9 +72,9 @@ impl Opened {
         plan: &Plan,
         quiet: Duration,
         applications: A,
-    ) -> Outcome<Arc<Service<A>>> {
+    ) -> Result<Arc<Service<A>>, Failure> {
         let service = Service::new(&config(plan), self.lanes(), applications)
-            .map_err(|e| format!("cannot start the service ({e})"))?
+            .map_err(|e| Failure::new("cannot start the service").because(e))?
             .waits(uncopy_tcp_fast::Wait::For(quiet));
         match self {
             Self::Xdp(steer, wires) => {

@@ -8,27 +8,27 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 /// See the module.
-pub struct Made<T> {
+pub struct OnceInit<T> {
     made: AtomicBool,
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
 // SAFETY: reached as the callers of `make` and `get` promise.
-unsafe impl<T: Send> Sync for Made<T> {}
+unsafe impl<T: Send> Sync for OnceInit<T> {}
 
-impl<T> core::fmt::Debug for Made<T> {
+impl<T> core::fmt::Debug for OnceInit<T> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Made").field("made", &self.made).finish_non_exhaustive()
+        f.debug_struct("OnceInit").field("made", &self.made).finish_non_exhaustive()
     }
 }
 
-impl<T> Default for Made<T> {
+impl<T> Default for OnceInit<T> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<T> Made<T> {
+impl<T> OnceInit<T> {
     /// Nothing yet.
     pub const fn new() -> Self {
         Self { made: AtomicBool::new(false), value: UnsafeCell::new(MaybeUninit::uninit()) }
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn there_is_nothing_until_it_is_made() {
-        let made = Made::new();
+        let made = OnceInit::new();
         // SAFETY: nobody else is here.
         unsafe {
             assert!(made.get().is_none());

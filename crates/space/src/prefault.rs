@@ -12,7 +12,7 @@ impl Space {
     /// A stack may lie on unmapped pages (a coroutine's or thread's, on memory that was freed):
     /// what is used of it under the lock is touched before, while the monitor can still answer.
     #[inline]
-    pub(crate) fn ground_stack(&self) {
+    pub(crate) fn prefault_stack(&self) {
         let here = 0u8;
         let below = core::ptr::from_ref(&here) as usize - STACK_UNDER_LOCK;
         if self.filter.perhaps_tracked(below, STACK_UNDER_LOCK) {

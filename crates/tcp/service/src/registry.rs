@@ -9,7 +9,7 @@ use crate::program::{COSTS, Program};
 use crate::protocol::{self, DOOR_COUNT, Message, Reason, VERSION};
 use crate::regions::{Given, Held, Regions};
 use crate::state::{self, State};
-use crate::users::{Purse, User};
+use crate::users::{Quota, User};
 use crate::wired::Wires;
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
@@ -25,7 +25,7 @@ use uncopy_tcp_shared::layout::PAGE;
 const LOOKS: usize = 64;
 
 /// See the module.
-pub(crate) struct Meeting {
+pub(crate) struct Registry {
     pub serves: Serves,
     limits: Limits,
     programs: HashMap<u64, Program>,
@@ -39,15 +39,15 @@ pub(crate) struct Meeting {
 }
 
 /// What is known of a program by who reads its messages.
-pub(crate) struct Seat {
+pub(crate) struct Session {
     pub socket: Arc<OwnedFd>,
     pub owner: Owner,
-    pub purse: Purse,
+    pub quota: Quota,
     /// It has said hello.
     pub greeted: bool,
 }
 
-impl Meeting {
+impl Registry {
     /// Of nobody.
     pub fn new(serves: Serves, limits: Limits) -> Self {
         let since = SystemTime::now();
@@ -84,7 +84,7 @@ impl Meeting {
     ) -> Result<(), Errno> {
         let taken = self
             .room(owner, COSTS)
-            .and_then(|()| self.user(owner).purse.share.take(COSTS).ok_or(Reason::OverLimit));
+            .and_then(|()| self.user(owner).quota.share.take(COSTS).ok_or(Reason::OverLimit));
         let taken = taken.map_err(|_| Errno::MFILE)?;
         let id = self.last_program + 1;
         let program = Program::new(socket.clone(), (id, pid, owner), set, taken)?;
@@ -95,12 +95,12 @@ impl Meeting {
     }
 
     /// A program's, and what it has not been told yet is told.
-    pub fn seat(&mut self, id: u64) -> Option<Seat> {
+    pub fn session(&mut self, id: u64) -> Option<Session> {
         let program = self.programs.get_mut(&id)?;
         program.tell_rest();
         let (socket, owner) = (program.socket.clone(), program.owner);
         let greeted = program.mailbox.is_some();
-        Some(Seat { socket, owner, purse: self.user(owner).purse.clone(), greeted })
+        Some(Session { socket, owner, quota: self.user(owner).quota.clone(), greeted })
     }
 
     /// A program has said hello, with its doors. False: it could not be answered.
@@ -202,7 +202,7 @@ impl Meeting {
 
     /// There is room for so many descriptors of a user's; it is looked for, if need be.
     fn room(&mut self, owner: Owner, count: usize) -> Result<(), Reason> {
-        let share = self.user(owner).purse.share.clone();
+        let share = self.user(owner).quota.share.clone();
         if !share.has(count) {
             let programs = self.programs.values_mut().filter(|program| program.owner == owner);
             programs.for_each(Program::looks_what_it_took);
@@ -221,7 +221,7 @@ impl Meeting {
         let both = [a.owner, b.owner];
         for &owner in if a.owner == b.owner { &both[..1] } else { &both } {
             self.room(owner, 1 + 2 * (1 + DOOR_COUNT))?;
-            taken.push(self.user(owner).purse.share.take(1).ok_or(Reason::OverLimit)?);
+            taken.push(self.user(owner).quota.share.take(1).ok_or(Reason::OverLimit)?);
         }
         self.last_region += 1;
         let sides = [(a.program, a.owner), (b.program, b.owner)];

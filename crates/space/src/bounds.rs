@@ -8,9 +8,9 @@ use uncopy_ranges::span::Span;
 /// From the first excluded page to the last: who looks may find more, but not less than what was
 /// excluded before he looked.
 #[derive(Debug)]
-pub(crate) struct Hull([AtomicUsize; 2]);
+pub(crate) struct BoundingSpan([AtomicUsize; 2]);
 
-impl Hull {
+impl BoundingSpan {
     pub(crate) const fn new() -> Self {
         Self([const { AtomicUsize::new(0) }; 2])
     }
@@ -44,7 +44,7 @@ const LINES: usize = 64;
 /// What was excluded since a fork began. Written with the lock held; a child may get less of it
 /// than its parent has, as it may have been made before.
 #[derive(Debug)]
-pub(crate) struct Meanwhile {
+pub(crate) struct ForkLog {
     lines: [(AtomicUsize, AtomicUsize, AtomicU8); LINES],
     count: AtomicUsize,
 }
@@ -52,7 +52,7 @@ pub(crate) struct Meanwhile {
 const GIVEN: u8 = 1;
 const WHILE_MAPPED: u8 = 2;
 
-impl Meanwhile {
+impl ForkLog {
     pub(crate) const fn new() -> Self {
         Self {
             lines: [const { (AtomicUsize::new(0), AtomicUsize::new(0), AtomicU8::new(0)) }; LINES],
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_hull_grows_over_what_lies_between() {
-        let hull = Hull::new();
+        let hull = BoundingSpan::new();
         assert!(!hull.meets(page(5)));
         hull.grow(page(9));
         assert!(hull.meets(page(9)) && !hull.meets(page(5)));
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn what_was_excluded_meanwhile_comes_out_once() {
-        let list = Meanwhile::new();
+        let list = ForkLog::new();
         list.push(page(1), Why::Given);
         list.push(page(2), Why::WhileMapped);
         let mut found = Vec::new();
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_full_list_excludes_more_but_never_less() {
-        let list = Meanwhile::new();
+        let list = ForkLog::new();
         for n in 0..LINES + 10 {
             list.push(page(2 * n), if n == LINES + 5 { Why::WhileMapped } else { Why::Given });
         }

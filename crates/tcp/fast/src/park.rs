@@ -28,7 +28,7 @@ impl AsFd for Set<'_> {
 }
 
 /// See the module.
-pub(crate) struct Bed<'a> {
+pub(crate) struct ParkSet<'a> {
     set: Set<'a>,
     /// The name of what is the lane's.
     own: u64,
@@ -38,8 +38,8 @@ pub(crate) struct Bed<'a> {
     said: Vec<epoll::Event>,
 }
 
-impl<'a> Bed<'a> {
-    /// Of a lane with this bell, in the applications' set (in which what is the lane's has this
+impl<'a> ParkSet<'a> {
+    /// For a lane with this bell, in the applications' set (in which what is the lane's has this
     /// name), if there is one.
     ///
     /// # Errors

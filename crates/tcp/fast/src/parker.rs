@@ -9,12 +9,12 @@ use crate::sync::atomic::{AtomicBool, fence};
 
 /// Says that a thread sleeps, or is about to.
 #[derive(Debug)]
-pub struct Nap(AtomicBool);
+pub struct Parker(AtomicBool);
 
-impl Nap {
+impl Parker {
     /// Awake.
-    pub fn new() -> Nap {
-        Nap(AtomicBool::new(false))
+    pub fn new() -> Parker {
+        Parker(AtomicBool::new(false))
     }
 
     /// It is about to sleep. It looks for work once more after this.
@@ -36,9 +36,9 @@ impl Nap {
     }
 }
 
-impl Default for Nap {
+impl Default for Parker {
     fn default() -> Self {
-        Nap::new()
+        Parker::new()
     }
 }
 
@@ -52,15 +52,15 @@ mod loom_tests {
     #[test]
     fn in_every_order_work_is_seen_before_sleep_or_wakes_it() {
         loom::model(|| {
-            let (nap, work) = (Arc::new(Nap::new()), Arc::new(AtomicU32::new(0)));
+            let (parker, work) = (Arc::new(Parker::new()), Arc::new(AtomicU32::new(0)));
             let giver = {
-                let (nap, work) = (nap.clone(), work.clone());
+                let (parker, work) = (parker.clone(), work.clone());
                 thread::spawn(move || {
                     work.store(1, Relaxed);
-                    nap.wake()
+                    parker.wake()
                 })
             };
-            nap.begin();
+            parker.begin();
             let seen = work.load(Relaxed) == 1;
             let woken = giver.join().unwrap();
             assert!(seen || woken, "it would sleep for ever");

@@ -75,9 +75,9 @@ enum Doing {
     Sleeps,
 }
 
-/// Of a lane.
+/// Decides what a lane does while it has nothing to do.
 #[derive(Debug)]
-pub struct Patience {
+pub struct IdlePolicy {
     wait: Wait,
     /// Who waits for the wire, and who waits for a program, which has been given something: answers
     /// come differently soon.
@@ -90,8 +90,8 @@ pub struct Patience {
     looked: u32,
 }
 
-impl Patience {
-    /// Of one that waits so.
+impl IdlePolicy {
+    /// For a lane that waits so.
     pub fn new(wait: Wait) -> Self {
         Self {
             wait,
@@ -180,16 +180,16 @@ mod tests {
 
     /// What a lane does, which has given a program something, until there is work; that comes after
     /// so long. A look takes a microsecond, and so does giving the processor away.
-    fn until(patience: &mut Patience, work: Duration) -> Vec<Now> {
-        patience.worked(Duration::ZERO, true);
+    fn until(policy: &mut IdlePolicy, work: Duration) -> Vec<Now> {
+        policy.worked(Duration::ZERO, true);
         let mut all = vec![];
         let mut idle = Duration::ZERO;
         loop {
             if idle >= work {
-                patience.worked(idle, true);
+                policy.worked(idle, true);
                 return all;
             }
-            let now = patience.next(idle);
+            let now = policy.next(idle);
             if all.last() != Some(&now) {
                 all.push(now);
             }
@@ -202,65 +202,65 @@ mod tests {
 
     #[test]
     fn adaptive_it_looks_while_work_comes_soon_and_sleeps_at_once_when_it_does_not() {
-        let mut patience = Patience::new(Wait::Adaptive);
+        let mut policy = IdlePolicy::new(Wait::Adaptive);
         for _ in 0..10 {
-            assert_eq!(until(&mut patience, SOON), [Now::Look]);
+            assert_eq!(until(&mut policy, SOON), [Now::Look]);
         }
-        let late: Vec<_> = (0..200).map(|_| until(&mut patience, LATE)).collect();
+        let late: Vec<_> = (0..200).map(|_| until(&mut policy, LATE)).collect();
         assert_eq!(late[0], [Now::Look, Now::Yield, Now::Sleep]);
         let in_vain = late.iter().filter(|all| all.contains(&Now::Look)).count();
         assert!((FAILURES as usize..10).contains(&in_vain), "{in_vain} of 200");
         assert!(late.iter().filter(|all| **all == [Now::Sleep]).count() > 180);
         // And soon again, after as many more as it was left.
-        let soon: Vec<_> = (0..1000).map(|_| until(&mut patience, SOON)).collect();
+        let soon: Vec<_> = (0..1000).map(|_| until(&mut policy, SOON)).collect();
         assert_eq!(soon.last().unwrap(), &[Now::Look]);
     }
 
     #[test]
     fn what_the_wire_takes_says_nothing_of_programs() {
-        let mut patience = Patience::new(Wait::Adaptive);
+        let mut policy = IdlePolicy::new(Wait::Adaptive);
         for _ in 0..100 {
-            assert_eq!(until(&mut patience, SOON), [Now::Look]);
-            patience.worked(LATE, false);
-            while patience.next(LATE) != Now::Sleep {}
+            assert_eq!(until(&mut policy, SOON), [Now::Look]);
+            policy.worked(LATE, false);
+            while policy.next(LATE) != Now::Sleep {}
         }
-        patience.worked(LATE, false);
-        assert_eq!(patience.next(Duration::ZERO), Now::Sleep);
+        policy.worked(LATE, false);
+        assert_eq!(policy.next(Duration::ZERO), Now::Sleep);
     }
 
     #[test]
     fn for_no_time_it_never_looks_and_for_ever_it_never_sleeps() {
-        let mut patience = Patience::new(Wait::For(Duration::ZERO));
+        let mut policy = IdlePolicy::new(Wait::For(Duration::ZERO));
         for _ in 0..100 {
-            assert!(!until(&mut patience, SOON).contains(&Now::Look));
+            assert!(!until(&mut policy, SOON).contains(&Now::Look));
         }
-        let mut patience = Patience::new(Wait::For(Duration::MAX));
+        let mut policy = IdlePolicy::new(Wait::For(Duration::MAX));
         for _ in 0..100 {
-            assert_eq!(until(&mut patience, LATE), [Now::Look, Now::Yield]);
+            assert_eq!(until(&mut policy, LATE), [Now::Look, Now::Yield]);
         }
     }
 
     #[test]
     fn the_processor_is_given_away_before_a_sleep_as_long_as_that_brings_work() {
-        let mut patience = Patience::new(Wait::For(Duration::ZERO));
+        let mut policy = IdlePolicy::new(Wait::For(Duration::ZERO));
         for _ in 0..100 {
-            patience.worked(SOON, true);
-            assert_eq!(patience.next(Duration::ZERO), Now::Yield);
+            policy.worked(SOON, true);
+            assert_eq!(policy.next(Duration::ZERO), Now::Yield);
         }
-        patience.worked(SOON, false);
-        assert_eq!(patience.next(Duration::ZERO), Now::Sleep, "nobody was given anything");
-        let yields = (0..200).filter(|_| until(&mut patience, LATE).contains(&Now::Yield)).count();
+        policy.worked(SOON, false);
+        assert_eq!(policy.next(Duration::ZERO), Now::Sleep, "nobody was given anything");
+        let yields = (0..200).filter(|_| until(&mut policy, LATE).contains(&Now::Yield)).count();
         assert!((FAILURES as usize..10).contains(&yields), "{yields} of 200");
     }
 
     /// It was 60 seconds for 2,000 requests, one after another, beside programs that compute.
     #[test]
     fn a_processor_that_comes_back_late_is_not_given_away_any_more_also_where_there_is_work_then() {
-        let mut patience = Patience::new(Wait::For(Duration::ZERO));
+        let mut policy = IdlePolicy::new(Wait::For(Duration::ZERO));
         let mut yields = 0;
         for _ in 0..10_000 {
-            patience.worked(LATE, true);
-            yields += usize::from(patience.next(Duration::ZERO) == Now::Yield);
+            policy.worked(LATE, true);
+            yields += usize::from(policy.next(Duration::ZERO) == Now::Yield);
         }
         assert!((FAILURES as usize..15).contains(&yields), "{yields} of 10,000");
     }
