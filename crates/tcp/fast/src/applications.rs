@@ -21,8 +21,10 @@ pub trait Applications: Sync {
     /// the flow's receive buffer.
     fn place(&self, flow: FlowId, place: Place, payload: &[u8]);
 
-    /// Copies a range of the flow's send buffer.
-    fn fetch(&self, flow: FlowId, range: RingRange, to: &mut [u8]);
+    /// Copies a range of the flow's send buffer. False: it cannot be read, and its frame does not
+    /// leave; ending the flow is the application's matter. (What `to` has had before is somebody
+    /// else's.)
+    fn fetch(&self, flow: FlowId, range: RingRange, to: &mut [u8]) -> bool;
 
     /// Hands a range of the flow's send buffer to `with`, where it lies. False: it did not, and the
     /// range is to be fetched.
@@ -143,8 +145,10 @@ impl<A: Applications> Actions for SlowOut<'_, A> {
         let link = self.applications.link(segment.route);
         let known = link.is_some();
         emit(segment, &link.unwrap_or(Link { local: [0; 6], peer: [0; 6] }), &mut frame);
-        if let (1.., Some(flow)) = (segment.payload.len, flow) {
-            self.applications.fetch(flow, segment.payload, &mut frame[headers..]);
+        if let (1.., Some(flow)) = (segment.payload.len, flow)
+            && !self.applications.fetch(flow, segment.payload, &mut frame[headers..])
+        {
+            return;
         }
         seal(&mut frame);
         if known {

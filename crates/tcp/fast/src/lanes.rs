@@ -17,7 +17,7 @@ use std::time::Instant;
 use uncopy_tcp_proto::flow::Place;
 use uncopy_tcp_proto::wire::{Checksums, Packet, emit, headers_len, parse, seal};
 use uncopy_tcp_proto::{Actions, Event, FlowId, Lane, Left, Outgoing, Time};
-use uncopy_tcp_wire::{Offload, Wire};
+use uncopy_tcp_wire::{Offload, Wire, copied};
 
 /// Frames that are taken at once, at most. What has arrived is taken before anything is sent for
 /// it: it waits better in its flow's buffer than in a wire's ring, which drops what it has no room
@@ -146,7 +146,7 @@ impl<A: Applications> Service<A> {
         };
         for frame in frames {
             // They are whole, and sealed. One that finds no room is lost, as on any wire.
-            wire.send(frame.len(), Offload::default(), |to| to.copy_from_slice(&frame))?;
+            wire.send(frame.len(), Offload::default(), copied(&frame))?;
         }
         Ok(true)
     }
@@ -253,12 +253,15 @@ impl<A: Applications, W: Wire> Actions for LaneOut<'_, A, W> {
         }
         let sent = self.wire.send(headers + len as usize, offload, |frame| {
             emit(segment, &link, frame);
-            if let (1.., Some(flow)) = (len, flow) {
-                applications.fetch(flow, segment.payload, &mut frame[headers..]);
+            if let (1.., Some(flow)) = (len, flow)
+                && !applications.fetch(flow, segment.payload, &mut frame[headers..])
+            {
+                return false;
             }
             if !offload.checksum {
                 seal(frame);
             }
+            true
         });
         if let Err(error) = sent {
             self.error.get_or_insert(error);

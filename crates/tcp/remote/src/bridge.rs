@@ -226,8 +226,9 @@ impl Bridge {
         }
     }
 
-    /// What is to be sent.
-    pub fn fetch(&self, range: RingRange, to: &mut [u8]) {
+    /// What is to be sent. False: the program has made its ring unreadable, and the connection
+    /// fails.
+    pub fn fetch(&mut self, range: RingRange, to: &mut [u8]) -> bool {
         let (here, lent) = self.parts(range);
         let (mut first, second) = to.split_at_mut(here.len as usize);
         for piece in here.pieces(self.outward.bytes.len()) {
@@ -235,12 +236,10 @@ impl Bridge {
             part.copy_from_slice(&self.outward.bytes[piece]);
             first = rest;
         }
-        if !lent.is_empty()
-            && !self.line.as_ref().is_some_and(|line| line.copy_lent(lent.start, second))
-        {
-            // (The program has made its ring unreadable. Nobody else's bytes go in their place.)
-            second.fill(0);
-        }
+        let fetched = lent.is_empty()
+            || self.line.as_ref().is_some_and(|line| line.copy_lent(lent.start, second));
+        self.failed |= !fetched;
+        fetched
     }
 
     /// The same, where it lies.
@@ -527,7 +526,7 @@ mod tests {
         bridge.outward.bytes[14..].copy_from_slice(b"ef");
         bridge.outward.bytes[..2].copy_from_slice(b"gh");
         let mut sent = [0; 4];
-        bridge.fetch(RingRange { start: 14, len: 4 }, &mut sent);
+        assert!(bridge.fetch(RingRange { start: 14, len: 4 }, &mut sent));
         assert_eq!(sent, *b"efgh");
     }
 
@@ -566,14 +565,17 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_that_cannot_be_read_sends_nobody_elses_bytes() {
+    fn a_ring_that_cannot_be_read_ends_its_connection_with_a_reset_and_sends_nothing() {
         let mut bridge = bridge();
         bridge.outward.bytes.fill(b'x');
         (bridge.outward.came, bridge.lent) = (6, 4);
-        let mut sent = *b"secret";
-        bridge.fetch(RingRange { start: 0, len: 6 }, &mut sent);
-        assert_eq!(sent, *b"xx\0\0\0\0");
-        assert!(!bridge.lend(RingRange { start: 0, len: 6 }, &mut |_| panic!("it is not there")));
+        let mut frame = [0; 2];
+        assert!(bridge.fetch(RingRange { start: 0, len: 2 }, &mut frame), "these were copied");
+        assert_eq!((frame, bridge.wants()), (*b"xx", Wants::Nothing));
+        let all = RingRange { start: 0, len: 6 };
+        assert!(!bridge.lend(all, &mut |_| panic!("it is not there")));
+        assert!(!bridge.fetch(all, &mut [0; 6]));
+        assert_eq!(bridge.wants(), Wants::Abort);
     }
 
     #[test]

@@ -641,10 +641,13 @@ impl Applications for Room {
         }
     }
 
-    fn fetch(&self, flow: FlowId, range: RingRange, to: &mut [u8]) {
-        if let Some(held) = self.at(flow) {
-            held.lock().fetch(range, to);
+    fn fetch(&self, flow: FlowId, range: RingRange, to: &mut [u8]) -> bool {
+        let Some(held) = self.at(flow) else { return false };
+        let fetched = held.lock().fetch(range, to);
+        if !fetched {
+            self.to_lane(held, None);
         }
+        fetched
     }
 
     fn lend(

@@ -228,10 +228,9 @@ impl Applications for Client {
         }
     }
 
-    fn fetch(&self, flow: FlowId, range: RingRange, to: &mut [u8]) {
-        if let Some(link) = self.loops[flow.slot as usize].lock().as_ref() {
-            link.link.fetch(range, to);
-        }
+    fn fetch(&self, flow: FlowId, range: RingRange, to: &mut [u8]) -> bool {
+        let link = self.loops[flow.slot as usize].lock();
+        link.as_ref().map(|link| link.link.fetch(range, to)).is_some()
     }
 
     fn event(&self, _: Option<usize>, flow: FlowId, event: Event) {
