@@ -13,7 +13,7 @@ use rustix::net::{getpeername, sockopt};
 use std::net::SocketAddrV4;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use uncopy_tcp_events::line::Line;
 use uncopy_tcp_proto::FlowId;
 use uncopy_tcp_proto::flow::Place;
@@ -26,6 +26,11 @@ const OUT: u32 = EPOLLOUT as u32;
 const ENDS: u32 = (EPOLLRDHUP | EPOLLHUP | EPOLLERR) as u32;
 /// Of a stand-in that was not shut down itself: it was reset.
 const DEAD: u32 = (EPOLLHUP | EPOLLERR) as u32;
+
+/// After the peer's end, what a program has given back unread goes by Linux, as far as Linux has
+/// room. A program that takes none of it for so long has its connection reset. (Linux would wait
+/// without end; but here the service has its buffers.)
+const UNREAD_FOR: Duration = Duration::from_secs(60 * 60);
 
 /// A circular buffer, and how many bytes ever went in and out.
 #[derive(Debug)]
@@ -137,6 +142,8 @@ pub struct Bridge {
     /// The peer sends no more; the program was told.
     peer_closed: bool,
     finished: bool,
+    /// Linux has no room for what goes before that end, and so long it is waited for some.
+    unread_until: Option<Instant>,
     /// The program sends no more; the protocol was told.
     ended: bool,
     shut: bool,
@@ -197,6 +204,7 @@ impl Bridge {
             wire: Wire::Open,
             peer_closed: false,
             finished: false,
+            unread_until: None,
             ended: false,
             shut: false,
             left: false,
@@ -370,9 +378,15 @@ impl Bridge {
                 self.untold.read += sent as u32;
                 self.stuck = sent < length;
             }
-            if self.peer_closed && !self.finished && self.inward.filled().is_empty() {
-                line.finish()?;
-                self.finished = true;
+            if self.peer_closed && !self.finished && !self.stuck && self.inward.filled().is_empty()
+            {
+                // (Tried again where Linux has taken something: that begins anew.)
+                self.finished = match line.finish() {
+                    Err(Errno::AGAIN) => false,
+                    finished => finished.map(|()| true)?,
+                };
+                self.stuck = !self.finished;
+                self.unread_until = self.stuck.then(|| Instant::now() + UNREAD_FOR);
             }
             while self.readable && !self.ended && self.wire == Wire::Open {
                 if self.outward.left(self.most) == 0 {
@@ -455,6 +469,11 @@ impl Bridge {
     /// The program's end cannot go on.
     pub fn fails(&mut self) {
         self.failed = true;
+    }
+
+    /// So long it is waited for the program to take what goes before the peer's end, if it is.
+    pub fn unread_until(&self) -> Option<Instant> {
+        self.unread_until.filter(|_| self.stuck && !self.failed && self.line.is_some())
     }
 
     /// Both ends are done with: it can go.
