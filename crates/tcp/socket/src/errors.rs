@@ -31,7 +31,7 @@ impl Attached {
     fn has_sent_unread(&self) -> bool {
         let out = self.out();
         !matches!(out.switch.phase.at(), Ok(At::Linux | At::Returned))
-            && out.produced.tail.load(Relaxed) != out.consumed.head.load(Relaxed)
+            && self.tail() != out.consumed.head.load(Relaxed)
     }
 }
 

@@ -53,7 +53,7 @@ impl Flow {
                     Ok(At::Linux | At::Returned) => false,
                     Ok(At::Offered | At::Ring) => {
                         let tail = inward.produced.tail.load(Acquire);
-                        tail != inward.consumed.head.load(Relaxed).wrapping_add(known)
+                        tail != attached.head().wrapping_add(known)
                     }
                     Ok(At::Leaving) | Err(_) => true,
                 }
