@@ -46,6 +46,7 @@ impl<A: Applications> Service<A> {
             let active = self.active();
             let time = self.now();
             let mut received = 0;
+            self.applications.begins(number);
             for mut wire in wires.served(number, active) {
                 received += wire.receive(BATCH, |frame, offload| {
                     let mut met = Met { answers: &mut answers, leaving: &mut leaving };
@@ -208,7 +209,7 @@ impl<A: Applications> Actions for Answers<'_, A> {
         self.answers.push((flow, *segment));
     }
     fn place(&mut self, flow: FlowId, place: Place) {
-        self.applications.place(flow, place, self.payload);
+        self.applications.place(Some(self.number), flow, place, self.payload);
     }
     fn event(&mut self, flow: FlowId, event: Event) {
         self.applications.event(Some(self.number), flow, event);

@@ -27,6 +27,11 @@ const ENDS: u32 = (EPOLLRDHUP | EPOLLHUP | EPOLLERR) as u32;
 /// Of a stand-in that was not shut down itself: it was reset.
 const DEAD: u32 = (EPOLLHUP | EPOLLERR) as u32;
 
+/// A payload of so many bytes goes straight to the program's ring. Smaller ones wait in the buffer
+/// for the lane's turn: their copies cost little, and a program that was given requests one by one
+/// would answer them so.
+const STRAIGHT: u32 = 4096;
+
 /// After the peer's end, what a program has given back unread goes by Linux, as far as Linux has
 /// room. A program that takes none of it for so long has its connection reset. (Linux would wait
 /// without end; but here the service has its buffers.)
@@ -123,6 +128,8 @@ pub struct Bridge {
     connecting: bool,
     /// From the wire to the program.
     inward: Buffer,
+    /// Of what comes next in order the first so many bytes are the program's already.
+    straight: u32,
     outward: Buffer,
     /// As much may be on that way, as a power of two: what is lent takes none of the buffer.
     most: u8,
@@ -194,6 +201,7 @@ impl Bridge {
             line: None,
             connecting: false,
             inward: Buffer::new(bits),
+            straight: 0,
             outward: Buffer::new(bits),
             most,
             lent: 0,
@@ -224,14 +232,48 @@ impl Bridge {
         self.line = Some(line);
     }
 
-    /// A segment's payload.
-    pub fn place(&mut self, place: Place, payload: &[u8]) {
+    /// A segment's payload. `straight`: if it is large, in order, and nothing is before it, it goes
+    /// to the program's ring, as far as that has room; it comes by [`came`](Self::came) next.
+    pub fn place(&mut self, place: Place, payload: &[u8], straight: bool) {
+        let mut to = place.to;
         let mut at = place.skip as usize;
-        for piece in place.to.pieces(self.inward.bytes.len()) {
+        let next = self.inward.came as u32 & (self.inward.bytes.len() as u32 - 1);
+        if straight && to.len >= STRAIGHT && to.start == next && self.goes_straight() {
+            let gone = self.sends(&payload[at..at + to.len as usize]);
+            at += gone;
+            self.straight = gone as u32;
+            let start = (next + self.straight) & (self.inward.bytes.len() as u32 - 1);
+            to = RingRange { start, len: to.len - self.straight };
+        }
+        for piece in to.pieces(self.inward.bytes.len()) {
             let length = piece.len();
             self.inward.bytes[piece].copy_from_slice(&payload[at..at + length]);
             at += length;
         }
+    }
+
+    /// The program's ring is where the next byte belongs, and has had room.
+    fn goes_straight(&self) -> bool {
+        let is_open = self.wire == Wire::Open && !self.connecting && !self.failed && !self.left;
+        is_open
+            && !self.stuck
+            && !self.finished
+            && self.inward.came == self.inward.went
+            && self.line.as_ref().is_some_and(Line::sends_by_ring)
+    }
+
+    /// So many of these bytes are the program's now.
+    fn sends(&mut self, bytes: &[u8]) -> usize {
+        let sent = match self.line.as_ref().map(|line| line.send(bytes)) {
+            Some(Ok(sent)) => sent,
+            Some(Err(Errno::AGAIN | Errno::INTR)) | None => 0,
+            Some(Err(_)) => {
+                self.failed = true;
+                0
+            }
+        };
+        self.stuck = sent < bytes.len();
+        sent
     }
 
     /// What is to be sent. False: the program has made its ring unreadable, and the connection
@@ -285,7 +327,10 @@ impl Bridge {
 
     /// So many more bytes have come in order.
     pub fn came(&mut self, bytes: u32) {
+        let straight = core::mem::take(&mut self.straight).min(bytes);
         self.inward.came += u64::from(bytes);
+        self.inward.went += u64::from(straight);
+        self.untold.read += straight;
     }
 
     /// So many more bytes were acknowledged. True: there is something to do for it. (There was no
@@ -534,7 +579,7 @@ mod tests {
         let mut bridge = bridge();
         bridge.inward.came = 14;
         bridge.inward.went = 14;
-        bridge.place(Place { skip: 1, to: RingRange { start: 14, len: 4 } }, b"xabcd");
+        bridge.place(Place { skip: 1, to: RingRange { start: 14, len: 4 } }, b"xabcd", true);
         bridge.came(4);
         assert_eq!(bridge.inward.bytes[bridge.inward.filled()], *b"ab");
         bridge.inward.went += 2;

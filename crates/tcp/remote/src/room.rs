@@ -670,9 +670,15 @@ impl crate::programs::Applications for Endpoint<View<'_>> {
 }
 
 impl Applications for Room {
-    fn place(&self, flow: FlowId, place: Place, payload: &[u8]) {
+    fn begins(&self, lane: usize) {
+        // A program gets all of a turn at once, and is woken once.
+        self.desks[lane].context.knocks_later();
+    }
+
+    fn place(&self, lane: Option<usize>, flow: FlowId, place: Place, payload: &[u8]) {
         if let Some(held) = self.at(flow) {
-            held.lock().place(place, payload);
+            let own = lane == Some(held.lane);
+            held.lock().place(place, payload, own);
         }
     }
 
@@ -767,7 +773,7 @@ impl Applications for Room {
             }
         }
         turn.worked = !doing.is_empty();
-        // A program gets all of a turn at once, and is woken once.
+        // (Begun before, but where the lane is about to sleep.)
         desk.context.knocks_later();
         for held in doing {
             self.serve(desk, &held, calls, &mut turn);

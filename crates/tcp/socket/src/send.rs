@@ -291,6 +291,12 @@ impl Flow {
         ended
     }
 
+    /// What is sent next goes into the ring, as far as is known without asking.
+    pub fn sends_by_ring(&self) -> bool {
+        let Some(Some(attached)) = self.attached.get() else { return false };
+        matches!(attached.out().switch.phase.at(), Ok(At::Offered | At::Ring))
+    }
+
     /// What the other side has taken so far of the ring, while sending goes there: so room is the
     /// ring's matter.
     pub(crate) fn room_of_ring(&self) -> Option<u32> {

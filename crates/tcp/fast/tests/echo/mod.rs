@@ -172,7 +172,7 @@ impl Echo {
 }
 
 impl Applications for Echo {
-    fn place(&self, flow: FlowId, place: Place, payload: &[u8]) {
+    fn place(&self, _: Option<usize>, flow: FlowId, place: Place, payload: &[u8]) {
         let mut socket = self.sockets[flow.slot as usize].lock().unwrap();
         let rx = &mut socket.as_mut().expect("data has a socket").rx;
         let mut at = place.skip as usize;

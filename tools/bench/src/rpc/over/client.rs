@@ -222,7 +222,7 @@ impl Client {
 }
 
 impl Applications for Client {
-    fn place(&self, flow: FlowId, place: Place, payload: &[u8]) {
+    fn place(&self, _: Option<usize>, flow: FlowId, place: Place, payload: &[u8]) {
         if let Some(link) = self.loops[flow.slot as usize].lock().as_mut() {
             link.link.place(place, payload);
         }

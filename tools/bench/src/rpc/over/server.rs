@@ -131,7 +131,7 @@ impl Server {
 }
 
 impl Applications for Server {
-    fn place(&self, flow: FlowId, place: Place, payload: &[u8]) {
+    fn place(&self, _: Option<usize>, flow: FlowId, place: Place, payload: &[u8]) {
         if let Some(served) = self.links[flow.slot as usize].lock().as_mut() {
             served.link.place(place, payload);
         }
