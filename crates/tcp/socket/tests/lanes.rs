@@ -16,6 +16,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use uncopy_tcp_service::Client;
+use uncopy_tcp_service::ends::STAND_IN;
 use uncopy_tcp_service::protocol::{DOOR_COUNT, Message};
 use uncopy_tcp_shared::layout::{Direction, home};
 use uncopy_tcp_shared::notice::Notice;
@@ -125,6 +126,34 @@ fn the_deaths_of_many_are_looked_for_without_sleeping_and_found_later() {
         lane.pump();
         ours.iter().all(|end| end.flow.has_error())
     });
+}
+
+/// (It takes a right to mark a socket.)
+#[test]
+fn who_sends_to_another_host_stays_at_its_ring_for_a_round_trip() {
+    let service = service();
+    for marked in [true, false] {
+        let of = || program_that(&service.name, Waiting::Sleep);
+        let (a, b) = at_rings(&of(), &of());
+        let (mark, number) = (if marked { STAND_IN } else { 0 }, a.flow.number());
+        let (level, at) = (libc::SOL_SOCKET, (&raw const mark).cast());
+        // SAFETY: reads a number, which lives here.
+        let set = unsafe { libc::setsockopt(number, level, libc::SO_MARK, at, 4) };
+        if marked && set != 0 {
+            return;
+        }
+        let total = FULL + 100_000;
+        std::thread::scope(|scope| {
+            let sends = scope.spawn(|| a.send(&vec![1; total]));
+            std::thread::sleep(Duration::from_millis(40));
+            let mut got = 0;
+            while got < total {
+                got += b.receive(&mut vec![0; total]).unwrap();
+            }
+            assert_eq!(sends.join().unwrap(), Ok(total));
+        });
+        assert_eq!(a.flow.counts.leaves.load(Relaxed) == 0, marked);
+    }
 }
 
 /// Speaks the protocol by itself, to a connection's end that is at its ring.
