@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """What a request over a wire costs: redis behind `uncopy tcp serve --if`, and behind Linux, in turns.
 
-Two network namespaces with a veth between them; redis-server in one, redis-benchmark (GET of 64 B, or of --size) in the other. Counted is the processor time of server, service and
+Two network namespaces with a veth between them; redis-server in one, redis-benchmark (GET of 64 B, or of --size; or SET) in the other. Counted is the processor time of server, service and
 client, threads each, from /proc (schedstat: nanoseconds that a thread ran). What softirqs do for somebody is charged to whoever runs then, on both sides alike; ksoftirqd is
 reported besides. Frames are those that the servers' host sends, switches those of server and service; these two depend less on how busy the machine is. `ratio` is Linux over uncopy in processor time a request: above 1 uncopy takes less. It is the median of the rounds' own ratios.
 
     tests/remote/cost.py --uncopy target/release/uncopy
     tests/remote/cost.py --uncopy A --uncopy B          two builds and Linux, in turns
     tests/remote/cost.py --uncopy A --cases 50/1 --rounds 5 --wait adaptive --json
-    tests/remote/cost.py --uncopy A --by tap --size 65536 --requests 20000
+    tests/remote/cost.py --uncopy A --by tap --size 65536 --requests 20000 --request set
 
 Needs root, iproute2, redis-server and redis-benchmark. A case is connections/requests under way on each (-c/-P). By AF_XDP the client's device
 must not leave checksums (and so segments) to the other end; by a TAP it does, in all turns, as devices do.
@@ -129,7 +129,7 @@ def side(uncopy, args, case):
             server = network.start(network.inner, REDIS)
         until(server, "Ready to accept")
         time.sleep(0.5)
-        words = ["ip", "netns", "exec", network.outer, "redis-benchmark", "-h", ADDRESS, "-c", str(connections), "-P", str(pipelined), "-t", "get", "-d", str(args.size), "--csv"]
+        words = ["ip", "netns", "exec", network.outer, "redis-benchmark", "-h", ADDRESS, "-c", str(connections), "-P", str(pipelined), "-t", args.request, "-d", str(args.size), "--csv"]
         # (Connections come, are shown, and find their rings before anything counts. The value is there then.)
         # (One at a time: redis-benchmark now and then gives up where the requests are no multiple of what is under way.)
         subprocess.run([*words, "-t", "set", "-P", "1", "-n", "100"], check=True, stdout=subprocess.DEVNULL)
@@ -143,7 +143,7 @@ def side(uncopy, args, case):
         client.returncode = status
         after, soft = [cpu(pid) for pid in pids], ksoftirqd() - soft
         counts = [(now - then) / count for now, then in zip([network.frames(), *map(switches, pids)], counts)]
-        rate = re.search(r'"GET","([\d.]+)"', said)
+        rate = re.search(rf'"{args.request.upper()}","([\d.]+)"', said)
         if status or not rate:
             raise SystemExit(f"redis-benchmark says {said}")
         spent = [(now - then) / count for now, then in zip(after, before)]
@@ -173,6 +173,7 @@ def main():
     parser.add_argument("--wait", default="adaptive", choices=["sleep", "adaptive", "spin"])
     parser.add_argument("--by", default="xdp", choices=["xdp", "tap"])
     parser.add_argument("--size", type=int, default=64, help="bytes of a value")
+    parser.add_argument("--request", default="get", choices=["get", "set"], help="which way values go")
     parser.add_argument("--queues", type=int, default=1)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()

@@ -5,7 +5,8 @@ use crate::network::{ADDRESS, Network, OUTSIDE};
 use crate::{Named, Outcome, REDIS, redis};
 
 /// Those of this file.
-pub const ALL: [Named; 4] = [
+pub const ALL: [Named; 5] = [
+    ("segments_in_any_order_and_several_times_come_to_the_program_once_and_in_order", any_order),
     ("a_flood_of_syns_costs_no_memory_and_connections_go_on", syns),
     ("under_a_flood_of_syns_clients_come_in_by_cookies_and_connections_of_linux_go_on", cookies),
     ("peers_that_leave_holes_and_take_nothing_have_no_more_memory_than_their_buffers", holes),
@@ -218,6 +219,83 @@ except OSError: print("nobody is there")
     let said = network.outside(&["python3", "-c", client, ANOTHER])?;
     if said.trim() != "nobody is there" {
         return Err(format!("a client of {ANOTHER}: {said}").into());
+    }
+    Ok(())
+}
+
+/// Takes what comes over each connection, says how much it was, and its hash.
+const TAKES: &str = r#"
+import hashlib, socket, time
+l = socket.socket(); l.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); l.bind(("0.0.0.0", 6379)); l.listen()
+print("listens", flush=True)
+while True:
+    c, _ = l.accept(); hashed, count = hashlib.sha256(), 0
+    while part := c.recv(100_000):
+        hashed.update(part); count += len(part)
+        if count % 7 == 0: time.sleep(0.002)
+    if count: print(count, hashed.hexdigest(), flush=True)
+    c.close()
+"#;
+
+/// Some in order, some shuffled, some twice, some with parts of their neighbours; lost ones again.
+const SHUFFLES: &str = r#"
+import hashlib
+random.seed(int(sys.argv[2])); host, port, data = bytes([203, 0, 113, 7]), 4321 + int(sys.argv[2]), random.randbytes(1_000_000)
+first, theirs, acked, window = 5_000, None, 0, 0
+def hear():
+    global theirs, acked, window
+    for to, (_, at, seq, ack, _, flags, room) in answers():
+        if to != host or at != port: continue
+        if flags & 4: raise SystemExit("reset")
+        if flags & 2: theirs = seq + 1
+        acked, window = max(acked, (ack - first - 1) & 0xffffffff), room
+def until(done, again):
+    end, next = time.monotonic() + 20, 0
+    while not done():
+        assert time.monotonic() < end, (acked, window)
+        if time.monotonic() > next: again(); next = time.monotonic() + 0.02
+        hear(); time.sleep(0.0002)
+until(lambda: theirs is not None, lambda: send(host, port, first, 0, 2))
+def give(at, to): send(host, port, first + 1 + at, theirs, 0x18, 65535, data[at:to])
+send(host, port, first + 1, theirs, 0x10)
+# One at a time, so that it comes to the ring.
+at = 0
+while at < 100_000:
+    to = at + 1000; until(lambda: acked >= to, lambda: give(at, to)); at = to
+while at < len(data):
+    end, pieces, from_ = min(at + random.randrange(1, 40_000), len(data)), [], at
+    while from_ < end:
+        to = min(from_ + random.randrange(1, 1400), end)
+        pieces.append((max(at, from_ - random.choice([0, 0, 0, 30])), to)); from_ = to
+    how = random.randrange(3)
+    if how == 1: random.shuffle(pieces)
+    if how == 2: pieces = pieces[1:] + pieces[:1] + random.sample(pieces, len(pieces) // 3)
+    for piece in pieces:
+        if random.randrange(30): give(*piece)
+    def again():
+        for piece in pieces:
+            if piece[1] > acked: give(*piece)
+    until(lambda: acked >= end, again); at = end
+until(lambda: acked > len(data), lambda: send(host, port, first + 1 + len(data), theirs, 0x11))
+print(len(data), hashlib.sha256(data).hexdigest())
+"#;
+
+fn any_order() -> Outcome {
+    let network = Network::new("ao")?;
+    let service = network.serve()?;
+    let mut server = network.under_tcp(&["python3", "-c", TAKES])?;
+    server.says("listens")?;
+    network.until_steered(REDIS)?;
+    network.device("route add 203.0.113.0/24 via 10.78.9.1")?;
+    let there = network.inside(&["cat", "/sys/class/net/inner/address"])?;
+    let script = format!("{FORGE}{SHUFFLES}");
+    for seed in 1..=3 {
+        let words = ["python3", "-c", &script, there.trim(), &seed.to_string()];
+        let sent = network.outside(&words)?;
+        let got = server.line()?;
+        if got != sent.trim() {
+            return Err(format!("seed {seed}: sent {sent}, got {got}: {}", service.flows()?).into());
+        }
     }
     Ok(())
 }

@@ -100,6 +100,11 @@ impl Line {
         }
     }
 
+    /// What is sent next goes into the program's ring.
+    pub fn sends_by_ring(&self) -> bool {
+        self.flow.as_ref().is_some_and(|flow| flow.sends_by_ring())
+    }
+
     /// Its bytes go through shared memory.
     pub fn is_by_ring(&self) -> bool {
         self.flow.as_ref().is_some_and(|flow| flow.is_shared())

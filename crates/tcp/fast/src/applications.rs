@@ -17,12 +17,19 @@ const UNSENT: usize = 256;
 
 /// The applications of a service, as its threads see them.
 pub trait Applications: Sync {
-    /// Copies `payload`, without the bytes that are to be left out at its front, to its place in
-    /// the flow's receive buffer.
-    fn place(&self, flow: FlowId, place: Place, payload: &[u8]);
+    /// A lane begins to take what has arrived. Its [`turn`](Self::turn) follows.
+    fn begins(&self, _lane: usize) {}
 
-    /// Copies a range of the flow's send buffer.
-    fn fetch(&self, flow: FlowId, range: RingRange, to: &mut [u8]);
+    /// Copies `payload`, without the bytes that are to be left out at its front, to its place in
+    /// the flow's receive buffer. A lane has received it, or the slow path (none). The flow is
+    /// held. What is in order is told of by [`Event::Readable`] next, before anything else of this
+    /// flow.
+    fn place(&self, lane: Option<usize>, flow: FlowId, place: Place, payload: &[u8]);
+
+    /// Copies a range of the flow's send buffer. False: it cannot be read, and its frame does not
+    /// leave; ending the flow is the application's matter. (What `to` has had before is somebody
+    /// else's.)
+    fn fetch(&self, flow: FlowId, range: RingRange, to: &mut [u8]) -> bool;
 
     /// Hands a range of the flow's send buffer to `with`, where it lies. False: it did not, and the
     /// range is to be fetched.
@@ -143,8 +150,10 @@ impl<A: Applications> Actions for SlowOut<'_, A> {
         let link = self.applications.link(segment.route);
         let known = link.is_some();
         emit(segment, &link.unwrap_or(Link { local: [0; 6], peer: [0; 6] }), &mut frame);
-        if let (1.., Some(flow)) = (segment.payload.len, flow) {
-            self.applications.fetch(flow, segment.payload, &mut frame[headers..]);
+        if let (1.., Some(flow)) = (segment.payload.len, flow)
+            && !self.applications.fetch(flow, segment.payload, &mut frame[headers..])
+        {
+            return;
         }
         seal(&mut frame);
         if known {
@@ -157,7 +166,7 @@ impl<A: Applications> Actions for SlowOut<'_, A> {
         }
     }
     fn place(&mut self, flow: FlowId, place: Place) {
-        self.applications.place(flow, place, self.payload);
+        self.applications.place(None, flow, place, self.payload);
     }
     fn event(&mut self, flow: FlowId, event: Event) {
         self.told = true;

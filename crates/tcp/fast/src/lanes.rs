@@ -17,7 +17,7 @@ use std::time::Instant;
 use uncopy_tcp_proto::flow::Place;
 use uncopy_tcp_proto::wire::{Checksums, Packet, emit, headers_len, parse, seal};
 use uncopy_tcp_proto::{Actions, Event, FlowId, Lane, Left, Outgoing, Time};
-use uncopy_tcp_wire::{Offload, Wire};
+use uncopy_tcp_wire::{Offload, Wire, copied};
 
 /// Frames that are taken at once, at most. What has arrived is taken before anything is sent for
 /// it: it waits better in its flow's buffer than in a wire's ring, which drops what it has no room
@@ -47,6 +47,7 @@ impl<A: Applications> Service<A> {
             let active = self.active();
             let time = self.now();
             let mut received = 0;
+            self.applications.begins(number);
             for mut wire in wires.served(number, active) {
                 received += wire.receive(BATCH, |frame, offload| {
                     let mut met = Met { answers: &mut answers, leaving: &mut leaving };
@@ -147,7 +148,7 @@ impl<A: Applications> Service<A> {
         };
         for frame in frames {
             // They are whole, and sealed. One that finds no room is lost, as on any wire.
-            wire.send(frame.len(), Offload::default(), |to| to.copy_from_slice(&frame))?;
+            wire.send(frame.len(), Offload::default(), copied(&frame))?;
         }
         Ok(true)
     }
@@ -209,7 +210,7 @@ impl<A: Applications> Actions for Answers<'_, A> {
         self.answers.push((flow, *segment));
     }
     fn place(&mut self, flow: FlowId, place: Place) {
-        self.applications.place(flow, place, self.payload);
+        self.applications.place(Some(self.number), flow, place, self.payload);
     }
     fn event(&mut self, flow: FlowId, event: Event) {
         self.applications.event(Some(self.number), flow, event);
@@ -254,12 +255,15 @@ impl<A: Applications, W: Wire> Actions for LaneOut<'_, A, W> {
         }
         let sent = self.wire.send(headers + len as usize, offload, |frame| {
             emit(segment, &link, frame);
-            if let (1.., Some(flow)) = (len, flow) {
-                applications.fetch(flow, segment.payload, &mut frame[headers..]);
+            if let (1.., Some(flow)) = (len, flow)
+                && !applications.fetch(flow, segment.payload, &mut frame[headers..])
+            {
+                return false;
             }
             if !offload.checksum {
                 seal(frame);
             }
+            true
         });
         if let Err(error) = sent {
             self.error.get_or_insert(error);

@@ -13,7 +13,7 @@ use rustix::net::{getpeername, sockopt};
 use std::net::SocketAddrV4;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use uncopy_tcp_events::line::Line;
 use uncopy_tcp_proto::FlowId;
 use uncopy_tcp_proto::flow::Place;
@@ -26,6 +26,16 @@ const OUT: u32 = EPOLLOUT as u32;
 const ENDS: u32 = (EPOLLRDHUP | EPOLLHUP | EPOLLERR) as u32;
 /// Of a stand-in that was not shut down itself: it was reset.
 const DEAD: u32 = (EPOLLHUP | EPOLLERR) as u32;
+
+/// A payload of so many bytes goes straight to the program's ring. Smaller ones wait in the buffer
+/// for the lane's turn: their copies cost little, and a program that was given requests one by one
+/// would answer them so.
+const STRAIGHT: u32 = 4096;
+
+/// After the peer's end, what a program has given back unread goes by Linux, as far as Linux has
+/// room. A program that takes none of it for so long has its connection reset. (Linux would wait
+/// without end; but here the service has its buffers.)
+const UNREAD_FOR: Duration = Duration::from_secs(60 * 60);
 
 /// A circular buffer, and how many bytes ever went in and out.
 #[derive(Debug)]
@@ -118,6 +128,8 @@ pub struct Bridge {
     connecting: bool,
     /// From the wire to the program.
     inward: Buffer,
+    /// Of what comes next in order the first so many bytes are the program's already.
+    straight: u32,
     outward: Buffer,
     /// As much may be on that way, as a power of two: what is lent takes none of the buffer.
     most: u8,
@@ -137,6 +149,8 @@ pub struct Bridge {
     /// The peer sends no more; the program was told.
     peer_closed: bool,
     finished: bool,
+    /// Linux has no room for what goes before that end, and so long it is waited for some.
+    unread_until: Option<Instant>,
     /// The program sends no more; the protocol was told.
     ended: bool,
     shut: bool,
@@ -187,6 +201,7 @@ impl Bridge {
             line: None,
             connecting: false,
             inward: Buffer::new(bits),
+            straight: 0,
             outward: Buffer::new(bits),
             most,
             lent: 0,
@@ -197,6 +212,7 @@ impl Bridge {
             wire: Wire::Open,
             peer_closed: false,
             finished: false,
+            unread_until: None,
             ended: false,
             shut: false,
             left: false,
@@ -216,18 +232,53 @@ impl Bridge {
         self.line = Some(line);
     }
 
-    /// A segment's payload.
-    pub fn place(&mut self, place: Place, payload: &[u8]) {
+    /// A segment's payload. `straight`: if it is large, in order, and nothing is before it, it goes
+    /// to the program's ring, as far as that has room; it comes by [`came`](Self::came) next.
+    pub fn place(&mut self, place: Place, payload: &[u8], straight: bool) {
+        let mut to = place.to;
         let mut at = place.skip as usize;
-        for piece in place.to.pieces(self.inward.bytes.len()) {
+        let next = self.inward.came as u32 & (self.inward.bytes.len() as u32 - 1);
+        if straight && to.len >= STRAIGHT && to.start == next && self.goes_straight() {
+            let gone = self.sends(&payload[at..at + to.len as usize]);
+            at += gone;
+            self.straight = gone as u32;
+            let start = (next + self.straight) & (self.inward.bytes.len() as u32 - 1);
+            to = RingRange { start, len: to.len - self.straight };
+        }
+        for piece in to.pieces(self.inward.bytes.len()) {
             let length = piece.len();
             self.inward.bytes[piece].copy_from_slice(&payload[at..at + length]);
             at += length;
         }
     }
 
-    /// What is to be sent.
-    pub fn fetch(&self, range: RingRange, to: &mut [u8]) {
+    /// The program's ring is where the next byte belongs, and has had room.
+    fn goes_straight(&self) -> bool {
+        let is_open = self.wire == Wire::Open && !self.connecting && !self.failed && !self.left;
+        is_open
+            && !self.stuck
+            && !self.finished
+            && self.inward.came == self.inward.went
+            && self.line.as_ref().is_some_and(Line::sends_by_ring)
+    }
+
+    /// So many of these bytes are the program's now.
+    fn sends(&mut self, bytes: &[u8]) -> usize {
+        let sent = match self.line.as_ref().map(|line| line.send(bytes)) {
+            Some(Ok(sent)) => sent,
+            Some(Err(Errno::AGAIN | Errno::INTR)) | None => 0,
+            Some(Err(_)) => {
+                self.failed = true;
+                0
+            }
+        };
+        self.stuck = sent < bytes.len();
+        sent
+    }
+
+    /// What is to be sent. False: the program has made its ring unreadable, and the connection
+    /// fails.
+    pub fn fetch(&mut self, range: RingRange, to: &mut [u8]) -> bool {
         let (here, lent) = self.parts(range);
         let (mut first, second) = to.split_at_mut(here.len as usize);
         for piece in here.pieces(self.outward.bytes.len()) {
@@ -235,12 +286,10 @@ impl Bridge {
             part.copy_from_slice(&self.outward.bytes[piece]);
             first = rest;
         }
-        if !lent.is_empty()
-            && !self.line.as_ref().is_some_and(|line| line.copy_lent(lent.start, second))
-        {
-            // (The program has made its ring unreadable. Nobody else's bytes go in their place.)
-            second.fill(0);
-        }
+        let fetched = lent.is_empty()
+            || self.line.as_ref().is_some_and(|line| line.copy_lent(lent.start, second));
+        self.failed |= !fetched;
+        fetched
     }
 
     /// The same, where it lies.
@@ -278,7 +327,10 @@ impl Bridge {
 
     /// So many more bytes have come in order.
     pub fn came(&mut self, bytes: u32) {
+        let straight = core::mem::take(&mut self.straight).min(bytes);
         self.inward.came += u64::from(bytes);
+        self.inward.went += u64::from(straight);
+        self.untold.read += straight;
     }
 
     /// So many more bytes were acknowledged. True: there is something to do for it. (There was no
@@ -371,9 +423,15 @@ impl Bridge {
                 self.untold.read += sent as u32;
                 self.stuck = sent < length;
             }
-            if self.peer_closed && !self.finished && self.inward.filled().is_empty() {
-                line.finish()?;
-                self.finished = true;
+            if self.peer_closed && !self.finished && !self.stuck && self.inward.filled().is_empty()
+            {
+                // (Tried again where Linux has taken something: that begins anew.)
+                self.finished = match line.finish() {
+                    Err(Errno::AGAIN) => false,
+                    finished => finished.map(|()| true)?,
+                };
+                self.stuck = !self.finished;
+                self.unread_until = self.stuck.then(|| Instant::now() + UNREAD_FOR);
             }
             while self.readable && !self.ended && self.wire == Wire::Open {
                 if self.outward.left(self.most) == 0 {
@@ -458,6 +516,11 @@ impl Bridge {
         self.failed = true;
     }
 
+    /// So long it is waited for the program to take what goes before the peer's end, if it is.
+    pub fn unread_until(&self) -> Option<Instant> {
+        self.unread_until.filter(|_| self.stuck && !self.failed && self.line.is_some())
+    }
+
     /// Both ends are done with: it can go.
     pub fn is_over(&self) -> bool {
         match self.wire {
@@ -516,7 +579,7 @@ mod tests {
         let mut bridge = bridge();
         bridge.inward.came = 14;
         bridge.inward.went = 14;
-        bridge.place(Place { skip: 1, to: RingRange { start: 14, len: 4 } }, b"xabcd");
+        bridge.place(Place { skip: 1, to: RingRange { start: 14, len: 4 } }, b"xabcd", true);
         bridge.came(4);
         assert_eq!(bridge.inward.bytes[bridge.inward.filled()], *b"ab");
         bridge.inward.went += 2;
@@ -527,7 +590,7 @@ mod tests {
         bridge.outward.bytes[14..].copy_from_slice(b"ef");
         bridge.outward.bytes[..2].copy_from_slice(b"gh");
         let mut sent = [0; 4];
-        bridge.fetch(RingRange { start: 14, len: 4 }, &mut sent);
+        assert!(bridge.fetch(RingRange { start: 14, len: 4 }, &mut sent));
         assert_eq!(sent, *b"efgh");
     }
 
@@ -566,14 +629,17 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_that_cannot_be_read_sends_nobody_elses_bytes() {
+    fn a_ring_that_cannot_be_read_ends_its_connection_with_a_reset_and_sends_nothing() {
         let mut bridge = bridge();
         bridge.outward.bytes.fill(b'x');
         (bridge.outward.came, bridge.lent) = (6, 4);
-        let mut sent = *b"secret";
-        bridge.fetch(RingRange { start: 0, len: 6 }, &mut sent);
-        assert_eq!(sent, *b"xx\0\0\0\0");
-        assert!(!bridge.lend(RingRange { start: 0, len: 6 }, &mut |_| panic!("it is not there")));
+        let mut frame = [0; 2];
+        assert!(bridge.fetch(RingRange { start: 0, len: 2 }, &mut frame), "these were copied");
+        assert_eq!((frame, bridge.wants()), (*b"xx", Wants::Nothing));
+        let all = RingRange { start: 0, len: 6 };
+        assert!(!bridge.lend(all, &mut |_| panic!("it is not there")));
+        assert!(!bridge.fetch(all, &mut [0; 6]));
+        assert_eq!(bridge.wants(), Wants::Abort);
     }
 
     #[test]

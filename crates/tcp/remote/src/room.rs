@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use uncopy_tcp_fast::applications::{Calls, SlowOut, Turn};
 use uncopy_tcp_fast::spin::Spin;
 use uncopy_tcp_fast::{Applications, View};
@@ -115,6 +115,33 @@ pub(crate) struct Desk {
     /// What the kernel's set has said of stand-ins.
     said: Mutex<Vec<Ready>>,
     turns: AtomicUsize,
+    /// Those whose programs have still to take what goes before their peers' ends.
+    unread: Mutex<Unread>,
+}
+
+/// See above, and when they were looked at last: a lane does it at each turn after so long.
+#[derive(Default)]
+struct Unread(Vec<Held>, Option<Instant>);
+
+const LOOKS_AT_UNREAD: Duration = Duration::from_secs(1);
+
+impl Unread {
+    fn add(&mut self, held: &Held) {
+        if !self.0.iter().any(|other| Arc::ptr_eq(other, held)) {
+            self.0.push(held.clone());
+        }
+    }
+
+    /// Those that have waited for too long.
+    fn late(&mut self, now: Instant) -> Vec<Held> {
+        if self.0.is_empty() || self.1.is_some_and(|last| now < last + LOOKS_AT_UNREAD) {
+            return vec![];
+        }
+        self.1 = Some(now);
+        self.0.retain(|held| held.lock().unread_until().is_some());
+        let late = |held: &mut Held| held.lock().unread_until().is_some_and(|until| until <= now);
+        self.0.extract_if(.., late).collect()
+    }
 }
 
 /// See the module.
@@ -170,8 +197,11 @@ impl Room {
         let (waiting, wary) = (Waiting::Sleep, parts.shared);
         // (A lane's set has each stand-in that can be received from, and says when it has ended.)
         let asks = false;
+        // (All others of the lane would wait, too.)
+        let may_wait = false;
         let desk = |_| {
-            let context = Context::new(Settings { waiting, wary, asks, ..Settings::new(name) })?;
+            let settings = Settings { waiting, wary, asks, may_wait, ..Settings::new(name) };
+            let context = Context::new(settings)?;
             let kernel = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC)?;
             Ok(Desk {
                 set: Set::new(context.clone(), kernel)?,
@@ -180,6 +210,7 @@ impl Room {
                 todo: Mutex::default(),
                 said: Mutex::default(),
                 turns: AtomicUsize::new(0),
+                unread: Mutex::default(),
             })
         };
         Ok(Self {
@@ -306,9 +337,13 @@ impl Room {
                 bridge.fails();
             }
         }
+        let unread = bridge.unread_until().is_some();
         let over = bridge.is_over().then(|| (bridge.key, bridge.take_line()));
         let slow = told.slow || bridge.wants() != Wants::Nothing;
         drop(bridge);
+        if unread {
+            lock(&desk.unread).add(held);
+        }
         if let Some((key, line)) = over {
             drop(line);
             lock(&desk.bridges).remove(&key);
@@ -635,16 +670,25 @@ impl crate::programs::Applications for Endpoint<View<'_>> {
 }
 
 impl Applications for Room {
-    fn place(&self, flow: FlowId, place: Place, payload: &[u8]) {
+    fn begins(&self, lane: usize) {
+        // A program gets all of a turn at once, and is woken once.
+        self.desks[lane].context.knocks_later();
+    }
+
+    fn place(&self, lane: Option<usize>, flow: FlowId, place: Place, payload: &[u8]) {
         if let Some(held) = self.at(flow) {
-            held.lock().place(place, payload);
+            let own = lane == Some(held.lane);
+            held.lock().place(place, payload, own);
         }
     }
 
-    fn fetch(&self, flow: FlowId, range: RingRange, to: &mut [u8]) {
-        if let Some(held) = self.at(flow) {
-            held.lock().fetch(range, to);
+    fn fetch(&self, flow: FlowId, range: RingRange, to: &mut [u8]) -> bool {
+        let Some(held) = self.at(flow) else { return false };
+        let fetched = held.lock().fetch(range, to);
+        if !fetched {
+            self.to_lane(held, None);
         }
+        fetched
     }
 
     fn lend(
@@ -722,8 +766,14 @@ impl Applications for Room {
                 doing.push(held);
             }
         }
+        for held in lock(&desk.unread).late(Instant::now()) {
+            held.lock().fails();
+            if !held.queued.swap(true, AcqRel) {
+                doing.push(held);
+            }
+        }
         turn.worked = !doing.is_empty();
-        // A program gets all of a turn at once, and is woken once.
+        // (Begun before, but where the lane is about to sleep.)
         desk.context.knocks_later();
         for held in doing {
             self.serve(desk, &held, calls, &mut turn);

@@ -67,6 +67,19 @@ impl Attached {
         self.slot_header().ends[self.mapped.side].closed.store(self.generation, Ordering::Release);
     }
 
+    /// How far this side has received, and sent. (Not as the region says it: the other side can
+    /// write there, and would have this one find news for ever where there is none.)
+    #[inline]
+    pub fn head(&self) -> u32 {
+        self.mapped.ends.head(self.slot)
+    }
+
+    /// See above.
+    #[inline]
+    pub fn tail(&self) -> u32 {
+        self.mapped.ends.tail(self.slot)
+    }
+
     /// Bytes of the other side's lie in the ring, or it cannot be understood. (A ring that is being
     /// left and is empty has nothing: what follows, or the end, is the kernel's to tell.)
     pub fn has_bytes(&self) -> bool {
@@ -80,8 +93,7 @@ impl Attached {
         match inward.switch.phase.at() {
             Ok(At::Linux | At::Returned) => false,
             Ok(At::Offered | At::Ring | At::Leaving) => {
-                inward.produced.tail.load(Ordering::Acquire)
-                    != inward.consumed.head.load(Ordering::Relaxed).wrapping_add(lent)
+                inward.produced.tail.load(Ordering::Acquire) != self.head().wrapping_add(lent)
             }
             Err(_) => true,
         }
@@ -100,7 +112,7 @@ impl Attached {
     pub fn has_room(&self) -> bool {
         let out = self.out();
         let head = out.consumed.head.load(Ordering::Relaxed);
-        let used = out.produced.tail.load(Ordering::Relaxed).wrapping_sub(head);
+        let used = self.tail().wrapping_sub(head);
         RING.saturating_sub(used) >= RING / 3
     }
 

@@ -3,6 +3,7 @@
 
 use crate::blocks::{Blocks, Exchange, Own, Peer};
 use crate::door::knock_at;
+use crate::dying::Deaths;
 use crate::ends::Ends;
 use crate::holders::Words;
 use crate::knocks::Knocks;
@@ -103,6 +104,8 @@ pub struct Context {
     regions: Guarded<Vec<Arc<Mapped>>>,
     /// Some of these may be let go of: programs have gone.
     has_left: AtomicBool,
+    /// Of programs at the other ends.
+    pub(crate) deaths: Deaths,
     /// When that is tried again, in ms, and how long after that.
     tries_again: AtomicU64,
     pause: AtomicU64,
@@ -148,6 +151,7 @@ impl Context {
             has_unshown: AtomicBool::new(false),
             regions: Guarded::default(),
             has_left: AtomicBool::new(false),
+            deaths: Deaths::default(),
             tries_again: AtomicU64::new(0),
             pause: AtomicU64::new(0),
             asleep: [const { AtomicU32::new(0) }; DOORS],
@@ -289,6 +293,7 @@ impl Context {
         *lock(&self.words) = Words::default();
         lock(&self.shown).clear();
         lock(&self.unshown).clear();
+        self.deaths.clear();
         self.sleepers.clear();
         self.asleep.iter().for_each(|door| door.store(0, Ordering::Relaxed));
         lock(&self.regions).iter().for_each(|mapped| mapped.exchange.is_inherited());
@@ -304,6 +309,7 @@ impl Context {
     pub(crate) fn hold(&self) {
         self.service.hold();
         self.pumping.hold();
+        self.deaths.hold();
         self.unshown.hold();
         self.shown.hold();
         self.words.hold();
@@ -328,6 +334,7 @@ impl Context {
         self.words.let_go();
         self.shown.let_go();
         self.unshown.let_go();
+        self.deaths.let_go();
         self.pumping.let_go();
         self.service.let_go();
     }
@@ -473,6 +480,7 @@ impl Context {
     #[inline]
     pub fn pump(&self) {
         self.collects();
+        self.deaths.look_again();
         let has_unshown = self.has_unshown.load(Ordering::Relaxed);
         let news = match &*lock(&self.service) {
             Service::Here(client) if client.has_news() || has_unshown => Some(client.clone()),
@@ -565,7 +573,7 @@ impl Context {
                     let gone: Vec<_> = lock(&self.regions).iter().filter(of).cloned().collect();
                     for mapped in gone {
                         mapped.gone.store(true, Ordering::Relaxed);
-                        mapped.flows().iter().for_each(|flow| flow.may_have_ended());
+                        self.deaths.look(mapped.flows(), self.settings.may_wait);
                     }
                     self.may_let_go();
                 }

@@ -15,7 +15,9 @@ use uncopy_tcp_shared::phase::At;
 use uncopy_tcp_shared::ring::{FINISHED, GONE};
 
 impl Flow {
-    /// As shutdown(2). What was sent stays sent: the end of the stream comes after it.
+    /// As shutdown(2). What was sent stays sent: the end of the stream comes after it. EAGAIN: the
+    /// program may not wait ([`Settings::may_wait`](crate::Settings::may_wait)), and Linux has no
+    /// room now for what goes before the end. It is to be called again when Linux has some.
     pub fn shutdown(&self, how: Shutdown) -> Result<(), Errno> {
         if let Some(attached) = self.attached() {
             // (Linux refuses it where the peer has reset the connection.)
@@ -37,7 +39,7 @@ impl Flow {
         if let Some(attached) = self.attached()
             && !matches!(how, Shutdown::Read)
         {
-            self.flush_all();
+            self.flush_all()?;
             let done = {
                 // Later calls of ours are the kernel's to refuse, and none comes between: it would
                 // go by Linux.
@@ -75,14 +77,18 @@ impl Flow {
     }
 
     /// What was withdrawn or given back is with Linux, whatever it takes: the stream ends after it.
-    fn flush_all(&self) {
-        let Some(attached) = self.attached() else { return };
+    /// EAGAIN: it is not, and the program may not wait.
+    fn flush_all(&self) -> Result<(), Errno> {
+        let Some(attached) = self.attached() else { return Ok(()) };
         loop {
             let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
             let flushed = self.serve_locked(attached, &mut own);
             drop(own);
             if flushed != Err(Errno::AGAIN) {
-                return;
+                return Ok(());
+            }
+            if !self.context.settings.may_wait {
+                return Err(Errno::AGAIN);
             }
             // Whatever the program's signals and SO_SNDTIMEO say: the calls that sent these bytes
             // have returned.
@@ -103,7 +109,8 @@ impl Flow {
             return;
         }
         self.closed_for_all.store(true, Relaxed);
-        self.flush_all();
+        // (Who may not wait has ended the stream before, or resets the connection now.)
+        let _ = self.flush_all();
         let unread = {
             let mut own = ends.receiving(attached.slot, self.context.process());
             let inward = attached.inward();

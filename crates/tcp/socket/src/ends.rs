@@ -17,7 +17,7 @@ use uncopy_kernel::apart;
 use uncopy_tcp_shared::Poisoned;
 use uncopy_tcp_shared::layout::home;
 use uncopy_tcp_shared::notice::SLOTS;
-use uncopy_tcp_shared::ring::{Produced, RING, Reader, Writer};
+use uncopy_tcp_shared::ring::{Consumed, Produced, RING, Reader, Writer};
 use uncopy_tcp_shared::runs::{Incoming, Outgoing};
 
 /// What sending decides by.
@@ -105,6 +105,9 @@ struct Guarded<T> {
     lock: Lock,
     /// Of the sending half: the end's. It lies here because each call that sends looks at it.
     error: KeptError,
+    /// How far the half is in its ring: the next byte to be sent, or to be received. A mirror of what
+    /// the lock guards, for who looks without it: what lies in the region the other side can write.
+    at: AtomicU32,
     data: UnsafeCell<T>,
 }
 
@@ -194,6 +197,20 @@ impl Ends {
         unsafe { &(*self.at(slot)).sending.error }
     }
 
+    /// The position of the next byte to be sent.
+    #[inline]
+    pub fn tail(&self, slot: usize) -> u32 {
+        // SAFETY: within the mapping; an atomic.
+        unsafe { &(*self.at(slot)).sending.at }.load(Ordering::Relaxed)
+    }
+
+    /// The position of the next byte to be received.
+    #[inline]
+    pub fn head(&self, slot: usize) -> u32 {
+        // SAFETY: within the mapping; an atomic.
+        unsafe { &(*self.at(slot)).receiving.at }.load(Ordering::Relaxed)
+    }
+
     /// How many processes hold this end.
     pub fn processes(&self, slot: usize) -> &AtomicU32 {
         // SAFETY: within the mapping; an atomic.
@@ -271,6 +288,30 @@ impl<'a, T> Held<'a, T> {
         let section = Section::begin();
         guarded.lock.lock(process);
         Self(guarded, section)
+    }
+}
+
+impl Held<'_, Sending> {
+    /// The next `bytes` are in place.
+    #[inline]
+    pub fn commit(&mut self, produced: &Produced, bytes: u32) {
+        self.writer.commit(produced, bytes);
+        self.0.at.store(self.writer.tail(), Ordering::Release);
+    }
+
+    /// Takes back everything that the other side has not taken.
+    pub fn take_back(&mut self, produced: &Produced) {
+        self.writer.take_back(produced);
+        self.0.at.store(self.writer.tail(), Ordering::Release);
+    }
+}
+
+impl Held<'_, Receiving> {
+    /// The next `bytes` are read.
+    #[inline]
+    pub fn release(&mut self, consumed: &Consumed, bytes: u32) {
+        self.reader.release(consumed, bytes);
+        self.0.at.store(self.reader.head(), Ordering::Release);
     }
 }
 

@@ -9,9 +9,7 @@ use crate::kernel;
 use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown, sockopt};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::time::Duration;
 use uncopy_counters::add;
-use uncopy_kernel::descriptors::OwnFd;
 use uncopy_tcp_service::diag::Diag;
 use uncopy_tcp_service::ends::name;
 use uncopy_tcp_shared::phase::At;
@@ -33,7 +31,7 @@ impl Attached {
     fn has_sent_unread(&self) -> bool {
         let out = self.out();
         !matches!(out.switch.phase.at(), Ok(At::Linux | At::Returned))
-            && out.produced.tail.load(Relaxed) != out.consumed.head.load(Relaxed)
+            && self.tail() != out.consumed.head.load(Relaxed)
     }
 }
 
@@ -97,29 +95,24 @@ impl Flow {
 
     /// The service says that the peer's program has ended, or a process of it. Where the peer
     /// waited for room of Linux', Linux cannot tell of its end before this side makes room: but
-    /// that nobody has its socket any more.
+    /// that nobody has its socket any more. False: somebody has, perhaps because the program is
+    /// still ending. `diag`: what Linux is asked by, once it is open.
     #[cold]
-    pub(crate) fn peer_may_be_gone(&self, attached: &Attached) {
-        /// What a process has is closed one after the other.
-        const LOOKS: usize = 3;
-        const MOMENT: Duration = Duration::from_millis(1);
+    pub(crate) fn peer_may_be_gone(&self, attached: &Attached, diag: &mut Option<Diag>) -> bool {
         self.sees_end(attached);
         if !self.would_be_reset(attached) || attached.error().is_some() {
-            return;
+            return true;
         }
-        let Ok(diag) = Diag::begin() else { return };
-        let orphaned = name(self.fd()).is_ok_and(|name| {
-            (0..LOOKS).any(|look| {
-                if look > 0 {
-                    std::thread::sleep(MOMENT);
-                }
-                diag.end(name.other().addresses()).is_ok_and(|found| found.inode() == 0)
-            })
-        });
-        drop(OwnFd::from(diag.into_fd()));
+        let Some(diag) = diag.take().or_else(|| Diag::begin().ok()).map(|new| diag.insert(new))
+        else {
+            return true;
+        };
+        let Ok(name) = name(self.fd()) else { return true };
+        let orphaned = diag.end(name.other().addresses()).is_ok_and(|found| found.inode() == 0);
         if orphaned {
             self.dies(attached);
         }
+        orphaned
     }
 
     /// A peer that ends here without a word has left bytes unread in its ring.

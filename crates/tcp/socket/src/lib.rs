@@ -22,6 +22,7 @@
 //! | [`counts`] | what went by the ring |
 //! | [`fork`], `holders` | children share connections |
 //! | `errors`, `kept_error` | errors that Linux tells once, kept for the call that is to be told |
+//! | `dying` | connections of a program that has ended, until Linux knows |
 //! | `source` | what is to be sent: the program's buffers, or a file |
 //! | [`send`] | the sender's half, and its way to the ring and back |
 //! | [`receive`] | the receiver's half |
@@ -51,6 +52,7 @@ mod buffers;
 pub mod context;
 pub mod counts;
 mod door;
+mod dying;
 pub mod ending;
 pub mod ends;
 mod errors;

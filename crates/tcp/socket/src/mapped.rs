@@ -10,6 +10,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use uncopy_kernel::descriptors::{Kept, OwnFd};
+use uncopy_tcp_service::diag::Diag;
 use uncopy_tcp_service::protocol::Reason;
 use uncopy_tcp_shared::notice::SLOTS;
 use uncopy_tcp_shared::region::Region;
@@ -41,8 +42,9 @@ pub(crate) trait Shown: Send + Sync {
     fn has_ended(&self) -> bool;
     /// Nothing is received by the ring any more.
     fn has_left(&self) -> bool;
-    /// The other program has ended, or a process of it: Linux is to be asked.
-    fn may_have_ended(&self);
+    /// The other program has ended, or a process of it: Linux is to be asked. False: it may tell
+    /// more soon.
+    fn may_have_ended(&self, diag: &mut Option<Diag>) -> bool;
 }
 
 /// A region, as one of its sides.

@@ -5,7 +5,7 @@ use crate::flow::Flow;
 use crate::kernel;
 use rustix::io::Errno;
 use rustix::net::sockopt;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Acquire;
 use uncopy_tcp_shared::phase::At;
 use uncopy_tcp_shared::ring::RING;
 
@@ -15,7 +15,7 @@ impl Attached {
         let inward = self.inward();
         let tail = inward.produced.tail.load(Acquire);
         // What the other side wrote may be anything.
-        tail.wrapping_sub(inward.consumed.head.load(Relaxed)).min(RING)
+        tail.wrapping_sub(self.head()).min(RING)
     }
 }
 

@@ -5,7 +5,6 @@ use crate::context::Context;
 use crate::flow::Flow;
 use crate::kernel;
 use crate::sleepers::Sleeper;
-use crate::wait::PATIENCE;
 use crate::wait::{a_moment, timespec};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -215,9 +214,11 @@ impl Context {
                     Some(deadline.saturating_duration_since(Instant::now()))
                 })
             };
-            let is_full = left != Some(Duration::ZERO) && by_ring.iter().any(Option::is_some);
+            let full = items.iter().zip(&by_ring).filter(|(_, by_ring)| by_ring.is_some());
+            let patience = full.filter_map(|(item, _)| Some(item.flow?.patience())).min();
+            let patience = patience.filter(|_| left != Some(Duration::ZERO));
             let slept = Instant::now();
-            let left = if is_full { Some(left.unwrap_or(PATIENCE).min(PATIENCE)) } else { left };
+            let left = patience.map(|most| left.map_or(most, |left| left.min(most))).or(left);
             let left = match left {
                 _ if !keepers.miss_one() => left,
                 left => Some(a_moment(left)),
@@ -264,9 +265,12 @@ impl Context {
             for (_, keeper) in &keepers.0 {
                 keeper.knocked();
             }
-            if is_full && slept.elapsed() >= PATIENCE {
+            let slept = slept.elapsed();
+            if patience.is_some_and(|patience| slept >= patience) {
                 for (item, since) in items.iter().zip(by_ring) {
-                    if let (Some(flow), Some(since)) = (item.flow, since) {
+                    if let (Some(flow), Some(since)) = (item.flow, since)
+                        && slept >= flow.patience()
+                    {
                         flow.leaves_a_full_ring(since);
                     }
                 }

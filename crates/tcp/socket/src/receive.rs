@@ -7,7 +7,7 @@ use crate::attached::Attached;
 use crate::batch;
 use crate::blocks::Peer;
 use crate::ends::{Held, Receiving};
-use crate::flow::Flow;
+use crate::flow::{Flow, ROUNDS};
 use crate::kept_error::is_told_once;
 use crate::kernel;
 use crate::lent;
@@ -400,9 +400,11 @@ impl Flow {
         if attached.mapped.blocks.always {
             self.wants_blocks(attached, own);
         }
+        let mut rounds = 0;
         loop {
-            if own.poisoned {
-                return Err(Errno::CONNRESET);
+            rounds += 1;
+            if own.poisoned || rounds > ROUNDS {
+                return self.poison(&mut own.poisoned);
             }
             let (at, found) =
                 inward.switch.phase.found().or_else(|_| self.poison(&mut own.poisoned))?;
@@ -626,7 +628,7 @@ impl Flow {
             let head = own.reader.head();
             own.runs.consume(queue, head, bytes, given_back);
         }
-        own.reader.release(&inward.consumed, bytes);
+        own.release(&inward.consumed, bytes);
         if own.rests > 0 {
             // (Bytes, and not calls: one message may take many.)
             own.rested += u64::from(bytes);

@@ -6,7 +6,7 @@
 use crate::attached::Attached;
 use crate::blocks::{Blocks, NUMBER, OWN};
 use crate::ends::{Held, Sending};
-use crate::flow::Flow;
+use crate::flow::{Flow, ROUNDS};
 use crate::kept_error::is_told_once;
 use crate::kernel;
 use crate::mapped::Shown;
@@ -146,9 +146,11 @@ impl Flow {
         flags: i32,
     ) -> Result<usize, Errno> {
         let out = attached.out();
+        let mut rounds = 0;
         loop {
-            if own.poisoned {
-                return Err(Errno::CONNRESET);
+            rounds += 1;
+            if own.poisoned || rounds > ROUNDS {
+                return self.poison(&mut own.poisoned);
             }
             if let Some(error) = attached.error().take() {
                 return Err(error);
@@ -289,6 +291,12 @@ impl Flow {
         ended
     }
 
+    /// What is sent next goes into the ring, as far as is known without asking.
+    pub fn sends_by_ring(&self) -> bool {
+        let Some(Some(attached)) = self.attached.get() else { return false };
+        matches!(attached.out().switch.phase.at(), Ok(At::Offered | At::Ring))
+    }
+
     /// What the other side has taken so far of the ring, while sending goes there: so room is the
     /// ring's matter.
     pub(crate) fn room_of_ring(&self) -> Option<u32> {
@@ -427,7 +435,7 @@ impl Flow {
     pub(crate) fn take_back(&self, attached: &Attached, own: &mut Held<Sending>) {
         let head = own.writer.head();
         self.take_blocks_back(attached, own, head);
-        own.writer.take_back(&attached.out().produced);
+        own.take_back(&attached.out().produced);
     }
 
     /// The blocks behind this position nobody gives back.

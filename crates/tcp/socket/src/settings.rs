@@ -26,6 +26,10 @@ pub struct Settings {
     /// Whether calls ask Linux now and then if the peer lives. Who is told of it by a set that it
     /// looks at all the time need not.
     pub asks: bool,
+    /// Whether it may be waited for what other programs do: an end of a stream for Linux' room for
+    /// what goes before it, a look for a death for the rest of it. Who serves many may not: then
+    /// these are taken up later ([`Flow::shutdown`](crate::Flow::shutdown) says EAGAIN).
+    pub may_wait: bool,
     /// Which messages go in blocks of memory that the receiver maps, where it would view them.
     pub blocks: Blocks,
     /// Whether blocks may take so many bytes of memory.
@@ -47,6 +51,7 @@ impl Settings {
             counters: &NOBODYS,
             wary: false,
             asks: true,
+            may_wait: true,
             blocks: Blocks::NONE,
             may_hold: |_| true,
         }

@@ -13,6 +13,7 @@ use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, OnceLock, Weak};
 use uncopy_counters::add;
 use uncopy_kernel::descriptors::OwnFd;
+use uncopy_tcp_service::diag::Diag;
 use uncopy_tcp_service::ends::is_stand_in;
 use uncopy_tcp_service::protocol::Reason;
 
@@ -103,15 +104,14 @@ impl Shown for Flow {
         self.left.load(Ordering::Relaxed)
     }
 
-    fn may_have_ended(&self) {
+    fn may_have_ended(&self, diag: &mut Option<Diag>) -> bool {
         self.ask.store(true, Ordering::Relaxed);
-        if let Some(Some(attached @ Attached { mapped, slot, .. })) = self.attached.get() {
-            // (Until it is let go nobody closes the socket.)
-            let _own = mapped.ends.receiving(*slot, self.context.process());
-            if !self.is_closed() {
-                self.peer_may_be_gone(attached);
-            }
-        }
+        let Some(Some(attached @ Attached { mapped, slot, .. })) = self.attached.get() else {
+            return true;
+        };
+        // (Until it is let go nobody closes the socket.)
+        let _own = mapped.ends.receiving(*slot, self.context.process());
+        self.is_closed() || self.peer_may_be_gone(attached, diag)
     }
 
     #[inline]

@@ -122,7 +122,7 @@ impl<'a> Buffers<'a> {
         let produced = &attached.out().produced;
         own.runs.push(attached.slot().queue(mapped.side), produced, run);
         own.given_on += u64::from(bytes);
-        own.writer.commit(produced, bytes);
+        own.commit(produced, bytes);
         self.gave_on = true;
         Some(self.sent(bytes as usize))
     }
@@ -195,7 +195,7 @@ impl<'a> Buffers<'a> {
         let produced = &attached.out().produced;
         own.runs.push(attached.slot().queue(mapped.side), produced, run);
         own.in_blocks += done as u64;
-        own.writer.commit(produced, done as u32);
+        own.commit(produced, done as u32);
         Some(self.sent(done))
     }
 
@@ -243,7 +243,7 @@ impl<'a> Buffers<'a> {
             put += part.iov_len as u32;
         }
         own.batch.wrote(&copy, all, copy.stores);
-        own.writer.commit(&attached.out().produced, put);
+        own.commit(&attached.out().produced, put);
         Some(Ok(self.sent(all)))
     }
 
@@ -270,7 +270,7 @@ impl<'a> Buffers<'a> {
                     return if sent > 0 { Ok(self.sent(sent)) } else { Err(Errno::FAULT) };
                 }
                 own.batch.wrote(&copy, bytes, copy.stores);
-                own.writer.commit(&out.produced, bytes as u32);
+                own.commit(&out.produced, bytes as u32);
                 (from, left) = (from.wrapping_add(bytes), left - bytes);
                 sent += bytes;
                 if left > 0 {
@@ -410,7 +410,7 @@ impl Source for FilePart<'_> {
             return Err(ELSEWHERE);
         }
         own.batch.wrote(&copy, bytes, by);
-        own.writer.commit(&attached.out().produced, bytes as u32);
+        own.commit(&attached.out().produced, bytes as u32);
         self.at += bytes as u64;
         self.left -= bytes;
         Ok(bytes)

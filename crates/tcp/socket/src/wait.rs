@@ -9,12 +9,17 @@ use rustix::io::Errno;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::fence;
 use std::time::{Duration, Instant};
+use uncopy_tcp_service::ends::is_stand_in;
 use uncopy_tcp_shared::phase::At;
 use uncopy_tcp_shared::ring::FINISHED;
 
 /// So long a sender waits for room in the ring while the other side takes nothing. One that has a
 /// core takes microseconds, and one that waits for a core some milliseconds.
-pub(crate) const PATIENCE: Duration = Duration::from_millis(10);
+const PATIENCE: Duration = Duration::from_millis(10);
+
+/// And so long where the other side stands in for another host: there it has taken what the peer
+/// has acknowledged, a round trip later.
+const PATIENCE_FOR_HOSTS: Duration = Duration::from_millis(250);
 
 /// How long a call naps that waits for more than Linux can tell of.
 const NAP: Duration = Duration::from_millis(1);
@@ -53,7 +58,7 @@ impl Flow {
                     Ok(At::Linux | At::Returned) => false,
                     Ok(At::Offered | At::Ring) => {
                         let tail = inward.produced.tail.load(Acquire);
-                        tail != inward.consumed.head.load(Relaxed).wrapping_add(known)
+                        tail != attached.head().wrapping_add(known)
                     }
                     Ok(At::Leaving) | Err(_) => true,
                 }
@@ -64,6 +69,11 @@ impl Flow {
                 Ok(At::Returned) | Err(_) => true,
             },
         }
+    }
+
+    /// So long it waits for room in the ring while the other side takes nothing.
+    pub(crate) fn patience(&self) -> Duration {
+        if is_stand_in(self.fd()) { PATIENCE_FOR_HOSTS } else { PATIENCE }
     }
 
     /// As below, for a call of the program's, which may be interrupted otherwise than by a signal.
@@ -198,7 +208,10 @@ impl Flow {
             }
             let left = until(deadline);
             let left = match room_of_ring {
-                Some(_) => Some(left.unwrap_or(PATIENCE).min(PATIENCE)),
+                Some(_) => {
+                    let patience = self.patience();
+                    Some(left.unwrap_or(patience).min(patience))
+                }
                 None => left,
             };
             let left = if self.context.spinning.only_looks() { Some(Duration::ZERO) } else { left };

@@ -115,14 +115,15 @@ impl<W: Wire> Wire for Traced<W> {
         &mut self,
         length: usize,
         offload: Offload,
-        fill: impl FnOnce(&mut [u8]),
+        fill: impl FnOnce(&mut [u8]) -> bool,
     ) -> io::Result<bool> {
         let trace = &self.trace;
         self.wire.send(length, offload, |frame| {
-            fill(frame);
-            if trace.on.load(Relaxed) {
+            let leaves = fill(frame);
+            if leaves && trace.on.load(Relaxed) {
                 trace.passes(Passes::Out, frame);
             }
+            leaves
         })
     }
 
@@ -157,6 +158,7 @@ mod tests {
     use pcap_file::pcapng::{Block, PcapNgReader};
     use std::collections::VecDeque;
     use std::os::fd::AsFd;
+    use uncopy_tcp_wire::copied;
 
     /// What is sent comes back.
     struct Loop(VecDeque<Vec<u8>>, std::fs::File);
@@ -181,12 +183,14 @@ mod tests {
             &mut self,
             length: usize,
             _: Offload,
-            fill: impl FnOnce(&mut [u8]),
+            fill: impl FnOnce(&mut [u8]) -> bool,
         ) -> io::Result<bool> {
             let mut frame = vec![0; length];
-            fill(&mut frame);
-            self.0.push_back(frame);
-            Ok(true)
+            let leaves = fill(&mut frame);
+            if leaves {
+                self.0.push_back(frame);
+            }
+            Ok(leaves)
         }
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
@@ -221,9 +225,7 @@ mod tests {
     }
 
     fn passes(wire: &mut Traced<Loop>, frame: &[u8]) {
-        assert!(
-            wire.send(frame.len(), Offload::default(), |to| to.copy_from_slice(frame)).unwrap()
-        );
+        assert!(wire.send(frame.len(), Offload::default(), copied(frame)).unwrap());
         let mut came = vec![];
         assert_eq!(wire.receive(8, |frame, _| came = frame.to_vec()).unwrap(), 1);
         assert_eq!(came, frame);

@@ -98,7 +98,8 @@ pub trait Wire {
     fn receive(&mut self, max: usize, each: impl FnMut(&[u8], Offload)) -> io::Result<usize>;
 
     /// Lets `fill` write a frame of `length` bytes, which leaves with the next [`Wire::flush`] at
-    /// the latest. Returns false, and does not call it, where there is no room now.
+    /// the latest, unless `fill` says false: then nothing leaves. Returns false where nothing does;
+    /// where there is no room now `fill` is not called.
     ///
     /// # Errors
     /// Those of the device; a frame longer than [`Wire::frame_max`] is `InvalidInput`.
@@ -106,7 +107,7 @@ pub trait Wire {
         &mut self,
         length: usize,
         offload: Offload,
-        fill: impl FnOnce(&mut [u8]),
+        fill: impl FnOnce(&mut [u8]) -> bool,
     ) -> io::Result<bool>;
 
     /// It takes payloads where they lie: [`Wire::gather`].
@@ -138,6 +139,14 @@ pub trait Wire {
 
     /// Readable when a frame has arrived.
     fn descriptor(&self) -> BorrowedFd<'_>;
+}
+
+/// Fills a frame with a copy of this one: for [`Wire::send`].
+pub fn copied(frame: &[u8]) -> impl FnOnce(&mut [u8]) -> bool {
+    |to| {
+        to.copy_from_slice(frame);
+        true
+    }
 }
 
 /// Queues of a device that are served at most: each has a lane of its own.

@@ -102,7 +102,7 @@ impl Wire for Over {
         &mut self,
         length: usize,
         offload: Offload,
-        fill: impl FnOnce(&mut [u8]),
+        fill: impl FnOnce(&mut [u8]) -> bool,
     ) -> io::Result<bool> {
         with!(self, wire => wire.send(length, offload, fill))
     }

@@ -98,14 +98,14 @@ impl Tap {
 
 impl Tap {
     /// Lets `fill` write the first `filled` bytes of a frame of `length` behind what the kernel is
-    /// told of it.
+    /// told of it. False: it is not to leave.
     fn fill(
         &mut self,
         length: usize,
         filled: usize,
         offload: Offload,
-        fill: impl FnOnce(&mut [u8]),
-    ) -> io::Result<()> {
+        fill: impl FnOnce(&mut [u8]) -> bool,
+    ) -> io::Result<bool> {
         if length > FRAME_MAX {
             return Err(too_long(length, FRAME_MAX));
         }
@@ -116,7 +116,9 @@ impl Tap {
             header[6..8].copy_from_slice(&TCP_AT.to_ne_bytes());
             header[8..10].copy_from_slice(&CHECKSUM_AT.to_ne_bytes());
         }
-        fill(&mut frame[..filled]);
+        if !fill(&mut frame[..filled]) {
+            return Ok(false);
+        }
         if let Some(segment) = offload.segment {
             header[1] = GSO_TCPV4;
             // (Only the first segment says that.)
@@ -128,7 +130,7 @@ impl Tap {
             header[2..4].copy_from_slice(&headers.to_ne_bytes());
             header[4..6].copy_from_slice(&segment.to_ne_bytes());
         }
-        Ok(())
+        Ok(true)
     }
 
     /// It leaves, or is lost.
@@ -189,9 +191,11 @@ impl Wire for Tap {
         &mut self,
         length: usize,
         offload: Offload,
-        fill: impl FnOnce(&mut [u8]),
+        fill: impl FnOnce(&mut [u8]) -> bool,
     ) -> io::Result<bool> {
-        self.fill(length, length, offload, fill)?;
+        if !self.fill(length, length, offload, fill)? {
+            return Ok(false);
+        }
         self.leave(|tap| write(&tap.fd, &tap.buffer[..HEADER + length]))
     }
 
@@ -207,6 +211,10 @@ impl Wire for Tap {
         fill: impl FnOnce(&mut [u8]),
     ) -> io::Result<bool> {
         let length = headers + payload.iter().map(Piece::bytes).sum::<usize>();
+        let fill = |frame: &mut [u8]| {
+            fill(frame);
+            true
+        };
         self.fill(length, headers, offload, fill)?;
         self.leave(|tap| {
             let piece = |at, bytes| libc::iovec { iov_base: at, iov_len: bytes };

@@ -240,7 +240,7 @@ impl Wire for Xsk {
         &mut self,
         length: usize,
         offload: Offload,
-        fill: impl FnOnce(&mut [u8]),
+        fill: impl FnOnce(&mut [u8]) -> bool,
     ) -> io::Result<bool> {
         if length > self.frame_max || offload != Offload::default() {
             return Err(too_long(length, self.frame_max));
@@ -257,7 +257,10 @@ impl Wire for Xsk {
             self.umem.free_packet(packet);
             return Err(too_long(length, self.frame_max));
         }
-        fill(&mut packet[..length]);
+        if !fill(&mut packet[..length]) {
+            self.umem.free_packet(packet);
+            return Ok(false);
+        }
         let refused = self.leaving.push_front(packet);
         debug_assert!(refused.is_none(), "there was room");
         Ok(true)

@@ -9,7 +9,7 @@ use support::{Frames, index_of, ip, leave_out, own_network, pair_of_devices};
 use uncopy_tcp_wire::steer::{Attach, Flow, Steer};
 use uncopy_tcp_wire::tap::Tap;
 use uncopy_tcp_wire::xsk::{Mode, Xsk};
-use uncopy_tcp_wire::{Offload, Piece, Wire, beside};
+use uncopy_tcp_wire::{Offload, Piece, Wire, beside, copied};
 
 const SOON: Duration = Duration::from_millis(200);
 
@@ -106,12 +106,12 @@ fn a_tap_beside_a_device_gets_the_same_and_its_own_frames_leave_by_the_device() 
     assert_eq!(tags(&mut tap, &[ours, elsewhere, without]), ["for this host"]);
 
     let frame = numbered(3, 1000);
-    assert!(tap.send(frame.len(), Offload::default(), |to| to.copy_from_slice(&frame)).unwrap());
+    assert!(tap.send(frame.len(), Offload::default(), copied(&frame)).unwrap());
     assert_eq!(outer.receive(SOON).as_ref(), Some(&frame));
     // One of several segments stays whole on its way, and so does one of the peer's.
     let large = segment("10.0.0.9:91", "10.0.0.3:5", &"a".repeat(40_000), plain);
     let offload = Offload { checksum: true, segment: Some(1448) };
-    assert!(tap.send(large.len(), offload, |to| to.copy_from_slice(&large)).unwrap());
+    assert!(tap.send(large.len(), offload, copied(&large)).unwrap());
     assert_eq!(outer.receive(SOON).map(|frame| frame.len()), Some(large.len()));
     let name = tap.name().to_owned();
     assert_ne!(index_of(&name), 0);
@@ -267,9 +267,7 @@ fn what_is_sent_by_af_xdp_arrives_byte_for_byte() {
         let batch = 1 + number % 100;
         for i in number..number + batch {
             let frame = numbered(i, (i as usize * 7) % 1400 + 42);
-            assert!(
-                xsk.send(frame.len(), Offload::default(), |to| to.copy_from_slice(&frame)).unwrap()
-            );
+            assert!(xsk.send(frame.len(), Offload::default(), copied(&frame)).unwrap());
         }
         xsk.flush().unwrap();
         for i in number..number + batch {
@@ -278,6 +276,14 @@ fn what_is_sent_by_af_xdp_arrives_byte_for_byte() {
         }
         number += batch;
     }
+    // One that its sender cannot fill is not sent, and takes no memory.
+    for _ in 0..10_000 {
+        assert!(!xsk.send(1000, Offload::default(), |_| false).unwrap());
+    }
+    let frame = numbered(number, 1000);
+    assert!(xsk.send(frame.len(), Offload::default(), copied(&frame)).unwrap());
+    xsk.flush().unwrap();
+    assert!(outer.receive(SOON).as_ref() == Some(&frame), "it is the next that arrives");
     let error = xsk.send(4096, Offload::default(), |_| panic!("it does not fit")).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
 }
@@ -292,12 +298,12 @@ fn frames_that_find_no_room_are_refused_and_the_wire_goes_on() {
     // Nobody flushes: the rings and the batch fill up, or the wire flushes by itself.
     for i in 0..20_000 {
         let frame = numbered(i, 100);
-        xsk.send(frame.len(), Offload::default(), |to| to.copy_from_slice(&frame)).unwrap();
+        xsk.send(frame.len(), Offload::default(), copied(&frame)).unwrap();
     }
     xsk.flush().unwrap();
     let outer = Frames::on("outer");
     let frame = numbered(7, 100);
-    assert!(xsk.send(frame.len(), Offload::default(), |to| to.copy_from_slice(&frame)).unwrap());
+    assert!(xsk.send(frame.len(), Offload::default(), copied(&frame)).unwrap());
     xsk.flush().unwrap();
     while outer.receive(SOON).expect("the last frame arrives") != frame {}
 }
@@ -377,7 +383,8 @@ fn a_tap_carries_frames_both_ways_and_segments_large_ones() {
     let frame = numbered(1, 1000);
     linux.send(&frame);
     assert!(until(&mut tap, &frame), "from Linux");
-    assert!(tap.send(frame.len(), Offload::default(), |to| to.copy_from_slice(&frame)).unwrap());
+    assert!(tap.send(frame.len(), Offload::default(), copied(&frame)).unwrap());
+    assert!(!tap.send(frame.len(), Offload::default(), |_| false).unwrap(), "it is not to leave");
     let mut received = None;
     while received.as_ref() != Some(&frame) {
         received = Some(linux.receive(SOON).expect("to Linux"));
@@ -388,7 +395,7 @@ fn a_tap_carries_frames_both_ways_and_segments_large_ones() {
     let mut large = segment("10.0.0.2:4000", "10.0.0.1:80", &payload, plain);
     large[34 + 16..34 + 18].fill(0);
     let offload = Offload { checksum: true, segment: Some(1000) };
-    assert!(tap.send(large.len(), offload, |to| to.copy_from_slice(&large)).unwrap());
+    assert!(tap.send(large.len(), offload, copied(&large)).unwrap());
     let arrived = linux.receive(SOON).expect("one frame");
     assert_eq!(arrived.len(), large.len());
     assert_eq!(arrived[54..], large[54..]);

@@ -172,7 +172,7 @@ impl Echo {
 }
 
 impl Applications for Echo {
-    fn place(&self, flow: FlowId, place: Place, payload: &[u8]) {
+    fn place(&self, _: Option<usize>, flow: FlowId, place: Place, payload: &[u8]) {
         let mut socket = self.sockets[flow.slot as usize].lock().unwrap();
         let rx = &mut socket.as_mut().expect("data has a socket").rx;
         let mut at = place.skip as usize;
@@ -183,7 +183,7 @@ impl Applications for Echo {
         }
     }
 
-    fn fetch(&self, flow: FlowId, range: RingRange, to: &mut [u8]) {
+    fn fetch(&self, flow: FlowId, range: RingRange, to: &mut [u8]) -> bool {
         let socket = self.sockets[flow.slot as usize].lock().unwrap();
         let tx = &socket.as_ref().expect("who sends has a socket").tx;
         let mut at = 0;
@@ -191,6 +191,7 @@ impl Applications for Echo {
             to[at..at + piece.len()].copy_from_slice(&tx[piece.clone()]);
             at += piece.len();
         }
+        true
     }
 
     fn event(&self, lane: Option<usize>, flow: FlowId, event: Event) {

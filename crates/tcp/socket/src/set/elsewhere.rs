@@ -25,7 +25,7 @@ impl Set {
         self.context.falls_asleep(self.door);
         fence(SeqCst);
         self.context.pump();
-        !self.has_news()
+        !self.has_news() && !self.context.deaths.are_due()
     }
 
     /// It does not sleep any more.

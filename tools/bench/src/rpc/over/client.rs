@@ -222,16 +222,15 @@ impl Client {
 }
 
 impl Applications for Client {
-    fn place(&self, flow: FlowId, place: Place, payload: &[u8]) {
+    fn place(&self, _: Option<usize>, flow: FlowId, place: Place, payload: &[u8]) {
         if let Some(link) = self.loops[flow.slot as usize].lock().as_mut() {
             link.link.place(place, payload);
         }
     }
 
-    fn fetch(&self, flow: FlowId, range: RingRange, to: &mut [u8]) {
-        if let Some(link) = self.loops[flow.slot as usize].lock().as_ref() {
-            link.link.fetch(range, to);
-        }
+    fn fetch(&self, flow: FlowId, range: RingRange, to: &mut [u8]) -> bool {
+        let link = self.loops[flow.slot as usize].lock();
+        link.as_ref().map(|link| link.link.fetch(range, to)).is_some()
     }
 
     fn event(&self, _: Option<usize>, flow: FlowId, event: Event) {

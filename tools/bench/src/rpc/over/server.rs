@@ -131,16 +131,15 @@ impl Server {
 }
 
 impl Applications for Server {
-    fn place(&self, flow: FlowId, place: Place, payload: &[u8]) {
+    fn place(&self, _: Option<usize>, flow: FlowId, place: Place, payload: &[u8]) {
         if let Some(served) = self.links[flow.slot as usize].lock().as_mut() {
             served.link.place(place, payload);
         }
     }
 
-    fn fetch(&self, flow: FlowId, range: RingRange, to: &mut [u8]) {
-        if let Some(served) = self.links[flow.slot as usize].lock().as_ref() {
-            served.link.fetch(range, to);
-        }
+    fn fetch(&self, flow: FlowId, range: RingRange, to: &mut [u8]) -> bool {
+        let served = self.links[flow.slot as usize].lock();
+        served.as_ref().map(|served| served.link.fetch(range, to)).is_some()
     }
 
     fn event(&self, lane: Option<usize>, flow: FlowId, event: Event) {

@@ -1,0 +1,265 @@
+//! Who serves many programs waits for none of them: not for room for what goes before an end, not
+//! for a death, and not by news that are none.
+
+#![allow(missing_docs)]
+
+mod common;
+
+use common::{End, FULL, at_rings, connection, end, looks, program_that, service, wait_until};
+use rustix::event::{PollFd, PollFlags, epoll};
+use rustix::net::{Shutdown, sockopt};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+use uncopy_tcp_service::Client;
+use uncopy_tcp_service::ends::STAND_IN;
+use uncopy_tcp_service::protocol::{DOOR_COUNT, Message};
+use uncopy_tcp_shared::layout::{Direction, home};
+use uncopy_tcp_shared::notice::Notice;
+use uncopy_tcp_shared::region::Region;
+use uncopy_tcp_shared::ring::{RING, Writer};
+use uncopy_tcp_shared::wanted::DOORS;
+use uncopy_tcp_socket::set::Event;
+use uncopy_tcp_socket::{Context, Errno, Set, Settings, Waiting};
+
+fn lane(service: &str) -> Arc<Context> {
+    let waiting = Waiting::Sleep;
+    let settings = Settings { waiting, may_wait: false, asks: false, ..Settings::new(service) };
+    Context::new(settings).unwrap()
+}
+
+fn bytes(from: usize, bytes: usize) -> Vec<u8> {
+    (from..from + bytes).map(|at| (at * 7 % 251) as u8).collect()
+}
+
+/// The other side has given a full ring back unread, and Linux is full too: of what stands before
+/// the ring's bytes, so many.
+fn gives_a_full_ring_back(a: &End, b: &End) -> usize {
+    let from = a.socket.as_ref().unwrap();
+    sockopt::set_socket_send_buffer_size(from, 4 << 20).unwrap();
+    let mut sent = 0;
+    while let Ok(more) = a.send_with(&bytes(sent, 100_000), libc::MSG_DONTWAIT) {
+        sent += more;
+    }
+    assert_eq!(sent, FULL);
+    let mut before = 0;
+    rustix::io::ioctl_fionbio(from, true).unwrap();
+    while let Ok(more) = (&mut &*from).write(&[1; 10_000]) {
+        before += more;
+    }
+    assert_eq!(b.flow.by_linux_later(), Ok(true));
+    before
+}
+
+#[test]
+fn the_end_of_a_stream_comes_after_what_was_given_back_and_is_not_waited_for() {
+    let service = service();
+    let (lane, program) = (lane(&service.name), program_that(&service.name, Waiting::Sleep));
+    let (a, b) = at_rings(&lane, &program);
+    let before = gives_a_full_ring_back(&a, &b);
+    let (told, says) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let (a, b) = (&a, &b);
+        scope.spawn(move || told.send(a.flow.shutdown(Shutdown::Write)).unwrap());
+        let said = says.recv_timeout(Duration::from_secs(5));
+        // (Also where this fails, so that nobody waits for ever.)
+        let reader = scope.spawn(move || {
+            let mut got = vec![];
+            b.socket.as_ref().unwrap().read_to_end(&mut got).map(|_| got)
+        });
+        assert_eq!(said.expect("it does not wait"), Err(Errno::AGAIN));
+        // What is left goes when there is room, and then the end.
+        while a.flow.shutdown(Shutdown::Write) == Err(Errno::AGAIN) {
+            let mut fds = [PollFd::from_borrowed_fd(a.flow.fd(), PollFlags::OUT)];
+            rustix::event::poll(&mut fds, None).unwrap();
+        }
+        let got = reader.join().unwrap().unwrap();
+        assert_eq!(got.len(), before + FULL);
+        assert!(got[before..] == bytes(0, FULL));
+    });
+}
+
+#[test]
+fn a_close_does_not_wait_for_room() {
+    let service = service();
+    let (lane, program) = (lane(&service.name), program_that(&service.name, Waiting::Sleep));
+    let (a, b) = at_rings(&lane, &program);
+    gives_a_full_ring_back(&a, &b);
+    let (told, says) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        a.close();
+        told.send(()).unwrap();
+    });
+    assert_eq!(says.recv_timeout(Duration::from_secs(5)), Ok(()));
+}
+
+#[test]
+fn the_deaths_of_many_are_looked_for_without_sleeping_and_found_later() {
+    const MANY: usize = 200;
+    let service = service();
+    let (lane, program) = (lane(&service.name), program_that(&service.name, Waiting::Sleep));
+    let (mut ours, mut theirs) = (vec![], vec![]);
+    for _ in 0..MANY {
+        let (a, mut b) = at_rings(&lane, &program);
+        a.send(b"never read").unwrap();
+        ours.push(a);
+        theirs.push(b.socket.take());
+    }
+    // The program leaves the service, as one does that ends; its sockets are closed later.
+    drop(program);
+    let begun = Instant::now();
+    let mut longest = Duration::ZERO;
+    while begun.elapsed() < Duration::from_millis(500) {
+        let one = Instant::now();
+        lane.pump();
+        longest = longest.max(one.elapsed());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(longest < Duration::from_millis(150), "one look took {longest:?}");
+    assert!(ours.iter().all(|end| end.flow.take_error().is_none()), "none is dead yet");
+    drop(theirs);
+    wait_until("all are known to be dead", || {
+        lane.pump();
+        ours.iter().all(|end| end.flow.has_error())
+    });
+}
+
+/// (It takes a right to mark a socket.)
+#[test]
+fn who_sends_to_another_host_stays_at_its_ring_for_a_round_trip() {
+    let service = service();
+    for marked in [true, false] {
+        let of = || program_that(&service.name, Waiting::Sleep);
+        let (a, b) = at_rings(&of(), &of());
+        let (mark, number) = (if marked { STAND_IN } else { 0 }, a.flow.number());
+        let (level, at) = (libc::SOL_SOCKET, (&raw const mark).cast());
+        // SAFETY: reads a number, which lives here.
+        let set = unsafe { libc::setsockopt(number, level, libc::SO_MARK, at, 4) };
+        if marked && set != 0 {
+            return;
+        }
+        let total = FULL + 100_000;
+        std::thread::scope(|scope| {
+            let sends = scope.spawn(|| a.send(&vec![1; total]));
+            std::thread::sleep(Duration::from_millis(40));
+            let mut got = 0;
+            while got < total {
+                got += b.receive(&mut vec![0; total]).unwrap();
+            }
+            assert_eq!(sends.join().unwrap(), Ok(total));
+        });
+        assert_eq!(a.flow.counts.leaves.load(Relaxed) == 0, marked);
+    }
+}
+
+/// Speaks the protocol by itself, to a connection's end that is at its ring.
+struct Hostile {
+    region: Region,
+    slot: usize,
+    side: usize,
+    _client: Client,
+    _socket: TcpStream,
+}
+
+impl Hostile {
+    fn with(service: &str, honest: &Arc<Context>) -> (Self, End) {
+        let doors: Vec<_> = (0..DOOR_COUNT)
+            .map(|_| rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap())
+            .collect();
+        let doors: Vec<_> = doors.iter().map(AsFd::as_fd).collect();
+        let client = Client::connect(service, &doors).unwrap();
+        let (x, y) = connection();
+        let end = end(honest, x);
+        let name = uncopy_tcp_service::ends::name(&y).unwrap();
+        client.show(1, y.as_fd(), name).unwrap();
+        let mut matched = None;
+        wait_until("matched", || {
+            matched = matched.take().or_else(|| client.next());
+            matched.is_some()
+        });
+        let Some((Message::Matched { slot, side, .. }, fds)) = matched else { panic!() };
+        wait_until("attached", || end.flow.is_attached());
+        looks(&end);
+        let region = Region::map(0, &fds[0]).unwrap();
+        let (slot, side) = (slot as usize, side as usize);
+        (Self { region, slot, side, _client: client, _socket: y }, end)
+    }
+
+    /// What the other side looks at.
+    fn to_honest(&self, door: usize) -> &Notice {
+        self.region.notice(1 - self.side, door)
+    }
+
+    /// What it sends.
+    fn out(&self) -> &Direction {
+        &self.region.slot(self.slot).header.directions[self.side]
+    }
+}
+
+fn set(of: &Arc<Context>, end: &End, events: i32) -> Set {
+    let kernel = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+    let set = Set::new(of.clone(), kernel).unwrap();
+    set.add(end.flow.number(), Some(end.flow.clone()), events as u32, 7).unwrap();
+    set
+}
+
+#[test]
+fn a_set_tells_of_no_bytes_where_the_other_side_writes_over_what_was_read() {
+    let service = service();
+    let lane = lane(&service.name);
+    let (hostile, end) = Hostile::with(&service.name, &lane);
+    let mut writer = Writer::<RING>::new(home(hostile.side));
+    writer.reserve(5);
+    writer.commit(&hostile.out().produced, 5);
+    hostile.out().switch.phase.offer();
+    assert_eq!(end.receive(&mut [0; 9]), Ok(5));
+    let set = set(&lane, &end, libc::EPOLLIN);
+    let mut events = [Event::default(); 4];
+    let mut told = || set.wait(&mut events, Some(Duration::from_millis(20))).unwrap();
+    assert_eq!(told(), 0);
+    for nonsense in [0, 4, 6, 1 << 31, u32::MAX] {
+        hostile.out().consumed.head.store(nonsense, Relaxed);
+        // (It is looked at.)
+        (0..DOORS).for_each(|door| _ = hostile.to_honest(door).post(hostile.slot));
+        assert_eq!(told(), 0, "{nonsense}");
+        assert_eq!(end.receive_with(&mut [0], libc::MSG_DONTWAIT), Err(Errno::AGAIN));
+    }
+    // What comes is still told of, and received.
+    writer.reserve(3);
+    writer.commit(&hostile.out().produced, 3);
+    (0..DOORS).for_each(|door| _ = hostile.to_honest(door).post(hostile.slot));
+    assert_eq!(told(), 1);
+    assert_eq!(end.receive_with(&mut [0; 9], libc::MSG_DONTWAIT), Ok(3));
+}
+
+#[test]
+fn a_call_ends_where_the_other_side_offers_its_ring_without_end() {
+    let service = service();
+    let lane = lane(&service.name);
+    let (hostile, end) = Hostile::with(&service.name, &lane);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Relaxed) {
+                hostile.out().switch.phase.offer();
+            }
+        });
+        let begun = Instant::now();
+        let mut longest = Duration::ZERO;
+        // (As often as they run at the same time.)
+        let reset = loop {
+            let one = Instant::now();
+            let got = end.receive_with(&mut [0], libc::MSG_DONTWAIT);
+            longest = longest.max(one.elapsed());
+            if got == Err(Errno::CONNRESET) || begun.elapsed() > Duration::from_secs(10) {
+                break got;
+            }
+        };
+        over.store(true, Relaxed);
+        assert_eq!(reset, Err(Errno::CONNRESET), "the longest call took {longest:?}");
+    });
+}
