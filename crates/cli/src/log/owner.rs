@@ -27,7 +27,9 @@ pub fn becomes_owner_of(directory: &Path) -> Result<bool, Failure> {
         return Ok(true);
     }
     if !own.is_root() {
-        return Err(failure!("{shown} is user {owner}'s").advise("run this as root, or as that user"));
+        return Err(
+            failure!("{shown} is user {owner}'s").advise("run this as root, or as that user")
+        );
     }
     let refused = |why: Errno| failure!("{shown}: cannot become user {owner}").because(why.desc());
     // (Whom nobody knows has the directory's group alone.)
