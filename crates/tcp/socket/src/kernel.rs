@@ -170,6 +170,7 @@ const ESTABLISHED: u8 = 1;
 const FIN_WAIT1: u8 = 4;
 const FIN_WAIT2: u8 = 5;
 const CLOSE: u8 = 7;
+const CLOSE_WAIT: u8 = 8;
 
 /// The peer's stream has ended, or the connection has: not only this end's receiving, which another
 /// process may have shut down.
@@ -182,6 +183,12 @@ pub fn has_peer_ended(fd: BorrowedFd) -> bool {
 #[cold]
 pub fn is_established(fd: BorrowedFd) -> bool {
     state(fd) == Some(ESTABLISHED)
+}
+
+/// This side has ended its stream, or the connection is none any more.
+#[cold]
+pub fn has_finished(fd: BorrowedFd) -> bool {
+    !matches!(state(fd), Some(ESTABLISHED | CLOSE_WAIT))
 }
 
 /// Both ways have ended, or the connection was reset.
