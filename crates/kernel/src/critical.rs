@@ -162,10 +162,21 @@ fn stack_here() -> usize {
     core::ptr::from_ref(core::hint::black_box(&here)) as usize
 }
 
-/// From now on it is of interest which handlers run on this thread.
+/// From now on it is of interest which handlers run on this thread. Which have run before, for
+/// [`remember_handlers`].
 #[inline]
-pub fn forget_handlers() {
+pub fn forget_handlers() -> u64 {
+    let before = thread().ran.load(Relaxed);
     thread().ran.store(0, Relaxed);
+    before
+}
+
+/// It is not any more: this was a call of a handler's, whose thread is in another call.
+#[inline]
+pub fn remember_handlers(before: u64) {
+    if before != 0 {
+        thread().ran.fetch_or(before, Relaxed);
+    }
 }
 
 /// A handler of `signal` is about to be called.

@@ -56,6 +56,7 @@ pub mod reach;
 pub mod reading;
 #[cfg(not(loom))]
 pub mod sigpipe;
+pub mod sleeping;
 pub mod sync;
 #[cfg(not(loom))]
 pub mod thread;

@@ -61,6 +61,7 @@ pub fn begin(
         counters: PROCESS.space.counters(),
         publish: || PROCESS.space.statistics.publish(),
         sleeps: critical::forget_handlers,
+        has_slept: critical::remember_handlers,
         ends: cancelling::point,
         is_to_end: cancelling::is_to_end,
         goes_on,

@@ -91,6 +91,14 @@ fn parse(text: &str) -> Said {
     said
 }
 
+/// A thread that sleeps so (`/proc/PID/task/TID/syscall`) is on its way to its call, where the
+/// library waits for a thread of its own: for the monitor to start (futex), or to answer a fault
+/// (no system call).
+fn is_on_its_way(syscall: &str) -> bool {
+    let number = syscall.split(' ').next().and_then(|word| word.trim().parse::<i64>().ok());
+    number.is_some_and(|number| number == libc::SYS_futex || number < 0)
+}
+
 impl Pair {
     /// Starts both.
     ///
@@ -271,11 +279,13 @@ impl Pair {
         self.call([Seat::A, Seat::B][side], text)
     }
 
-    /// Waits until a seat sleeps in its call, or says what came of it.
+    /// Waits until a seat sleeps in its call (a signal that comes before interrupts nothing), or
+    /// says what came of it.
     pub fn sleeps(&mut self, seat: Seat) -> Result<Option<Said>, Fault> {
         let end = Instant::now() + self.patience;
         let pid = self.known[seat.process()].as_ref().map_or(0, |known| known.pid);
-        let stat = format!("/proc/{pid}/task/{}/stat", self.threads[seat.index()]);
+        let task = format!("/proc/{pid}/task/{}", self.threads[seat.index()]);
+        let read = |name: &str| fs::read_to_string(format!("{task}/{name}")).unwrap_or_default();
         let mut seen = 0;
         while seen < 3 && Instant::now() < end {
             if let Some(said) = self.wait(seat, Duration::ZERO)? {
@@ -283,9 +293,11 @@ impl Pair {
             }
             // SAFETY: a word of the page, which lives as long as this.
             let called = unsafe { &*self.page.add(seat.index()) }.load(Ordering::SeqCst) == 1;
-            let stat = fs::read_to_string(&stat).unwrap_or_default();
-            let asleep = stat.rsplit(')').next().is_some_and(|rest| rest.trim().starts_with('S'));
-            seen = if called && asleep { seen + 1 } else { 0 };
+            let asleep = |stat: &str| {
+                stat.rsplit(')').next().is_some_and(|rest| rest.trim().starts_with('S'))
+            };
+            let waits = called && asleep(&read("stat")) && !is_on_its_way(&read("syscall"));
+            seen = if waits { seen + 1 } else { 0 };
             std::thread::sleep(Duration::from_micros(30));
         }
         self.wait(seat, Duration::ZERO)
@@ -398,5 +410,24 @@ impl Drop for Pair {
         }
         // SAFETY: our own mapping, which nobody uses any more.
         unsafe { libc::munmap(self.page.cast(), 4096) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_for_the_monitor_does_not_wait_in_its_call_yet() {
+        assert!(is_on_its_way(
+            "202 0x7f24d4a26830 0x80 0x0 0x0 0x0 0x0 0x7ffe584e6460 0x7f24d498e34c"
+        ));
+        assert!(is_on_its_way("-1 0x7ffe584e6460 0x7f24d498e34c"));
+        assert!(!is_on_its_way(
+            "281 0x400 0x7ffe584e7fb0 0x2 0xffffffffffffffff 0x0 0x11 0x7f 0x7f"
+        ));
+        assert!(
+            !is_on_its_way("0 0x5 0x7ffe584e7fb0 0x2 0x0 0x0 0x11 0x7f 0x7f") && !is_on_its_way("")
+        );
     }
 }

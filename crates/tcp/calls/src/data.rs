@@ -59,15 +59,26 @@ impl Tcp {
         has_timeout: impl FnOnce() -> bool,
     ) -> Result<Result<usize, Errno>, Interrupted> {
         let Some(settings) = self.settings() else { return Ok(call()) };
-        (settings.sleeps)();
-        match call() {
+        let before = (settings.sleeps)();
+        let called = match call() {
             Err(Errno::INTR)
                 if (settings.is_to_end)() || (settings.goes_on)() && !has_timeout() =>
             {
                 Err(Interrupted)
             }
             other => Ok(other),
-        }
+        };
+        (settings.has_slept)(before);
+        called
+    }
+
+    /// Makes a call that waits for descriptors: any handler ends it.
+    pub(crate) fn waits<R>(&self, call: impl FnOnce() -> R) -> R {
+        let Some(settings) = self.settings() else { return call() };
+        let before = (settings.sleeps)();
+        let waited = call();
+        (settings.has_slept)(before);
+        waited
     }
 
     /// A thread that was cancelled ends here: nothing may be held. Where a call begins, and after

@@ -108,6 +108,7 @@ impl Tcp {
         timeout: Option<Duration>,
         mask: Option<u64>,
     ) -> Option<Result<usize, Errno>> {
-        Some(self.set(fd)?.wait_with(events, timeout, mask))
+        let set = self.set(fd)?;
+        Some(self.waits(|| set.wait_with(events, timeout, mask)))
     }
 }

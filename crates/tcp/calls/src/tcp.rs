@@ -45,8 +45,11 @@ pub struct Settings {
     pub counters: &'static Counters,
     /// There is something to count: others may look at it.
     pub publish: fn(),
-    /// A call is about to sleep: which handlers run from now on is of interest.
-    pub sleeps: fn(),
+    /// A call may sleep: which handlers run from now on is of interest. What the next one is to be
+    /// told.
+    pub sleeps: fn() -> u64,
+    /// The call has ended. (It may be a handler's, whose thread is in another call.)
+    pub has_slept: fn(u64),
     /// A thread that was cancelled ends here.
     pub ends: fn(),
     /// This thread was cancelled, and is still to end.

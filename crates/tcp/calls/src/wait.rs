@@ -21,6 +21,15 @@ impl Tcp {
         timeout: Option<Duration>,
         mask: Option<u64>,
     ) -> Option<Result<usize, Errno>> {
+        self.waits(|| self.poll_once(fds, timeout, mask))
+    }
+
+    fn poll_once(
+        &self,
+        fds: &mut [libc::pollfd],
+        timeout: Option<Duration>,
+        mask: Option<u64>,
+    ) -> Option<Result<usize, Errno>> {
         let mut connections: Vec<(usize, Arc<Connection>)> = vec![];
         for (i, fd) in fds.iter().enumerate() {
             if let Some(found) = self.find(fd.fd) {
@@ -71,6 +80,16 @@ impl Tcp {
         timeout: Option<Duration>,
         mask: Option<u64>,
     ) -> Option<Result<usize, Errno>> {
+        self.waits(|| self.select_once(n, sets, timeout, mask))
+    }
+
+    fn select_once(
+        &self,
+        n: i32,
+        sets: &mut [Option<Vec<u64>>; 3],
+        timeout: Option<Duration>,
+        mask: Option<u64>,
+    ) -> Option<Result<usize, Errno>> {
         // What select calls ready (fs/select.c).
         const ASKED: [i16; 3] = [
             libc::POLLIN | libc::POLLRDNORM | libc::POLLRDBAND,
@@ -97,7 +116,7 @@ impl Tcp {
         let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let mut left = timeout;
         loop {
-            if let Err(error) = self.poll(&mut fds, left, mask)? {
+            if let Err(error) = self.poll_once(&mut fds, left, mask)? {
                 return Some(Err(error));
             }
             if fds.iter().any(|fd| fd.revents & libc::POLLNVAL != 0) {

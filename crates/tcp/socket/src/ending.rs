@@ -26,6 +26,10 @@ impl Flow {
         if !matches!(how, Shutdown::Write) {
             self.shut.store(true, Relaxed);
         }
+        if !matches!(how, Shutdown::Read) {
+            self.finishes.store(true, SeqCst);
+            fence(SeqCst);
+        }
         let sends_no_more = |attached: &Attached| {
             attached.out().produced.flags.load(Relaxed) & FINISHED != 0
                 || !matches!(how, Shutdown::Read)

@@ -69,6 +69,8 @@ pub struct Flow {
     inherited: bool,
     /// The program receives no more.
     pub(crate) shut: AtomicBool,
+    /// The program has ended its stream, or is about to.
+    pub(crate) finishes: AtomicBool,
     /// See [`Flow::brings_much`].
     pub(crate) much: AtomicBool,
     /// The first bytes of the inward ring are lent, so many: see `lent`.
@@ -112,6 +114,7 @@ impl Flow {
             closed: AtomicBool::new(false),
             inherited,
             shut: AtomicBool::new(false),
+            finishes: AtomicBool::new(false),
             much: AtomicBool::new(false),
             lent: AtomicU32::new(0),
             counts: Counts::default(),

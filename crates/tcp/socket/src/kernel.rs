@@ -14,6 +14,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 use uncopy_kernel::call::syscall6;
+use uncopy_kernel::sleeping;
 
 /// Sends what fits.
 ///
@@ -169,6 +170,7 @@ const ESTABLISHED: u8 = 1;
 const FIN_WAIT1: u8 = 4;
 const FIN_WAIT2: u8 = 5;
 const CLOSE: u8 = 7;
+const CLOSE_WAIT: u8 = 8;
 
 /// The peer's stream has ended, or the connection has: not only this end's receiving, which another
 /// process may have shut down.
@@ -181,6 +183,12 @@ pub fn has_peer_ended(fd: BorrowedFd) -> bool {
 #[cold]
 pub fn is_established(fd: BorrowedFd) -> bool {
     state(fd) == Some(ESTABLISHED)
+}
+
+/// This side has ended its stream, or the connection is none any more.
+#[cold]
+pub fn has_finished(fd: BorrowedFd) -> bool {
+    !matches!(state(fd), Some(ESTABLISHED | CLOSE_WAIT))
 }
 
 /// Both ways have ended, or the connection was reset.
@@ -240,38 +248,61 @@ fn outcome(result: isize) -> Result<usize, Errno> {
     usize::try_from(result).map_err(|_| Errno::from_raw_os_error(-result as i32))
 }
 
-/// epoll_pwait2(2), with the signal mask as the kernel has it.
-pub fn epoll_pwait(
+/// A system call of the program's that waits so long: where it does, it is ended by a handler that
+/// has run since the program's call began.
+///
+/// # Safety
+/// As the system call demands.
+unsafe fn waits(call: c_long, arguments: [usize; 6], timeout: Option<Duration>) -> isize {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match timeout {
+            Some(Duration::ZERO) => syscall6(call as usize, arguments),
+            _ => sleeping::sleep(call as usize, arguments),
+        }
+    }
+}
+
+/// epoll_pwait(2), with the signal mask as the kernel has it, if there is one. (Where the time is
+/// none of whole milliseconds epoll_pwait2, which some filters of system calls do not know.)
+pub fn epoll_wait(
     set: BorrowedFd,
     events: &mut [epoll::Event],
     timeout: Option<Duration>,
-    mask: u64,
+    mask: Option<u64>,
 ) -> Result<usize, Errno> {
-    let timeout = timeout.map(timespec);
-    let timeout = timeout.as_ref().map_or(0, |timeout| core::ptr::from_ref(timeout) as usize);
+    let whole = timeout.is_none_or(|timeout| timeout.subsec_nanos().is_multiple_of(1_000_000));
+    let milliseconds = timeout.map_or(Ok(-1), |timeout| i32::try_from(timeout.as_millis()));
+    let until = timeout.map(timespec);
+    let (call, until) = match milliseconds {
+        Ok(milliseconds) if whole => (libc::SYS_epoll_pwait, milliseconds as usize),
+        _ => {
+            let until = until.as_ref().map_or(0, |until| core::ptr::from_ref(until) as usize);
+            (libc::SYS_epoll_pwait2, until)
+        }
+    };
     let number = set.as_raw_fd() as usize;
     let (to, room) = (events.as_mut_ptr() as usize, events.len());
-    let mask = &raw const mask as usize;
+    let mask = mask.as_ref().map_or(0, |mask| core::ptr::from_ref(mask) as usize);
+    let arguments = [number, to, room, until, mask, size_of::<u64>()];
     // SAFETY: the kernel writes at most so many events, and reads the timeout and the mask.
-    outcome(unsafe {
-        syscall6(
-            libc::SYS_epoll_pwait2 as usize,
-            [number, to, room, timeout, mask, size_of::<u64>()],
-        )
-    })
+    outcome(unsafe { waits(call, arguments, timeout) })
 }
 
 /// ppoll(2), likewise.
-pub fn ppoll(fds: &mut [PollFd], timeout: Option<Duration>, mask: u64) -> Result<usize, Errno> {
-    let mut timeout = timeout.map(timespec);
-    let timeout = timeout.as_mut().map_or(0, |timeout| core::ptr::from_mut(timeout) as usize);
+pub fn ppoll(
+    fds: &mut [PollFd],
+    timeout: Option<Duration>,
+    mask: Option<u64>,
+) -> Result<usize, Errno> {
+    let mut until = timeout.map(timespec);
+    let until = until.as_mut().map_or(0, |until| core::ptr::from_mut(until) as usize);
     let (to, count) = (fds.as_mut_ptr() as usize, fds.len());
-    let mask = &raw const mask as usize;
+    let mask = mask.as_ref().map_or(0, |mask| core::ptr::from_ref(mask) as usize);
+    let arguments = [to, count, until, mask, size_of::<u64>(), 0];
     // SAFETY: `PollFd` is a `pollfd` (its documentation); the kernel may change the timeout, which
     // is a copy.
-    outcome(unsafe {
-        syscall6(libc::SYS_ppoll as usize, [to, count, timeout, mask, size_of::<u64>(), 0])
-    })
+    outcome(unsafe { waits(libc::SYS_ppoll, arguments, timeout) })
 }
 
 /// Seconds and nanoseconds.

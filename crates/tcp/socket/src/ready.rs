@@ -5,8 +5,8 @@ use crate::context::Context;
 use crate::flow::Flow;
 use crate::kernel;
 use crate::sleepers::Sleeper;
-use crate::wait::{a_moment, timespec};
-use rustix::event::{PollFd, PollFlags, poll};
+use crate::wait::a_moment;
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -224,10 +224,7 @@ impl Context {
                 left => Some(a_moment(left)),
             };
             // Where rings have said something that is told: what the mask lets in stays pending.
-            let polled = match mask.filter(|_| !any) {
-                None => poll(&mut fds, left.map(timespec).as_ref()),
-                Some(mask) => kernel::ppoll(&mut fds, left, mask),
-            };
+            let polled = kernel::ppoll(&mut fds, left, mask.filter(|_| !any));
             if polled != Err(Errno::INTR) || !any {
                 polled?;
             }

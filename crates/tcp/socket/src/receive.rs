@@ -628,7 +628,11 @@ impl Flow {
             let head = own.reader.head();
             own.runs.consume(queue, head, bytes, given_back);
         }
+        let passes = bytes > 0 && own.stands_at_mark();
         own.release(&inward.consumed, bytes);
+        if passes {
+            self.passes_mark();
+        }
         if own.rests > 0 {
             // (Bytes, and not calls: one message may take many.)
             own.rested += u64::from(bytes);
@@ -653,6 +657,17 @@ impl Flow {
         if RING - used >= RING / 3 {
             attached.tell(inward.produced.room.take());
         }
+    }
+
+    /// What came by the ring behind Linux' urgent byte is taken: the program has passed that byte,
+    /// and Linux is to tell of it no more. It stays in Linux' stream, which leaves it out. (Where
+    /// the program has received it Linux refuses.)
+    #[cold]
+    fn passes_mark(&self) {
+        let mut byte = 0u8;
+        let to = [iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 }];
+        // SAFETY: our own byte.
+        let _ = unsafe { kernel::receive(self.fd(), &to, MSG_OOB) };
     }
 
     /// Linux says that the stream has ended; what is in the ring comes before that.

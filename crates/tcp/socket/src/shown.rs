@@ -5,6 +5,7 @@ use crate::context::Context;
 use crate::counts::stayed;
 use crate::door::{OwnDoor, knock_at};
 use crate::flow::Flow;
+use crate::kernel;
 use crate::lock::lock;
 use crate::mapped::{Mapped, Shown};
 use rustix::net::sockopt::socket_cookie;
@@ -16,6 +17,7 @@ use uncopy_kernel::descriptors::OwnFd;
 use uncopy_tcp_service::diag::Diag;
 use uncopy_tcp_service::ends::is_stand_in;
 use uncopy_tcp_service::protocol::Reason;
+use uncopy_tcp_shared::ring::FINISHED;
 
 impl Shown for Flow {
     fn fd(&self) -> BorrowedFd<'_> {
@@ -58,6 +60,12 @@ impl Shown for Flow {
             return;
         }
         let Some(Some(attached)) = self.attached.get() else { return };
+        // What it shut down before it had a slot nobody has announced. (Either `shutdown` sees the
+        // slot, or this sees that.)
+        fence(Ordering::SeqCst);
+        if self.finishes.load(Ordering::SeqCst) || kernel::has_finished(self.fd()) {
+            attached.out().produced.flags.fetch_or(FINISHED, Ordering::Release);
+        }
         attached.slot_header().ends[mapped.side].attached.store(generation, Ordering::Release);
         // From here on the peer's answers may come by the ring.
         self.push();

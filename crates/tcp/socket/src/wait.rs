@@ -2,10 +2,11 @@
 //! sleeping, then sleep, on the ring and on the kernel's connection at once.
 
 use crate::flow::Flow;
-pub(crate) use crate::kernel::timespec;
+use crate::kernel;
 use crate::sleepers::Sleeper;
-use rustix::event::{PollFd, PollFlags, epoll, poll};
+use rustix::event::{PollFd, PollFlags, epoll};
 use rustix::io::Errno;
+use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::fence;
 use std::time::{Duration, Instant};
@@ -95,7 +96,7 @@ impl Flow {
             return Err(Errno::INTR);
         }
         let deadline = self.deadline(For::Data, deadline)?;
-        poll(&mut [], Some(&timespec(a_moment(until(deadline))))).map(drop)
+        kernel::ppoll(&mut [], Some(a_moment(until(deadline))), None).map(drop)
     }
 
     /// Until when a call waits: SO_RCVTIMEO and SO_SNDTIMEO count from its first wait.
@@ -161,7 +162,7 @@ impl Flow {
             }
         };
         let left = if by_linux && !fds.is_empty() { left } else { Some(a_moment(left)) };
-        poll(&mut fds, left.map(timespec).as_ref())?;
+        kernel::ppoll(&mut fds, left, None)?;
         self.ask.store(true, Relaxed);
         self.context.serve_asked();
         Ok(())
@@ -217,7 +218,7 @@ impl Flow {
             let left = if self.context.spinning.only_looks() { Some(Duration::ZERO) } else { left };
             let nothing = epoll::Event { flags: E::empty(), data: epoll::EventData::new_u64(0) };
             let mut events = [nothing; 2];
-            let count = epoll::wait(&sleeper.set, &mut events, left.map(timespec).as_ref())?;
+            let count = kernel::epoll_wait(sleeper.set.as_fd(), &mut events, left, None)?;
             if events[..count].iter().any(|event| event.data.u64() == 1) {
                 self.ask.store(true, Relaxed);
             }

@@ -4,7 +4,9 @@
 
 mod common;
 
-use common::{connection, end, program, service, wait_until};
+use common::{connection, end, looks, program, service, wait_until};
+use std::io::{ErrorKind, Write};
+use std::net::Shutdown;
 use uncopy_tcp_service::tell;
 
 #[test]
@@ -41,4 +43,29 @@ fn one_that_is_closed_while_its_other_end_is_not_shown_does_not_wait_any_more() 
     drop(end.socket.take());
     end.flow.closed();
     wait_until("it does not", || waiting() == 0);
+}
+
+#[test]
+fn one_that_has_ended_its_stream_before_it_has_a_slot_has_not_died() {
+    let service = service();
+    let (a, b) = (program(&service.name), program(&service.name));
+    let (mut x, y) = connection();
+    // (More than there is room for: so the end does not arrive before somebody reads.)
+    x.set_nonblocking(true).unwrap();
+    let full = loop {
+        if let Err(error) = x.write(&[0; 100_000]) {
+            break error.kind();
+        }
+    };
+    assert_eq!(full, ErrorKind::WouldBlock);
+    x.set_nonblocking(false).unwrap();
+    x.shutdown(Shutdown::Write).unwrap();
+    let (x, y) = (end(&a, x), end(&b, y));
+    wait_until("both ends attach", || x.flow.is_shared() & y.flow.is_shared());
+    looks(&x);
+    y.send(b"unread").unwrap();
+    let mut all = vec![0; 100_000];
+    while y.receive(&mut all).unwrap() > 0 {}
+    assert_eq!(y.flow.take_error(), None);
+    assert_eq!(x.receive(&mut all), Ok(6));
 }

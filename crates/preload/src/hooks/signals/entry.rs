@@ -17,7 +17,7 @@ use libc::{
     SA_RESETHAND, SA_SIGINFO, SIG_DFL, SIG_IGN, sigaction as Sigaction, siginfo_t, ucontext_t,
 };
 use uncopy_kernel::critical::{self, Thread};
-use uncopy_kernel::reading;
+use uncopy_kernel::{reading, sleeping};
 use uncopy_lend::left;
 use uncopy_tcp_shared::copy;
 
@@ -71,6 +71,14 @@ pub(in crate::hooks) unsafe extern "C" fn entry(
         "cmp r9, r11",
         "jb {otherwise}",
         "4:",
+        // About to sleep in a call of the program's: it does not.
+        "lea r10, [rip + uncopy_sleeping_begins]",
+        "lea r11, [rip + uncopy_sleeping_ends]",
+        "cmp r9, r10",
+        "jb 5f",
+        "cmp r9, r11",
+        "jb {otherwise}",
+        "5:",
         "lea r9, [rcx - 1]",
         "bts qword ptr fs:[rax + {ran}], r9",
         "mov r9, qword ptr [rsp]",
@@ -103,6 +111,10 @@ unsafe extern "C" fn otherwise(signal: c_int, info: *mut siginfo_t, context: *mu
                 *rip = on as i64;
                 return;
             }
+        }
+        let rip = &mut (*of_interrupted).uc_mcontext.gregs[libc::REG_RIP as usize];
+        if let Some(on) = sleeping::goes_on(*rip as usize) {
+            *rip = on as i64;
         }
         let told = held || SAID[signal as usize].flags.load(Relaxed) & SA_SIGINFO != 0;
         let word = &HANDLERS[signal as usize];

@@ -6,7 +6,6 @@ use super::events::{ALWAYS, Event, HEARS, OUT, door};
 use crate::flow::Flow;
 use crate::kernel;
 use crate::lock::lock;
-use crate::wait::timespec;
 use libc::{EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLRDHUP};
 use rustix::event::{PollFlags, epoll};
 use rustix::io::Errno;
@@ -113,10 +112,7 @@ impl Set {
         let mut got = [nothing; 64];
         let room = (events.len() - already).min(got.len());
         let got = &mut got[..room];
-        let number = match mask {
-            None => epoll::wait(self.kernel(), &mut *got, timeout.map(timespec).as_ref()),
-            Some(mask) => kernel::epoll_pwait(self.kernel(), &mut *got, timeout, mask),
-        }?;
+        let number = kernel::epoll_wait(self.kernel(), got, timeout, mask)?;
         heard(&got[..number], number < room);
         let said = got[..number].iter().map(Event::said);
         let (count, door) = self.take_said(said, events, already);
