@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
@@ -197,7 +198,9 @@ class Rows(unittest.TestCase):
             def command(self, words, **_):
                 raise frame.Unmeasured("no such thing here")
 
-        with tempfile.TemporaryFile("w") as nowhere:
+        # (Programs need not be here to be found missing by what follows.)
+        here = unittest.mock.patch("turns.installed", lambda name, _package: name)
+        with here, tempfile.TemporaryFile("w") as nowhere:
             for name in MODULES:
                 for row in importlib.import_module(name).ROWS:
                     if row.measure:

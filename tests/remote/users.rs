@@ -204,7 +204,7 @@ fn found() -> Outcome {
     std::fs::write(&file, "").map_err(|e| e.to_string())?;
     std::fs::set_permissions(&file, Permissions::from_mode(0o666)).map_err(|e| e.to_string())?;
     let refused = network.inside(&users.words(NOBODY, &["tcp", "trace", "--out", &file]));
-    expect(&format!("{refused:?}"), "only root has its frames written", true)?;
+    expect(&format!("{refused:?}"), "trace as root, who alone has its frames written", true)?;
     // One's own service comes first, for programs that are started from then on.
     let (_own, said) = users.serves(NOBODY, &[])?;
     expect(&said, "@uncopy-tcp-65534: shared memory between programs of nobody", true)?;
