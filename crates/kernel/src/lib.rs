@@ -56,6 +56,7 @@ pub mod reach;
 pub mod reading;
 #[cfg(not(loom))]
 pub mod sigpipe;
+#[cfg(not(loom))]
 pub mod sleeping;
 pub mod sync;
 #[cfg(not(loom))]
