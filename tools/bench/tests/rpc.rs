@@ -79,7 +79,7 @@ fn rpc_over_a_wire_that_cannot_be_made_is_refused_in_one_line() {
         let output = command.output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
         let said = stderr(&output);
-        assert!(said.contains("only root may") && said.trim().lines().count() == 1, "{said}");
+        assert!(said.contains("run it as root") && said.trim().lines().count() == 1, "{said}");
     }
 }
 
