@@ -30,8 +30,9 @@ impl Attached {
     /// The other side has not taken all that this side put into its ring.
     fn has_sent_unread(&self) -> bool {
         let out = self.out();
-        !matches!(out.switch.phase.at(), Ok(At::Linux | At::Returned))
-            && self.tail() != out.consumed.head.load(Relaxed)
+        // (Before the tail, which is not behind it then.)
+        let head = out.consumed.head.load(Acquire);
+        !matches!(out.switch.phase.at(), Ok(At::Linux | At::Returned)) && self.tail() != head
     }
 }
 
@@ -85,10 +86,13 @@ impl Flow {
 
     /// Linux says that the stream has ended. A peer that was killed with bytes unread in its ring
     /// makes a reset, as it would with these bytes in Linux' queue: ECONNRESET is kept, once. (A
-    /// peer that ends the stream sets FINISHED before Linux says so: hence the order of the two
-    /// looks.)
+    /// peer that ends the stream has taken what it takes, and sets FINISHED, before Linux says so:
+    /// hence the second look. The first one spares the others.)
     pub(crate) fn sees_end(&self, attached: &Attached) {
-        if self.would_be_reset(attached) && kernel::has_peer_ended(self.fd()) {
+        if self.would_be_reset(attached)
+            && kernel::has_peer_ended(self.fd())
+            && self.would_be_reset(attached)
+        {
             self.dies(attached);
         }
     }
