@@ -14,6 +14,7 @@ use crate::lock::{Guarded, lock};
 use crate::mapped::Shown;
 use crate::set::events::Added;
 use crate::sleepers::OwnSleeper;
+use crate::wait::Full;
 use crate::watcher::Watcher;
 use rustix::event::PollFlags;
 use rustix::fs::{OFlags, fcntl_getfl};
@@ -71,6 +72,8 @@ pub struct Flow {
     pub(crate) shut: AtomicBool,
     /// The program has ended its stream, or is about to.
     pub(crate) finishes: AtomicBool,
+    /// The ring that it sends to.
+    pub(crate) full: Full,
     /// See [`Flow::brings_much`].
     pub(crate) much: AtomicBool,
     /// The first bytes of the inward ring are lent, so many: see `lent`.
@@ -115,6 +118,7 @@ impl Flow {
             inherited,
             shut: AtomicBool::new(false),
             finishes: AtomicBool::new(false),
+            full: Full::default(),
             much: AtomicBool::new(false),
             lent: AtomicU32::new(0),
             counts: Counts::default(),

@@ -436,6 +436,7 @@ impl Flow {
         let head = own.writer.head();
         self.take_blocks_back(attached, own, head);
         own.take_back(&attached.out().produced);
+        self.full.is_over();
     }
 
     /// The blocks behind this position nobody gives back.

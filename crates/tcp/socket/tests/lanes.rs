@@ -23,6 +23,7 @@ use uncopy_tcp_shared::notice::Notice;
 use uncopy_tcp_shared::region::Region;
 use uncopy_tcp_shared::ring::{RING, Writer};
 use uncopy_tcp_shared::wanted::DOORS;
+use uncopy_tcp_socket::ready::Item;
 use uncopy_tcp_socket::set::Event;
 use uncopy_tcp_socket::{Context, Errno, Set, Settings, Waiting};
 
@@ -128,18 +129,21 @@ fn the_deaths_of_many_are_looked_for_without_sleeping_and_found_later() {
     });
 }
 
-/// (It takes a right to mark a socket.)
+/// Its peer is on another host. False: it takes a right to say so.
+fn is_to_another_host(end: &End) -> bool {
+    let mark = STAND_IN;
+    let (level, at) = (libc::SOL_SOCKET, (&raw const mark).cast());
+    // SAFETY: reads a number, which lives here.
+    unsafe { libc::setsockopt(end.flow.number(), level, libc::SO_MARK, at, 4) == 0 }
+}
+
 #[test]
 fn who_sends_to_another_host_stays_at_its_ring_for_a_round_trip() {
     let service = service();
     for marked in [true, false] {
         let of = || program_that(&service.name, Waiting::Sleep);
         let (a, b) = at_rings(&of(), &of());
-        let (mark, number) = (if marked { STAND_IN } else { 0 }, a.flow.number());
-        let (level, at) = (libc::SOL_SOCKET, (&raw const mark).cast());
-        // SAFETY: reads a number, which lives here.
-        let set = unsafe { libc::setsockopt(number, level, libc::SO_MARK, at, 4) };
-        if marked && set != 0 {
+        if marked && !is_to_another_host(&a) {
             return;
         }
         let total = FULL + 100_000;
@@ -153,6 +157,39 @@ fn who_sends_to_another_host_stays_at_its_ring_for_a_round_trip() {
             assert_eq!(sends.join().unwrap(), Ok(total));
         });
         assert_eq!(a.flow.counts.leaves.load(Relaxed) == 0, marked);
+    }
+}
+
+#[test]
+fn who_asks_for_room_again_and_again_leaves_a_full_ring() {
+    let service = service();
+    let pipe = std::io::pipe().unwrap();
+    // Each call of the program's ends after so many ms; or at once, for something else.
+    let cases = [(false, 5, false), (false, 100, false), (false, 100, true), (true, 100, false)];
+    for (marked, tick, other) in cases {
+        let of = || program_that(&service.name, Waiting::Sleep);
+        let (a, _b) = at_rings(&of(), &of());
+        if marked && !is_to_another_host(&a) {
+            continue;
+        }
+        while a.send_with(&[1; 100_000], libc::MSG_DONTWAIT).is_ok() {}
+        let item = |fd, flow, events| Item { fd, flow, events, revents: PollFlags::empty() };
+        // (Of a pipe's end that nobody writes to, this is always so.)
+        let else_where = if other { PollFlags::OUT } else { PollFlags::IN };
+        let begun = Instant::now();
+        wait_until("there is room", || {
+            let mut items = [
+                item(a.flow.fd(), Some(&*a.flow), PollFlags::OUT),
+                item(if other { pipe.1.as_fd() } else { pipe.0.as_fd() }, None, else_where),
+            ];
+            let tick = Duration::from_millis(tick);
+            let count = a.flow.context().poll(&mut items, Some(tick)).unwrap();
+            assert_eq!(count > 0, other || !items[0].revents.is_empty());
+            items[0].revents.contains(PollFlags::OUT)
+        });
+        let least = Duration::from_millis(if marked { 240 } else { 9 });
+        let took = begun.elapsed();
+        assert!((least..Duration::from_secs(3)).contains(&took), "{took:?}, {marked} {tick}");
     }
 }
 
