@@ -215,6 +215,7 @@ impl Context {
             };
             let patience = by_ring.iter().flatten().min().copied();
             let left = patience.map(|most| left.map_or(most, |left| left.min(most))).or(left);
+            let left = self.deaths.wake(left);
             let left = match left {
                 _ if !keepers.miss_one() => left,
                 left => Some(a_moment(left)),

@@ -255,6 +255,7 @@ impl Flow {
             }
             let left = until(deadline);
             let left = patience.map(|most| left.map_or(most, |left| left.min(most))).or(left);
+            let left = self.context.deaths.wake(left);
             let left = if self.context.spinning.only_looks() { Some(Duration::ZERO) } else { left };
             let nothing = epoll::Event { flags: E::empty(), data: epoll::EventData::new_u64(0) };
             let mut events = [nothing; 2];

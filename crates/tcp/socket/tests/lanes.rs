@@ -129,6 +129,56 @@ fn the_deaths_of_many_are_looked_for_without_sleeping_and_found_later() {
     });
 }
 
+/// Each of the program's connections waits for room of Linux', which cannot tell of its death then.
+#[test]
+fn the_deaths_of_many_are_found_by_a_program_that_sleeps() {
+    let service = service();
+    let of = || program_that(&service.name, Waiting::Sleep);
+    let ours = of();
+    let (other, _lives) = at_rings(&ours, &of());
+    let kernel = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+    let set = Set::new(ours.clone(), kernel).unwrap();
+    set.add(other.flow.number(), Some(other.flow.clone()), libc::EPOLLIN as u32, 7).unwrap();
+    let by_poll = || {
+        let (fd, flow, revents) = (other.flow.fd(), Some(&*other.flow), PollFlags::empty());
+        let mut items = [Item { fd, flow, events: PollFlags::IN, revents }];
+        ours.poll(&mut items, Some(Duration::from_millis(600)))
+    };
+    let by_set = || set.wait(&mut [Event::default(); 4], Some(Duration::from_millis(600)));
+    let by_call = || {
+        let socket = other.socket.as_ref().unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(600))).unwrap();
+        other.flow.refresh_timeouts();
+        let got = other.receive(&mut [0]);
+        if got == Err(Errno::AGAIN) { Ok(0) } else { got }
+    };
+    let ways: [&dyn Fn() -> Result<usize, Errno>; 3] = [&by_poll, &by_set, &by_call];
+    for sleeps in ways {
+        let theirs = of();
+        let ends: Vec<_> = (0..20).map(|_| at_rings(&ours, &theirs)).collect();
+        let (living, dying): (Vec<_>, Vec<_>) = ends.into_iter().unzip();
+        for (a, b) in living.iter().zip(&dying) {
+            a.send(b"never read").unwrap();
+            let mut socket = b.socket.as_ref().unwrap();
+            socket.set_nonblocking(true).unwrap();
+            while socket.write(&[1; 100_000]).is_ok() {}
+        }
+        // The program leaves the service, which says so; its sockets are closed later.
+        let sockets: Vec<_> = dying.into_iter().map(|mut end| end.socket.take()).collect();
+        drop(theirs);
+        std::thread::sleep(Duration::from_millis(200));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(50));
+                drop(sockets);
+            });
+            assert_eq!(sleeps(), Ok(0));
+        });
+        let known = living.iter().filter(|end| end.flow.has_error()).count();
+        assert_eq!(known, living.len());
+    }
+}
+
 /// Its peer is on another host. False: it takes a right to say so.
 fn is_to_another_host(end: &End) -> bool {
     let mark = STAND_IN;
