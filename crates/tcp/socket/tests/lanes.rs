@@ -5,9 +5,12 @@
 
 mod common;
 
-use common::{End, FULL, at_rings, connection, end, looks, program_that, service, wait_until};
+use common::{
+    End, FULL, at_rings, bytes, connection, end, fills_both, looks, program_that, service,
+    wait_until,
+};
 use rustix::event::{PollFd, PollFlags, epoll};
-use rustix::net::{Shutdown, sockopt};
+use rustix::net::Shutdown;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsFd;
@@ -33,25 +36,10 @@ fn lane(service: &str) -> Arc<Context> {
     Context::new(settings).unwrap()
 }
 
-fn bytes(from: usize, bytes: usize) -> Vec<u8> {
-    (from..from + bytes).map(|at| (at * 7 % 251) as u8).collect()
-}
-
 /// The other side has given a full ring back unread, and Linux is full too: of what stands before
 /// the ring's bytes, so many.
 fn gives_a_full_ring_back(a: &End, b: &End) -> usize {
-    let from = a.socket.as_ref().unwrap();
-    sockopt::set_socket_send_buffer_size(from, 4 << 20).unwrap();
-    let mut sent = 0;
-    while let Ok(more) = a.send_with(&bytes(sent, 100_000), libc::MSG_DONTWAIT) {
-        sent += more;
-    }
-    assert_eq!(sent, FULL);
-    let mut before = 0;
-    rustix::io::ioctl_fionbio(from, true).unwrap();
-    while let Ok(more) = (&mut &*from).write(&[1; 10_000]) {
-        before += more;
-    }
+    let before = fills_both(a);
     assert_eq!(b.flow.by_linux_later(), Ok(true));
     before
 }
