@@ -72,6 +72,8 @@ pub struct Flow {
     pub(crate) shut: AtomicBool,
     /// The program has ended its stream, or is about to.
     pub(crate) finishes: AtomicBool,
+    /// See [`Flow::owes`].
+    pub(crate) owes: AtomicBool,
     /// The ring that it sends to.
     pub(crate) full: Full,
     /// See [`Flow::brings_much`].
@@ -118,6 +120,7 @@ impl Flow {
             inherited,
             shut: AtomicBool::new(false),
             finishes: AtomicBool::new(false),
+            owes: AtomicBool::new(false),
             full: Full::default(),
             much: AtomicBool::new(false),
             lent: AtomicU32::new(0),

@@ -193,6 +193,7 @@ impl Context {
                 |item: &Item| item.flow.filter(|_| item.events.intersects(ROOM))?.waits_for_ring();
             let by_ring: Vec<Option<Duration>> = items.iter().map(waits_for_ring).collect();
             fds.extend(items.iter().zip(&by_ring).map(|(item, by_ring)| {
+                let owes = item.flow.is_some_and(Flow::owes);
                 let asked = match by_ring {
                     // Who has died makes no room.
                     Some(_) => (item.events - ROOM) | PollFlags::RDHUP,
@@ -203,6 +204,7 @@ impl Context {
                     }
                     None => item.events,
                 };
+                let asked = if owes { asked | PollFlags::OUT } else { asked };
                 PollFd::from_borrowed_fd(item.fd, asked)
             }));
             fds.extend(keepers.0.iter().map(|(_, keeper)| PollFd::new(&keeper.set, PollFlags::IN)));
@@ -233,6 +235,12 @@ impl Context {
             for (item, fd) in items.iter().zip(&fds) {
                 died |= !fd.revents().is_empty() && item.flow.is_some_and(Flow::sees_death);
                 ended |= fd.revents().contains(PollFlags::RDHUP);
+                if let Some(flow) = item.flow.filter(|flow| flow.owes())
+                    && fd.revents().contains(PollFlags::OUT)
+                {
+                    // (An error: who sends hears of it.)
+                    let _ = flow.serve();
+                }
             }
             for (item, fd) in items.iter_mut().zip(&fds) {
                 let said = fd.revents();

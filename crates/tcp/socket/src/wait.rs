@@ -248,6 +248,7 @@ impl Flow {
             // with room. What has died is told in any case.)
             For::Room => E::OUT,
         };
+        let events = if self.owes() { events | E::OUT } else { events };
         let slept = (|| {
             sleeper.watch(self.fd(), self.number(), events)?;
             if self.has_news(what) {
@@ -262,6 +263,10 @@ impl Flow {
             let count = kernel::epoll_wait(sleeper.set.as_fd(), &mut events, left, None)?;
             if events[..count].iter().any(|event| event.data.u64() == 1) {
                 self.ask.store(true, Relaxed);
+                if self.owes() {
+                    // (An error: who sends hears of it.)
+                    let _ = self.serve();
+                }
             }
             Ok(())
         })();

@@ -6,7 +6,7 @@
 mod common;
 
 use common::{
-    End, FULL, at_rings, bytes, connection, end, fills_both, looks, program_that, service,
+    End, FULL, at_rings, bytes, connection, end, fills_both, looks, program_that, service, shared,
     wait_until,
 };
 use rustix::event::{PollFd, PollFlags, epoll};
@@ -70,6 +70,155 @@ fn the_end_of_a_stream_comes_after_what_was_given_back_and_is_not_waited_for() {
         assert_eq!(got.len(), before + FULL);
         assert!(got[before..] == bytes(0, FULL));
     });
+}
+
+/// Its thread sends nothing any more, and sleeps in this for a moment.
+type Sleeps<'a> = &'a (dyn Fn(&End) + Sync);
+
+#[test]
+fn what_was_given_back_while_linux_was_full_follows_without_more_sends() {
+    let service = service();
+    let of = || program_that(&service.name, Waiting::Sleep);
+    let moment = Duration::from_millis(20);
+    let set = |end: &End, events| {
+        let kernel = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let set = Set::new(end.flow.context().clone(), kernel).unwrap();
+        set.add(end.flow.number(), Some(end.flow.clone()), events as u32, 7).unwrap();
+        set
+    };
+    let by_lane = |end: &End| {
+        let set = set(end, libc::EPOLLIN);
+        for _ in 0..5 {
+            set.look_now(&mut [Event::default(); 8], &[], true).unwrap();
+            if set.falls_asleep() {
+                let mut fds = [PollFd::from_borrowed_fd(set.descriptor(), PollFlags::IN)];
+                let moment = rustix::event::Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+                rustix::event::poll(&mut fds, Some(&moment)).unwrap();
+            }
+            set.is_awake();
+        }
+    };
+    let by_set = |end: &End, events| {
+        let set = set(end, events);
+        for _ in 0..5 {
+            assert_eq!(set.wait(&mut [Event::default(); 8], Some(moment)), Ok(0));
+        }
+    };
+    let by_level = |end: &End| by_set(end, libc::EPOLLIN);
+    let by_edge = |end: &End| by_set(end, libc::EPOLLIN | libc::EPOLLET);
+    let once = |end: &End| by_set(end, libc::EPOLLIN | libc::EPOLLONESHOT);
+    let by_poll = |end: &End| {
+        let (fd, flow, revents) = (end.flow.fd(), Some(&*end.flow), PollFlags::empty());
+        let mut items = [Item { fd, flow, events: PollFlags::IN, revents }];
+        assert_eq!(end.flow.context().poll(&mut items, Some(moment)), Ok(0));
+    };
+    let by_call = |end: &End| {
+        end.socket.as_ref().unwrap().set_read_timeout(Some(moment)).unwrap();
+        end.flow.refresh_timeouts();
+        assert_eq!(end.receive(&mut [0]), Err(Errno::AGAIN));
+    };
+    let ways: [(bool, Sleeps); 6] = [
+        (true, &by_lane),
+        (false, &by_level),
+        (false, &by_edge),
+        (false, &once),
+        (false, &by_poll),
+        (false, &by_call),
+    ];
+    for (is_lane, sleeps) in ways {
+        let (a, b) = at_rings(&if is_lane { lane(&service.name) } else { of() }, &of());
+        let before = gives_a_full_ring_back(&a, &b);
+        let over = AtomicBool::new(false);
+        let mut got = vec![];
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Relaxed) {
+                    sleeps(&a);
+                }
+            });
+            std::thread::sleep(3 * moment);
+            let mut socket = b.socket.as_ref().unwrap();
+            socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            let mut buffer = vec![0; 1 << 20];
+            while got.len() < before + FULL
+                && let Ok(more @ 1..) = socket.read(&mut buffer)
+            {
+                got.extend_from_slice(&buffer[..more]);
+            }
+            over.store(true, Relaxed);
+        });
+        assert_eq!(got.len(), before + FULL);
+        assert!(got[before..] == bytes(0, FULL));
+    }
+}
+
+#[test]
+fn a_thread_that_sleeps_already_has_the_rest_follow_that_another_one_took_back() {
+    let service = service();
+    let of = || program_that(&service.name, Waiting::Sleep);
+    let long = Duration::from_secs(10);
+    let by_poll = |end: &End| {
+        let (fd, flow, revents) = (end.flow.fd(), Some(&*end.flow), PollFlags::empty());
+        let mut items = [Item { fd, flow, events: PollFlags::IN, revents }];
+        assert_eq!(end.flow.context().poll(&mut items, Some(long)), Ok(1));
+    };
+    let by_call = |end: &End| assert_eq!(end.receive(&mut [0]), Ok(1));
+    let ways: [Sleeps; 2] = [&by_poll, &by_call];
+    for sleeps in ways {
+        let (a, b) = shared(&of(), &of());
+        // (Nobody receives it: so it can be taken back.)
+        let all = fills_both(&a) + FULL;
+        std::thread::scope(|scope| {
+            scope.spawn(|| sleeps(&a));
+            std::thread::sleep(Duration::from_millis(50));
+            assert_eq!(a.flow.send_by_linux(false), Err(Errno::AGAIN));
+            std::thread::sleep(Duration::from_millis(50));
+            let mut socket = b.socket.as_ref().unwrap();
+            socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            let (mut got, mut buffer) = (0, vec![0; 1 << 20]);
+            while got < all
+                && let Ok(more @ 1..) = socket.read(&mut buffer)
+            {
+                got += more;
+            }
+            b.send(b"x").unwrap();
+            assert_eq!(got, all);
+        });
+    }
+}
+
+#[test]
+fn a_set_asks_for_no_more_room_once_what_was_given_back_has_gone() {
+    let service = service();
+    let of = || program_that(&service.name, Waiting::Sleep);
+    let ours = of();
+    for same in [false, true] {
+        let (a, b) = at_rings(&ours, &of());
+        let (other, _its_peer) = at_rings(&ours, &of());
+        let set = set(&ours, &a, libc::EPOLLIN);
+        // The program may not tell them apart.
+        let data = if same { 7 } else { 8 };
+        let (number, flow) = (other.flow.number(), Some(other.flow.clone()));
+        set.add(number, flow, libc::EPOLLIN as u32, data).unwrap();
+        let all = gives_a_full_ring_back(&a, &b) + FULL;
+        let mut events = [Event::default(); 4];
+        let mut sleeps =
+            || assert_eq!(set.wait(&mut events, Some(Duration::from_millis(2))), Ok(0));
+        sleeps();
+        let mut socket = b.socket.as_ref().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let (mut got, mut buffer) = (0, vec![0; 1 << 20]);
+        wait_until("all has come", || {
+            sleeps();
+            got += socket.read(&mut buffer).unwrap_or(0);
+            got == all
+        });
+        wait_until("the kernel has nothing to say", || {
+            sleeps();
+            let mut fds = [PollFd::from_borrowed_fd(set.descriptor(), PollFlags::IN)];
+            rustix::event::poll(&mut fds, Some(&Default::default())) == Ok(0)
+        });
+    }
 }
 
 #[test]
