@@ -27,8 +27,9 @@ use uncopy_counters::add;
 use uncopy_tcp_service::protocol::Reason;
 
 /// The other side changes the phase as often at most while a call looks at it: each honest change
-/// takes calls of its own. More of them are nonsense, by which it would hold a thread.
-pub(crate) const ROUNDS: u32 = 1000;
+/// takes calls of its own. More of them are nonsense, by which it would hold a thread, and the
+/// flow's lock: a round may take system calls.
+pub(crate) const ROUNDS: u32 = 32;
 
 /// See above.
 #[derive(Debug)]
