@@ -100,7 +100,7 @@ impl Flow {
     /// The service says that the peer's program has ended, or a process of it. Where the peer
     /// waited for room of Linux', Linux cannot tell of its end before this side makes room: but
     /// that nobody has its socket any more. False: somebody has, perhaps because the program is
-    /// still ending. `diag`: what Linux is asked by, once it is open.
+    /// still ending, or Linux cannot be asked now. `diag`: what it is asked by, once it is open.
     #[cold]
     pub(crate) fn peer_may_be_gone(&self, attached: &Attached, diag: &mut Option<Diag>) -> bool {
         self.sees_end(attached);
@@ -109,7 +109,7 @@ impl Flow {
         }
         let Some(diag) = diag.take().or_else(|| Diag::begin().ok()).map(|new| diag.insert(new))
         else {
-            return true;
+            return false;
         };
         let Ok(name) = name(self.fd()) else { return true };
         let orphaned = diag.end(name.other().addresses()).is_ok_and(|found| found.inode() == 0);
