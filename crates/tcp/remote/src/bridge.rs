@@ -33,8 +33,8 @@ const DEAD: u32 = (EPOLLHUP | EPOLLERR) as u32;
 const STRAIGHT: u32 = 4096;
 
 /// After the peer's end, what a program has given back unread goes by Linux, as far as Linux has
-/// room. A program that takes none of it for so long has its connection reset. (Linux would wait
-/// without end; but here the service has its buffers.)
+/// room. A program that has ended its stream too, and takes none of what came for so long, has its
+/// connection reset. (Linux would wait without end; but here the service has its buffers.)
 const UNREAD_FOR: Duration = Duration::from_secs(60 * 60);
 
 /// A circular buffer, and how many bytes ever went in and out.
@@ -151,6 +151,8 @@ pub struct Bridge {
     finished: bool,
     /// Linux has no room for what goes before that end, and so long it is waited for some.
     unread_until: Option<Instant>,
+    /// So many bytes the program had still to take when it was looked at that last.
+    untaken: Option<usize>,
     /// The program sends no more; the protocol was told.
     ended: bool,
     shut: bool,
@@ -213,6 +215,7 @@ impl Bridge {
             peer_closed: false,
             finished: false,
             unread_until: None,
+            untaken: None,
             ended: false,
             shut: false,
             left: false,
@@ -519,6 +522,21 @@ impl Bridge {
     /// So long it is waited for the program to take what goes before the peer's end, if it is.
     pub fn unread_until(&self) -> Option<Instant> {
         self.unread_until.filter(|_| self.stuck && !self.failed && self.line.is_some())
+    }
+
+    /// A lane looks at that from time to time. True: it was waited for long enough. While the
+    /// program may send, or has taken anything since the last look, that begins anew. (Linux tells
+    /// of room when there is much: who reads slowly has taken something long before.)
+    pub fn was_unread_for_too_long(&mut self, now: Instant) -> bool {
+        let Some(until) = self.unread_until() else { return false };
+        let flow = self.line.as_ref().and_then(Line::flow);
+        let untaken = flow.and_then(|flow| flow.unsent().ok());
+        let before = core::mem::replace(&mut self.untaken, untaken);
+        if self.wire != Wire::Closed || untaken != before {
+            self.unread_until = Some(now + UNREAD_FOR);
+            return false;
+        }
+        until <= now
     }
 
     /// Both ends are done with: it can go.

@@ -115,21 +115,19 @@ pub(crate) struct Desk {
     /// What the kernel's set has said of stand-ins.
     said: Mutex<Vec<Ready>>,
     turns: AtomicUsize,
-    /// Those whose programs have still to take what goes before their peers' ends.
+    /// Those whose programs have still to take what goes before their peers' ends, by their names.
     unread: Mutex<Unread>,
 }
 
 /// See above, and when they were looked at last: a lane does it at each turn after so long.
 #[derive(Default)]
-struct Unread(Vec<Held>, Option<Instant>);
+struct Unread(HashMap<u64, Held>, Option<Instant>);
 
 const LOOKS_AT_UNREAD: Duration = Duration::from_secs(1);
 
 impl Unread {
-    fn add(&mut self, held: &Held) {
-        if !self.0.iter().any(|other| Arc::ptr_eq(other, held)) {
-            self.0.push(held.clone());
-        }
+    fn add(&mut self, key: u64, held: &Held) {
+        self.0.entry(key).or_insert_with(|| held.clone());
     }
 
     /// Those that have waited for too long.
@@ -138,9 +136,9 @@ impl Unread {
             return vec![];
         }
         self.1 = Some(now);
-        self.0.retain(|held| held.lock().unread_until().is_some());
-        let late = |held: &mut Held| held.lock().unread_until().is_some_and(|until| until <= now);
-        self.0.extract_if(.., late).collect()
+        self.0.retain(|_, held| held.lock().unread_until().is_some());
+        let late = |_: &u64, held: &mut Held| held.lock().was_unread_for_too_long(now);
+        self.0.extract_if(late).map(|(_, held)| held).collect()
     }
 }
 
@@ -337,12 +335,12 @@ impl Room {
                 bridge.fails();
             }
         }
-        let unread = bridge.unread_until().is_some();
+        let unread = bridge.unread_until().map(|_| bridge.key);
         let over = bridge.is_over().then(|| (bridge.key, bridge.take_line()));
         let slow = told.slow || bridge.wants() != Wants::Nothing;
         drop(bridge);
-        if unread {
-            lock(&desk.unread).add(held);
+        if let Some(key) = unread {
+            lock(&desk.unread).add(key, held);
         }
         if let Some((key, line)) = over {
             drop(line);

@@ -25,6 +25,7 @@ const BITS: u8 = 16;
 /// Bytes of a full ring (`Writer::FULL` of `tcp/shared`).
 const FULL: usize = (1 << 20) - 64;
 const OUT: u32 = libc::EPOLLOUT as u32;
+const HOUR: Duration = Duration::from_secs(60 * 60);
 
 fn byte(at: usize) -> u8 {
     (at * 7 % 251) as u8
@@ -205,26 +206,53 @@ fn segments_in_any_order_come_to_the_program_once_and_in_order() {
     assert!(flow.counts.sent_by_ring.load(Relaxed) > TOTAL / 2);
 }
 
-#[test]
-fn a_program_that_reads_late_holds_up_no_lane_when_its_peer_ends() {
-    let service = Running::new("late");
-    let (mut wire, Program { flow: other, socket: theirs }, flow, linux) =
-        at_its_ring(&service.name);
-    // Until it is full.
+/// The program has given a full ring back unread, Linux is full too, and the peer ends: how many
+/// bytes stand before the ring's.
+fn ends_before_it_is_read(service: &str) -> (Wire, Program, Arc<Flow>, TcpStream, usize) {
+    let (mut wire, program, flow, linux) = at_its_ring(service);
     let begins = wire.came;
     while wire.came < begins + FULL {
         wire.brings((begins + FULL - wire.came).min(60_000));
     }
-    // Linux has no room either.
     sockopt::set_socket_send_buffer_size(&linux, 4 << 20).unwrap();
     let mut before = 0;
     while let Ok(more) = (&linux).write(&[1; 10_000]) {
         before += more;
     }
-    assert_eq!(other.by_linux_later(), Ok(true));
-
-    // The peer ends.
+    assert_eq!(program.flow.by_linux_later(), Ok(true));
     wire.bridge.peer_closed();
+    (wire, program, flow, linux, before)
+}
+
+#[test]
+fn a_program_has_an_hour_to_read_something_once_both_streams_have_ended() {
+    let service = Running::new("hour");
+    let (mut wire, program, flow, _linux, _) = ends_before_it_is_read(&service.name);
+    wire.bridge.advance();
+    let begun = Instant::now();
+    let late = |bridge: &mut Bridge, hours| bridge.was_unread_for_too_long(begun + hours * HOUR);
+    // The program may send for as long as it likes.
+    assert!(!late(&mut wire.bridge, 2) && !late(&mut wire.bridge, 4));
+    wire.bridge.over(false);
+    let untaken = flow.unsent().unwrap();
+    let mut read = 0;
+    until("Linux has taken something", || {
+        let mut buffer = vec![0; 100_000];
+        read += (&program.socket).read(&mut buffer).unwrap();
+        flow.unsent().unwrap() < untaken
+    });
+    println!("{read} bytes were read");
+    assert!(!late(&mut wire.bridge, 6), "it reads");
+    assert!(!late(&mut wire.bridge, 6));
+    assert!(late(&mut wire.bridge, 8), "it does not read");
+}
+
+#[test]
+fn a_program_that_reads_late_holds_up_no_lane_when_its_peer_ends() {
+    let service = Running::new("late");
+    let (mut wire, Program { flow: other, socket: theirs }, flow, linux, before) =
+        ends_before_it_is_read(&service.name);
+    let begins = wire.came - FULL;
     let (told, says) = std::sync::mpsc::channel();
     let advances = std::thread::spawn(move || {
         wire.bridge.advance();

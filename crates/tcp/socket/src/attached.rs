@@ -111,7 +111,8 @@ impl Attached {
     /// Room enough for poll to say so, as Linux does: a third of the buffer.
     pub fn has_room(&self) -> bool {
         let out = self.out();
-        let head = out.consumed.head.load(Ordering::Relaxed);
+        // (Before the tail, which is not behind it then.)
+        let head = out.consumed.head.load(Ordering::Acquire);
         let used = self.tail().wrapping_sub(head);
         RING.saturating_sub(used) >= RING / 3
     }

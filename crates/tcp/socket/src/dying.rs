@@ -1,8 +1,8 @@
 //! Connections whose peer's program has ended, which Linux may not know of each yet: what a process
 //! has is closed one after the other.
 //!
-//! A program looks for two milliseconds. Who may not wait looks again later, each time after twice
-//! as long, and at so many at once.
+//! A program looks for two milliseconds at all of them, who may not wait does not. At what is left
+//! both look again later, each time after twice as long, and at so many at once.
 
 use crate::lock::{Guarded, lock};
 use crate::mapped::Shown;
@@ -18,7 +18,7 @@ use uncopy_tcp_service::diag::Diag;
 /// How often a program looks, and how long it sleeps in between.
 const LOOKS: usize = 3;
 const MOMENT: Duration = Duration::from_millis(1);
-/// Connections at which who may not wait looks at once: each takes some ten microseconds.
+/// Connections at which is looked at once, later: each takes some ten microseconds.
 const AT_ONCE: usize = 64;
 /// For so long that one looks, in ms.
 const PATIENCE: u64 = 2000;
@@ -68,19 +68,36 @@ impl Deaths {
 
     /// The program at the other end of these has ended, or a process of it.
     pub fn look(&self, mut flows: Vec<Arc<dyn Shown>>, may_wait: bool) {
-        if !may_wait {
+        if may_wait {
+            let mut diag = None;
+            for look in 0..LOOKS {
+                if look > 0 && !flows.is_empty() {
+                    std::thread::sleep(MOMENT);
+                }
+                flows.retain(|flow| !flow.may_have_ended(&mut diag));
+            }
+            closes(diag);
+        }
+        if !flows.is_empty() {
             let mut dying = lock(&self.dying);
             flows.iter().for_each(|flow| dying.add(0, Arc::downgrade(flow), 1));
-            return self.some.store(true, Relaxed);
+            self.some.store(true, Relaxed);
         }
-        let mut diag = None;
-        for look in 0..LOOKS {
-            if look > 0 && !flows.is_empty() {
-                std::thread::sleep(MOMENT);
-            }
-            flows.retain(|flow| !flow.may_have_ended(&mut diag));
-        }
-        closes(diag);
+    }
+
+    /// Of who has so long to sleep: until some are to be looked at.
+    #[inline]
+    pub fn wake(&self, left: Option<Duration>) -> Option<Duration> {
+        if self.some.load(Relaxed) { self.wake_for_some(left) } else { left }
+    }
+
+    #[cold]
+    fn wake_for_some(&self, left: Option<Duration>) -> Option<Duration> {
+        let first = lock(&self.dying).by_time.keys().next().map(|key| key.0);
+        // (The clock is not finer than this.)
+        let until =
+            |first: u64| Duration::from_millis(first.saturating_sub(clock::millis()).max(1));
+        first.map(until).map(|most| left.map_or(most, |left| left.min(most))).or(left)
     }
 
     /// Looks at those whose time has come, if there are any.

@@ -43,15 +43,13 @@ impl Flow {
         if let Some(attached) = self.attached()
             && !matches!(how, Shutdown::Read)
         {
-            self.flush_all()?;
-            let done = {
-                // Later calls of ours are the kernel's to refuse, and none comes between: it would
-                // go by Linux.
-                let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
-                attached.out().produced.flags.fetch_or(FINISHED, Release);
-                self.serve_at_the_end(attached, &mut own);
-                own.finished = true;
-                shutdown(self.fd(), how)
+            let done = loop {
+                self.flush_all()?;
+                match self.finish(attached, how) {
+                    // (It waits for that, or says so.)
+                    Err(Errno::AGAIN) => {}
+                    done => break done,
+                }
             };
             attached.tell(attached.out().consumed.data.take());
             self.ask.store(true, Relaxed);
@@ -64,6 +62,18 @@ impl Flow {
         let done = shutdown(self.fd(), how);
         self.context.by_linux.sent();
         done
+    }
+
+    /// What was given back before is with Linux. EAGAIN: what was given back since is not, and the
+    /// stream goes on.
+    fn finish(&self, attached: &Attached, how: Shutdown) -> Result<(), Errno> {
+        // Later calls of ours are the kernel's to refuse, and none comes between: it would go by
+        // Linux.
+        let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
+        attached.out().produced.flags.fetch_or(FINISHED, Release);
+        self.serve_at_the_end(attached, &mut own)?;
+        own.finished = true;
+        shutdown(self.fd(), how)
     }
 
     /// The program receives no more, and ends its stream: Linux answers what comes from now on with
@@ -127,8 +137,11 @@ impl Flow {
         }
         attached.out().produced.flags.fetch_or(FINISHED, Release);
         let mut own = ends.sending(attached.slot, self.context.process());
-        self.serve_at_the_end(attached, &mut own);
+        let served = self.serve_at_the_end(attached, &mut own);
         drop(own);
+        if served.is_err() {
+            let _ = self.flush_all();
+        }
         attached.inward().consumed.flags.fetch_or(GONE, Release);
         self.gives_unread_blocks_back(attached);
     }
@@ -168,12 +181,13 @@ impl Flow {
     }
 
     /// FINISHED has been said: a side that left its ring to this one before it could see that is
-    /// served, any other reclaims it.
-    fn serve_at_the_end(&self, attached: &Attached, own: &mut Held<Sending>) {
+    /// served, any other reclaims it. EAGAIN: Linux has no room now for what was given back, here or
+    /// by another thread meanwhile.
+    fn serve_at_the_end(&self, attached: &Attached, own: &mut Held<Sending>) -> Result<(), Errno> {
         fence(SeqCst);
-        if attached.out().switch.phase.at() == Ok(At::Returned) {
-            let _ = self.serve_locked(attached, own);
-        }
+        // (Any other error: nobody gets it.)
+        self.serve_locked(attached, own)
+            .or_else(|e| if e == Errno::AGAIN { Err(e) } else { Ok(()) })
     }
 
     /// After it: tells the other side, and gives the slot back.
@@ -224,4 +238,42 @@ fn give_back_unread(attached: &Attached, own: &mut Held<Receiving>, all: bool) -
         own.runs.consume(queue, head, unread, |run| returns.done(run.handle, run.bytes));
     }
     head.wrapping_add(unread)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::common::{FULL, at_rings, fills_both, program_that, service};
+    use crate::{Context, Errno, Settings, Waiting};
+    use rustix::net::Shutdown;
+    use std::io::Read;
+
+    #[test]
+    fn a_stream_does_not_end_before_what_was_given_back_just_now() {
+        let service = service();
+        let name = &*service.name;
+        for may_wait in [false, true] {
+            let waiting = Waiting::Sleep;
+            let ours = Settings { waiting, may_wait, asks: false, ..Settings::new(name) };
+            let ours = Context::new(ours).unwrap();
+            let (a, mut b) = at_rings(&ours, &program_that(name, waiting));
+            let before = fills_both(&a);
+            // As a shutdown does in which the thread is preempted.
+            a.flow.flush_all().unwrap();
+            assert_eq!(b.flow.by_linux_later(), Ok(true));
+            let attached = a.flow.attached().unwrap();
+            assert_eq!(a.flow.finish(attached, Shutdown::Write), Err(Errno::AGAIN));
+            let mut socket = b.socket.take().unwrap();
+            let reads = std::thread::spawn(move || {
+                let mut got = vec![];
+                socket.read_to_end(&mut got).map(|_| got.len())
+            });
+            if may_wait {
+                assert_eq!(a.flow.shutdown(Shutdown::Write), Ok(()));
+            }
+            while a.flow.shutdown(Shutdown::Write) == Err(Errno::AGAIN) {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            assert_eq!(reads.join().unwrap().unwrap(), before + FULL);
+        }
+    }
 }

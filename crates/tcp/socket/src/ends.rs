@@ -197,7 +197,8 @@ impl Ends {
         unsafe { &(*self.at(slot)).sending.error }
     }
 
-    /// The position of the next byte to be sent.
+    /// The position of the next byte to be sent. It is not behind what the other side has taken, as
+    /// far as that was looked at before (by an acquiring load).
     #[inline]
     pub fn tail(&self, slot: usize) -> u32 {
         // SAFETY: within the mapping; an atomic.
@@ -292,11 +293,13 @@ impl<'a, T> Held<'a, T> {
 }
 
 impl Held<'_, Sending> {
-    /// The next `bytes` are in place.
+    /// The next `bytes` are in place. (The mirror says so first: else the other side may have taken
+    /// what it does not have yet, and who looks without the lock would find a ring that is full, or
+    /// bytes that are unread.)
     #[inline]
     pub fn commit(&mut self, produced: &Produced, bytes: u32) {
+        self.0.at.store(self.writer.tail().wrapping_add(bytes), Ordering::Release);
         self.writer.commit(produced, bytes);
-        self.0.at.store(self.writer.tail(), Ordering::Release);
     }
 
     /// Takes back everything that the other side has not taken.
@@ -342,5 +345,38 @@ impl<T> Drop for Held<'_, T> {
 impl<T> std::fmt::Debug for Held<'_, T> {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
         f.write_str("Held")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    #[test]
+    fn an_end_knows_of_what_it_has_sent_before_the_other_side_does() {
+        let ends = Ends::new().unwrap();
+        let process = std::process::id();
+        ends.begin(0, 0, process);
+        // SAFETY: atomics, which zero suits.
+        let (produced, consumed): (Produced, Consumed) = unsafe { std::mem::zeroed() };
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    let taken = produced.tail.load(Ordering::Acquire);
+                    let unread = ends.tail(0).wrapping_sub(taken);
+                    assert!(unread < RING, "{} bytes were taken too early", unread.wrapping_neg());
+                }
+            });
+            for _ in 0..1_000_000 {
+                let mut own = ends.sending(0, process);
+                consumed.head.store(own.writer.tail(), Ordering::Relaxed);
+                own.writer.look(&consumed).unwrap();
+                own.writer.reserve(1);
+                own.commit(&produced, 1);
+            }
+            over.store(true, Ordering::Relaxed);
+        });
     }
 }

@@ -30,8 +30,9 @@ impl Attached {
     /// The other side has not taken all that this side put into its ring.
     fn has_sent_unread(&self) -> bool {
         let out = self.out();
-        !matches!(out.switch.phase.at(), Ok(At::Linux | At::Returned))
-            && self.tail() != out.consumed.head.load(Relaxed)
+        // (Before the tail, which is not behind it then.)
+        let head = out.consumed.head.load(Acquire);
+        !matches!(out.switch.phase.at(), Ok(At::Linux | At::Returned)) && self.tail() != head
     }
 }
 
@@ -85,10 +86,13 @@ impl Flow {
 
     /// Linux says that the stream has ended. A peer that was killed with bytes unread in its ring
     /// makes a reset, as it would with these bytes in Linux' queue: ECONNRESET is kept, once. (A
-    /// peer that ends the stream sets FINISHED before Linux says so: hence the order of the two
-    /// looks.)
+    /// peer that ends the stream has taken what it takes, and sets FINISHED, before Linux says so:
+    /// hence the second look. The first one spares the others.)
     pub(crate) fn sees_end(&self, attached: &Attached) {
-        if self.would_be_reset(attached) && kernel::has_peer_ended(self.fd()) {
+        if self.would_be_reset(attached)
+            && kernel::has_peer_ended(self.fd())
+            && self.would_be_reset(attached)
+        {
             self.dies(attached);
         }
     }
@@ -96,7 +100,7 @@ impl Flow {
     /// The service says that the peer's program has ended, or a process of it. Where the peer
     /// waited for room of Linux', Linux cannot tell of its end before this side makes room: but
     /// that nobody has its socket any more. False: somebody has, perhaps because the program is
-    /// still ending. `diag`: what Linux is asked by, once it is open.
+    /// still ending, or Linux cannot be asked now. `diag`: what it is asked by, once it is open.
     #[cold]
     pub(crate) fn peer_may_be_gone(&self, attached: &Attached, diag: &mut Option<Diag>) -> bool {
         self.sees_end(attached);
@@ -105,7 +109,7 @@ impl Flow {
         }
         let Some(diag) = diag.take().or_else(|| Diag::begin().ok()).map(|new| diag.insert(new))
         else {
-            return true;
+            return false;
         };
         let Ok(name) = name(self.fd()) else { return true };
         let orphaned = diag.end(name.other().addresses()).is_ok_and(|found| found.inode() == 0);

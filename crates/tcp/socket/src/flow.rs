@@ -14,6 +14,7 @@ use crate::lock::{Guarded, lock};
 use crate::mapped::Shown;
 use crate::set::events::Added;
 use crate::sleepers::OwnSleeper;
+use crate::wait::Full;
 use crate::watcher::Watcher;
 use rustix::event::PollFlags;
 use rustix::fs::{OFlags, fcntl_getfl};
@@ -26,8 +27,9 @@ use uncopy_counters::add;
 use uncopy_tcp_service::protocol::Reason;
 
 /// The other side changes the phase as often at most while a call looks at it: each honest change
-/// takes calls of its own. More of them are nonsense, by which it would hold a thread.
-pub(crate) const ROUNDS: u32 = 1000;
+/// takes calls of its own. More of them are nonsense, by which it would hold a thread, and the
+/// flow's lock: a round may take system calls.
+pub(crate) const ROUNDS: u32 = 32;
 
 /// See above.
 #[derive(Debug)]
@@ -71,6 +73,10 @@ pub struct Flow {
     pub(crate) shut: AtomicBool,
     /// The program has ended its stream, or is about to.
     pub(crate) finishes: AtomicBool,
+    /// See [`Flow::owes`].
+    pub(crate) owes: AtomicBool,
+    /// The ring that it sends to.
+    pub(crate) full: Full,
     /// See [`Flow::brings_much`].
     pub(crate) much: AtomicBool,
     /// The first bytes of the inward ring are lent, so many: see `lent`.
@@ -115,6 +121,8 @@ impl Flow {
             inherited,
             shut: AtomicBool::new(false),
             finishes: AtomicBool::new(false),
+            owes: AtomicBool::new(false),
+            full: Full::default(),
             much: AtomicBool::new(false),
             lent: AtomicU32::new(0),
             counts: Counts::default(),

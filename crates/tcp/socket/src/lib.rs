@@ -44,11 +44,17 @@
 //! | [`lock`] | locks, also between processes, whose holder may be killed |
 //! | [`kernel`] | the connection's calls of Linux |
 
+#[cfg(test)]
+extern crate self as uncopy_tcp_socket;
+
 mod asks;
 mod attached;
 mod batch;
 pub mod blocks;
 mod buffers;
+#[cfg(test)]
+#[path = "../tests/common/mod.rs"]
+mod common;
 pub mod context;
 pub mod counts;
 mod door;

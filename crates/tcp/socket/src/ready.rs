@@ -187,13 +187,13 @@ impl Context {
                 }
             }
             let mut fds: Vec<PollFd> = Vec::with_capacity(items.len() + 1);
-            // Of who waits for room in the ring, for which the kernel is not asked then: what the
-            // other side has taken. (Both from one look, for another thread may leave the ring at
-            // any moment.)
-            let waits_for_room =
-                |item: &Item| item.flow.filter(|_| item.events.intersects(ROOM))?.room_of_ring();
-            let by_ring: Vec<Option<u32>> = items.iter().map(waits_for_room).collect();
+            // For room in the ring the kernel is not asked. (Whether it is, and for how long, from
+            // one look: another thread may leave the ring at any moment.)
+            let waits_for_ring =
+                |item: &Item| item.flow.filter(|_| item.events.intersects(ROOM))?.waits_for_ring();
+            let by_ring: Vec<Option<Duration>> = items.iter().map(waits_for_ring).collect();
             fds.extend(items.iter().zip(&by_ring).map(|(item, by_ring)| {
+                let owes = item.flow.is_some_and(Flow::owes);
                 let asked = match by_ring {
                     // Who has died makes no room.
                     Some(_) => (item.events - ROOM) | PollFlags::RDHUP,
@@ -204,6 +204,7 @@ impl Context {
                     }
                     None => item.events,
                 };
+                let asked = if owes { asked | PollFlags::OUT } else { asked };
                 PollFd::from_borrowed_fd(item.fd, asked)
             }));
             fds.extend(keepers.0.iter().map(|(_, keeper)| PollFd::new(&keeper.set, PollFlags::IN)));
@@ -214,11 +215,9 @@ impl Context {
                     Some(deadline.saturating_duration_since(Instant::now()))
                 })
             };
-            let full = items.iter().zip(&by_ring).filter(|(_, by_ring)| by_ring.is_some());
-            let patience = full.filter_map(|(item, _)| Some(item.flow?.patience())).min();
-            let patience = patience.filter(|_| left != Some(Duration::ZERO));
-            let slept = Instant::now();
+            let patience = by_ring.iter().flatten().min().copied();
             let left = patience.map(|most| left.map_or(most, |left| left.min(most))).or(left);
+            let left = self.deaths.wake(left);
             let left = match left {
                 _ if !keepers.miss_one() => left,
                 left => Some(a_moment(left)),
@@ -236,6 +235,12 @@ impl Context {
             for (item, fd) in items.iter().zip(&fds) {
                 died |= !fd.revents().is_empty() && item.flow.is_some_and(Flow::sees_death);
                 ended |= fd.revents().contains(PollFlags::RDHUP);
+                if let Some(flow) = item.flow.filter(|flow| flow.owes())
+                    && fd.revents().contains(PollFlags::OUT)
+                {
+                    // (An error: who sends hears of it.)
+                    let _ = flow.serve();
+                }
             }
             for (item, fd) in items.iter_mut().zip(&fds) {
                 let said = fd.revents();
@@ -261,16 +266,6 @@ impl Context {
             }
             for (_, keeper) in &keepers.0 {
                 keeper.knocked();
-            }
-            let slept = slept.elapsed();
-            if patience.is_some_and(|patience| slept >= patience) {
-                for (item, since) in items.iter().zip(by_ring) {
-                    if let (Some(flow), Some(since)) = (item.flow, since)
-                        && slept >= flow.patience()
-                    {
-                        flow.leaves_a_full_ring(since);
-                    }
-                }
             }
         }
     }

@@ -400,8 +400,29 @@ impl Flow {
         Ok(())
     }
 
+    /// Linux had no room for what was withdrawn: whoever waits, for whatever, is to have it told of
+    /// room, and to [`serve`](Self::serve) then. Perhaps nobody sends any more.
+    #[inline]
+    pub(crate) fn owes(&self) -> bool {
+        self.owes.load(Relaxed)
+    }
+
     /// Gives Linux what was withdrawn. An error that Linux tells once is kept for the program.
     pub(crate) fn flush(&self, attached: &Attached, own: &mut Held<Sending>) -> Result<(), Errno> {
+        let flushed = self.flush_now(attached, own);
+        let owes = flushed == Err(Errno::AGAIN);
+        if self.owes() != owes {
+            self.owes.store(owes, Relaxed);
+            if owes {
+                // (Who sleeps over it has not asked for room.)
+                self.tell_sets(true);
+                self.context.wake_sleepers();
+            }
+        }
+        flushed
+    }
+
+    fn flush_now(&self, attached: &Attached, own: &mut Held<Sending>) -> Result<(), Errno> {
         while let Some(done) = own.withdrawn {
             let left = own.writer.used().saturating_sub(done);
             // (What was reset takes nothing. Its error is the program's to be told.)
@@ -436,6 +457,7 @@ impl Flow {
         let head = own.writer.head();
         self.take_blocks_back(attached, own, head);
         own.take_back(&attached.out().produced);
+        self.full.is_over();
     }
 
     /// The blocks behind this position nobody gives back.

@@ -6,21 +6,56 @@ use crate::kernel;
 use crate::sleepers::Sleeper;
 use rustix::event::{PollFd, PollFlags, epoll};
 use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
-use std::sync::atomic::fence;
+use std::sync::atomic::{AtomicU64, fence};
 use std::time::{Duration, Instant};
 use uncopy_tcp_service::ends::is_stand_in;
 use uncopy_tcp_shared::phase::At;
 use uncopy_tcp_shared::ring::FINISHED;
 
-/// So long a sender waits for room in the ring while the other side takes nothing. One that has a
-/// core takes microseconds, and one that waits for a core some milliseconds.
+/// So long a sender waits for room in the ring while the other side takes nothing, in however many
+/// calls. One that has a core takes microseconds, and one that waits for a core some milliseconds.
 const PATIENCE: Duration = Duration::from_millis(10);
 
 /// And so long where the other side stands in for another host: there it has taken what the peer
 /// has acknowledged, a round trip later.
 const PATIENCE_FOR_HOSTS: Duration = Duration::from_millis(250);
+
+/// Since when calls that wait for room have found the ring full, and where the other side was in it:
+/// bytes that it had taken, and milliseconds since some beginning, come round.
+#[derive(Debug)]
+pub(crate) struct Full(AtomicU64);
+
+const NEVER: u64 = u64::MAX;
+
+impl Default for Full {
+    fn default() -> Self {
+        Self(AtomicU64::new(NEVER))
+    }
+}
+
+impl Full {
+    /// It is full now, and the other side is there: for how long that is so.
+    fn found(&self, head: u32) -> Duration {
+        let since = self.0.load(Relaxed);
+        // (Another thread may have said so, and not later than this.)
+        let now = clock_gettime(ClockId::Monotonic);
+        let now =
+            (now.tv_sec as u32).wrapping_mul(1000).wrapping_add(now.tv_nsec as u32 / 1_000_000);
+        if since != NEVER && (since >> 32) as u32 == head {
+            return Duration::from_millis(now.wrapping_sub(since as u32).into());
+        }
+        self.0.store(u64::from(head) << 32 | u64::from(now), Relaxed);
+        Duration::ZERO
+    }
+
+    /// It is empty, and the other side is where it was.
+    pub fn is_over(&self) {
+        self.0.store(NEVER, Relaxed);
+    }
+}
 
 /// How long a call naps that waits for more than Linux can tell of.
 const NAP: Duration = Duration::from_millis(1);
@@ -72,9 +107,21 @@ impl Flow {
         }
     }
 
-    /// So long it waits for room in the ring while the other side takes nothing.
-    pub(crate) fn patience(&self) -> Duration {
-        if is_stand_in(self.fd()) { PATIENCE_FOR_HOSTS } else { PATIENCE }
+    /// Somebody waits for room, and that is the ring's matter, for which the kernel is not asked: so
+    /// long at most until this is asked again. A ring that was full for long enough is left, here:
+    /// `None`, as where room is Linux' matter.
+    pub(crate) fn waits_for_ring(&self) -> Option<Duration> {
+        let head = self.room_of_ring()?;
+        if self.attached()?.has_room() {
+            return Some(PATIENCE);
+        }
+        let patience = if is_stand_in(self.fd()) { PATIENCE_FOR_HOSTS } else { PATIENCE };
+        let left = patience.saturating_sub(self.full.found(head));
+        if !left.is_zero() {
+            return Some(left);
+        }
+        self.leaves_a_full_ring(head);
+        self.room_of_ring().map(|_| PATIENCE)
     }
 
     /// As below, for a call of the program's, which may be interrupted otherwise than by a signal.
@@ -190,42 +237,36 @@ impl Flow {
         if let Some(word) = word {
             word.arm(sleeper.doors());
         }
-        // Who waits for room in the ring does not ask the kernel for it. Another thread may leave
-        // the ring at any moment from here on: so the patience of who waits for that belongs to the
-        // same look.
-        let room_of_ring = if what == For::Room { self.room_of_ring() } else { None };
+        // For room in the ring the kernel is not asked. Another thread may leave the ring at any
+        // moment from here on: so whether it is, and for how long, belong to one look.
+        let patience = if what == For::Room { self.waits_for_ring() } else { None };
         let events = match what {
             For::Data | For::More(_) => E::IN | E::RDHUP,
             For::Rest => E::IN | E::RDHUP | E::PRI,
-            For::Room if room_of_ring.is_some() => E::RDHUP,
+            For::Room if patience.is_some() => E::RDHUP,
             // (By level the end of the peer's stream is told without end, and has nothing to do
             // with room. What has died is told in any case.)
             For::Room => E::OUT,
         };
+        let events = if self.owes() { events | E::OUT } else { events };
         let slept = (|| {
             sleeper.watch(self.fd(), self.number(), events)?;
             if self.has_news(what) {
                 return Ok(());
             }
             let left = until(deadline);
-            let left = match room_of_ring {
-                Some(_) => {
-                    let patience = self.patience();
-                    Some(left.unwrap_or(patience).min(patience))
-                }
-                None => left,
-            };
+            let left = patience.map(|most| left.map_or(most, |left| left.min(most))).or(left);
+            let left = self.context.deaths.wake(left);
             let left = if self.context.spinning.only_looks() { Some(Duration::ZERO) } else { left };
             let nothing = epoll::Event { flags: E::empty(), data: epoll::EventData::new_u64(0) };
             let mut events = [nothing; 2];
             let count = kernel::epoll_wait(sleeper.set.as_fd(), &mut events, left, None)?;
             if events[..count].iter().any(|event| event.data.u64() == 1) {
                 self.ask.store(true, Relaxed);
-            }
-            if count == 0
-                && let Some(since) = room_of_ring
-            {
-                self.leaves_a_full_ring(since);
+                if self.owes() {
+                    // (An error: who sends hears of it.)
+                    let _ = self.serve();
+                }
             }
             Ok(())
         })();
@@ -235,5 +276,25 @@ impl Flow {
             self.waiting.fetch_sub(1, Relaxed);
         }
         slept
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_is_full_anew_once_something_was_taken_or_it_was_empty() {
+        let full = Full::default();
+        let passes = || std::thread::sleep(Duration::from_millis(3));
+        let is_anew = |head| full.found(head).is_zero();
+        assert!(is_anew(7));
+        passes();
+        assert!(full.found(7) >= Duration::from_millis(3));
+        assert!(is_anew(8));
+        passes();
+        assert!(!is_anew(8));
+        full.is_over();
+        assert!(is_anew(8));
     }
 }

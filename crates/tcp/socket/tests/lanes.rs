@@ -5,9 +5,12 @@
 
 mod common;
 
-use common::{End, FULL, at_rings, connection, end, looks, program_that, service, wait_until};
+use common::{
+    End, FULL, at_rings, bytes, connection, end, fills_both, looks, program_that, service, shared,
+    wait_until,
+};
 use rustix::event::{PollFd, PollFlags, epoll};
-use rustix::net::{Shutdown, sockopt};
+use rustix::net::Shutdown;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsFd;
@@ -23,6 +26,7 @@ use uncopy_tcp_shared::notice::Notice;
 use uncopy_tcp_shared::region::Region;
 use uncopy_tcp_shared::ring::{RING, Writer};
 use uncopy_tcp_shared::wanted::DOORS;
+use uncopy_tcp_socket::ready::Item;
 use uncopy_tcp_socket::set::Event;
 use uncopy_tcp_socket::{Context, Errno, Set, Settings, Waiting};
 
@@ -32,25 +36,10 @@ fn lane(service: &str) -> Arc<Context> {
     Context::new(settings).unwrap()
 }
 
-fn bytes(from: usize, bytes: usize) -> Vec<u8> {
-    (from..from + bytes).map(|at| (at * 7 % 251) as u8).collect()
-}
-
 /// The other side has given a full ring back unread, and Linux is full too: of what stands before
 /// the ring's bytes, so many.
 fn gives_a_full_ring_back(a: &End, b: &End) -> usize {
-    let from = a.socket.as_ref().unwrap();
-    sockopt::set_socket_send_buffer_size(from, 4 << 20).unwrap();
-    let mut sent = 0;
-    while let Ok(more) = a.send_with(&bytes(sent, 100_000), libc::MSG_DONTWAIT) {
-        sent += more;
-    }
-    assert_eq!(sent, FULL);
-    let mut before = 0;
-    rustix::io::ioctl_fionbio(from, true).unwrap();
-    while let Ok(more) = (&mut &*from).write(&[1; 10_000]) {
-        before += more;
-    }
+    let before = fills_both(a);
     assert_eq!(b.flow.by_linux_later(), Ok(true));
     before
 }
@@ -81,6 +70,155 @@ fn the_end_of_a_stream_comes_after_what_was_given_back_and_is_not_waited_for() {
         assert_eq!(got.len(), before + FULL);
         assert!(got[before..] == bytes(0, FULL));
     });
+}
+
+/// Its thread sends nothing any more, and sleeps in this for a moment.
+type Sleeps<'a> = &'a (dyn Fn(&End) + Sync);
+
+#[test]
+fn what_was_given_back_while_linux_was_full_follows_without_more_sends() {
+    let service = service();
+    let of = || program_that(&service.name, Waiting::Sleep);
+    let moment = Duration::from_millis(20);
+    let set = |end: &End, events| {
+        let kernel = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let set = Set::new(end.flow.context().clone(), kernel).unwrap();
+        set.add(end.flow.number(), Some(end.flow.clone()), events as u32, 7).unwrap();
+        set
+    };
+    let by_lane = |end: &End| {
+        let set = set(end, libc::EPOLLIN);
+        for _ in 0..5 {
+            set.look_now(&mut [Event::default(); 8], &[], true).unwrap();
+            if set.falls_asleep() {
+                let mut fds = [PollFd::from_borrowed_fd(set.descriptor(), PollFlags::IN)];
+                let moment = rustix::event::Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+                rustix::event::poll(&mut fds, Some(&moment)).unwrap();
+            }
+            set.is_awake();
+        }
+    };
+    let by_set = |end: &End, events| {
+        let set = set(end, events);
+        for _ in 0..5 {
+            assert_eq!(set.wait(&mut [Event::default(); 8], Some(moment)), Ok(0));
+        }
+    };
+    let by_level = |end: &End| by_set(end, libc::EPOLLIN);
+    let by_edge = |end: &End| by_set(end, libc::EPOLLIN | libc::EPOLLET);
+    let once = |end: &End| by_set(end, libc::EPOLLIN | libc::EPOLLONESHOT);
+    let by_poll = |end: &End| {
+        let (fd, flow, revents) = (end.flow.fd(), Some(&*end.flow), PollFlags::empty());
+        let mut items = [Item { fd, flow, events: PollFlags::IN, revents }];
+        assert_eq!(end.flow.context().poll(&mut items, Some(moment)), Ok(0));
+    };
+    let by_call = |end: &End| {
+        end.socket.as_ref().unwrap().set_read_timeout(Some(moment)).unwrap();
+        end.flow.refresh_timeouts();
+        assert_eq!(end.receive(&mut [0]), Err(Errno::AGAIN));
+    };
+    let ways: [(bool, Sleeps); 6] = [
+        (true, &by_lane),
+        (false, &by_level),
+        (false, &by_edge),
+        (false, &once),
+        (false, &by_poll),
+        (false, &by_call),
+    ];
+    for (is_lane, sleeps) in ways {
+        let (a, b) = at_rings(&if is_lane { lane(&service.name) } else { of() }, &of());
+        let before = gives_a_full_ring_back(&a, &b);
+        let over = AtomicBool::new(false);
+        let mut got = vec![];
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Relaxed) {
+                    sleeps(&a);
+                }
+            });
+            std::thread::sleep(3 * moment);
+            let mut socket = b.socket.as_ref().unwrap();
+            socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            let mut buffer = vec![0; 1 << 20];
+            while got.len() < before + FULL
+                && let Ok(more @ 1..) = socket.read(&mut buffer)
+            {
+                got.extend_from_slice(&buffer[..more]);
+            }
+            over.store(true, Relaxed);
+        });
+        assert_eq!(got.len(), before + FULL);
+        assert!(got[before..] == bytes(0, FULL));
+    }
+}
+
+#[test]
+fn a_thread_that_sleeps_already_has_the_rest_follow_that_another_one_took_back() {
+    let service = service();
+    let of = || program_that(&service.name, Waiting::Sleep);
+    let long = Duration::from_secs(10);
+    let by_poll = |end: &End| {
+        let (fd, flow, revents) = (end.flow.fd(), Some(&*end.flow), PollFlags::empty());
+        let mut items = [Item { fd, flow, events: PollFlags::IN, revents }];
+        assert_eq!(end.flow.context().poll(&mut items, Some(long)), Ok(1));
+    };
+    let by_call = |end: &End| assert_eq!(end.receive(&mut [0]), Ok(1));
+    let ways: [Sleeps; 2] = [&by_poll, &by_call];
+    for sleeps in ways {
+        let (a, b) = shared(&of(), &of());
+        // (Nobody receives it: so it can be taken back.)
+        let all = fills_both(&a) + FULL;
+        std::thread::scope(|scope| {
+            scope.spawn(|| sleeps(&a));
+            std::thread::sleep(Duration::from_millis(50));
+            assert_eq!(a.flow.send_by_linux(false), Err(Errno::AGAIN));
+            std::thread::sleep(Duration::from_millis(50));
+            let mut socket = b.socket.as_ref().unwrap();
+            socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            let (mut got, mut buffer) = (0, vec![0; 1 << 20]);
+            while got < all
+                && let Ok(more @ 1..) = socket.read(&mut buffer)
+            {
+                got += more;
+            }
+            b.send(b"x").unwrap();
+            assert_eq!(got, all);
+        });
+    }
+}
+
+#[test]
+fn a_set_asks_for_no_more_room_once_what_was_given_back_has_gone() {
+    let service = service();
+    let of = || program_that(&service.name, Waiting::Sleep);
+    let ours = of();
+    for same in [false, true] {
+        let (a, b) = at_rings(&ours, &of());
+        let (other, _its_peer) = at_rings(&ours, &of());
+        let set = set(&ours, &a, libc::EPOLLIN);
+        // The program may not tell them apart.
+        let data = if same { 7 } else { 8 };
+        let (number, flow) = (other.flow.number(), Some(other.flow.clone()));
+        set.add(number, flow, libc::EPOLLIN as u32, data).unwrap();
+        let all = gives_a_full_ring_back(&a, &b) + FULL;
+        let mut events = [Event::default(); 4];
+        let mut sleeps =
+            || assert_eq!(set.wait(&mut events, Some(Duration::from_millis(2))), Ok(0));
+        sleeps();
+        let mut socket = b.socket.as_ref().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let (mut got, mut buffer) = (0, vec![0; 1 << 20]);
+        wait_until("all has come", || {
+            sleeps();
+            got += socket.read(&mut buffer).unwrap_or(0);
+            got == all
+        });
+        wait_until("the kernel has nothing to say", || {
+            sleeps();
+            let mut fds = [PollFd::from_borrowed_fd(set.descriptor(), PollFlags::IN)];
+            rustix::event::poll(&mut fds, Some(&Default::default())) == Ok(0)
+        });
+    }
 }
 
 #[test]
@@ -128,18 +266,71 @@ fn the_deaths_of_many_are_looked_for_without_sleeping_and_found_later() {
     });
 }
 
-/// (It takes a right to mark a socket.)
+/// Each of the program's connections waits for room of Linux', which cannot tell of its death then.
+#[test]
+fn the_deaths_of_many_are_found_by_a_program_that_sleeps() {
+    let service = service();
+    let of = || program_that(&service.name, Waiting::Sleep);
+    let ours = of();
+    let (other, _lives) = at_rings(&ours, &of());
+    let kernel = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+    let set = Set::new(ours.clone(), kernel).unwrap();
+    set.add(other.flow.number(), Some(other.flow.clone()), libc::EPOLLIN as u32, 7).unwrap();
+    let by_poll = || {
+        let (fd, flow, revents) = (other.flow.fd(), Some(&*other.flow), PollFlags::empty());
+        let mut items = [Item { fd, flow, events: PollFlags::IN, revents }];
+        ours.poll(&mut items, Some(Duration::from_millis(600)))
+    };
+    let by_set = || set.wait(&mut [Event::default(); 4], Some(Duration::from_millis(600)));
+    let by_call = || {
+        let socket = other.socket.as_ref().unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(600))).unwrap();
+        other.flow.refresh_timeouts();
+        let got = other.receive(&mut [0]);
+        if got == Err(Errno::AGAIN) { Ok(0) } else { got }
+    };
+    let ways: [&dyn Fn() -> Result<usize, Errno>; 3] = [&by_poll, &by_set, &by_call];
+    for sleeps in ways {
+        let theirs = of();
+        let ends: Vec<_> = (0..20).map(|_| at_rings(&ours, &theirs)).collect();
+        let (living, dying): (Vec<_>, Vec<_>) = ends.into_iter().unzip();
+        for (a, b) in living.iter().zip(&dying) {
+            a.send(b"never read").unwrap();
+            let mut socket = b.socket.as_ref().unwrap();
+            socket.set_nonblocking(true).unwrap();
+            while socket.write(&[1; 100_000]).is_ok() {}
+        }
+        // The program leaves the service, which says so; its sockets are closed later.
+        let sockets: Vec<_> = dying.into_iter().map(|mut end| end.socket.take()).collect();
+        drop(theirs);
+        std::thread::sleep(Duration::from_millis(200));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(50));
+                drop(sockets);
+            });
+            assert_eq!(sleeps(), Ok(0));
+        });
+        let known = living.iter().filter(|end| end.flow.has_error()).count();
+        assert_eq!(known, living.len());
+    }
+}
+
+/// Its peer is on another host. False: it takes a right to say so.
+fn is_to_another_host(end: &End) -> bool {
+    let mark = STAND_IN;
+    let (level, at) = (libc::SOL_SOCKET, (&raw const mark).cast());
+    // SAFETY: reads a number, which lives here.
+    unsafe { libc::setsockopt(end.flow.number(), level, libc::SO_MARK, at, 4) == 0 }
+}
+
 #[test]
 fn who_sends_to_another_host_stays_at_its_ring_for_a_round_trip() {
     let service = service();
     for marked in [true, false] {
         let of = || program_that(&service.name, Waiting::Sleep);
         let (a, b) = at_rings(&of(), &of());
-        let (mark, number) = (if marked { STAND_IN } else { 0 }, a.flow.number());
-        let (level, at) = (libc::SOL_SOCKET, (&raw const mark).cast());
-        // SAFETY: reads a number, which lives here.
-        let set = unsafe { libc::setsockopt(number, level, libc::SO_MARK, at, 4) };
-        if marked && set != 0 {
+        if marked && !is_to_another_host(&a) {
             return;
         }
         let total = FULL + 100_000;
@@ -153,6 +344,39 @@ fn who_sends_to_another_host_stays_at_its_ring_for_a_round_trip() {
             assert_eq!(sends.join().unwrap(), Ok(total));
         });
         assert_eq!(a.flow.counts.leaves.load(Relaxed) == 0, marked);
+    }
+}
+
+#[test]
+fn who_asks_for_room_again_and_again_leaves_a_full_ring() {
+    let service = service();
+    let pipe = std::io::pipe().unwrap();
+    // Each call of the program's ends after so many ms; or at once, for something else.
+    let cases = [(false, 5, false), (false, 100, false), (false, 100, true), (true, 100, false)];
+    for (marked, tick, other) in cases {
+        let of = || program_that(&service.name, Waiting::Sleep);
+        let (a, _b) = at_rings(&of(), &of());
+        if marked && !is_to_another_host(&a) {
+            continue;
+        }
+        while a.send_with(&[1; 100_000], libc::MSG_DONTWAIT).is_ok() {}
+        let item = |fd, flow, events| Item { fd, flow, events, revents: PollFlags::empty() };
+        // (Of a pipe's end that nobody writes to, this is always so.)
+        let else_where = if other { PollFlags::OUT } else { PollFlags::IN };
+        let begun = Instant::now();
+        wait_until("there is room", || {
+            let mut items = [
+                item(a.flow.fd(), Some(&*a.flow), PollFlags::OUT),
+                item(if other { pipe.1.as_fd() } else { pipe.0.as_fd() }, None, else_where),
+            ];
+            let tick = Duration::from_millis(tick);
+            let count = a.flow.context().poll(&mut items, Some(tick)).unwrap();
+            assert_eq!(count > 0, other || !items[0].revents.is_empty());
+            items[0].revents.contains(PollFlags::OUT)
+        });
+        let least = Duration::from_millis(if marked { 240 } else { 9 });
+        let took = begun.elapsed();
+        assert!((least..Duration::from_secs(3)).contains(&took), "{took:?}, {marked} {tick}");
     }
 }
 

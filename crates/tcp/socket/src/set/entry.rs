@@ -164,6 +164,11 @@ impl Entry {
         self.events.load(Relaxed) & events != 0
     }
 
+    /// The kernel is asked for room, and the program does not ask for it.
+    pub(super) fn is_owed_room(&self) -> bool {
+        self.kernel_events.load(Relaxed) & !self.events.load(Relaxed) & OUT != 0
+    }
+
     /// To be looked at.
     #[inline]
     pub(super) fn queue(self: &Arc<Self>) {

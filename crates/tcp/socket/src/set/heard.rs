@@ -6,7 +6,7 @@ use super::events::{ALWAYS, Event, HEARS, OUT, door};
 use crate::flow::Flow;
 use crate::kernel;
 use crate::lock::lock;
-use libc::{EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLRDHUP};
+use libc::{EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLRDHUP};
 use rustix::event::{PollFlags, epoll};
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -136,6 +136,7 @@ impl Set {
             }
             let same = lock(&self.entries).of_data(data);
             let same = same.as_slice();
+            let owed = flags & OUT != 0 && same.iter().any(|entry| entry.is_owed_room());
             for entry in same {
                 let _ = entry.parked.load(Acquire) && self.unpark(entry);
                 if entry.removed.load(Acquire) && !entry.closed.load(Acquire) {
@@ -149,6 +150,9 @@ impl Set {
             if same.len() > 1 && flags & RDHUP != 0 && !same.iter().any(|entry| entry.asks(RDHUP)) {
                 // (Nobody asked for it but we.)
                 flags &= !RDHUP;
+            }
+            if owed && !same.iter().any(|entry| entry.asks(OUT)) {
+                flags &= !OUT;
             }
             if flags == 0 {
                 continue;
@@ -193,8 +197,17 @@ impl Set {
         if flags & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR) as u32 != 0 {
             flow.ask.store(true, Relaxed);
         }
+        if flags & OUT != 0 && flow.owes() {
+            // (An error: who sends hears of it.)
+            let _ = flow.serve();
+        }
         let arming = entry.arming.load(Acquire);
         let asked = entry.events.load(Relaxed);
+        let by_ring = |flow: &Flow| !flow.ready().ask.contains(PollFlags::OUT);
+        if !only && entry.is_owed_room() && !flow.owes() {
+            // It has what it was asked for. (Else the kernel would go on telling of room.)
+            entry.asks_kernel(Self::for_kernel(entry, asked, by_ring(flow)), arming);
+        }
         if flags & RDHUP != 0
             && asked & HEARS == 0
             && flow.kernel_poll(PollFlags::RDHUP).contains(PollFlags::RDHUP)
@@ -203,7 +216,6 @@ impl Set {
             entry.ended.store(true, Relaxed);
             entry.asks_kernel(asked, arming);
         }
-        let by_ring = |flow: &Flow| !flow.ready().ask.contains(PollFlags::OUT);
         let ended = asked & OUT != 0
             && by_ring(flow)
             && (flags & (RDHUP | (EPOLLHUP | EPOLLERR) as u32) != 0
@@ -218,8 +230,10 @@ impl Set {
             return flags;
         }
         if flags & (asked | ALWAYS) == 0 {
-            // The program has changed its mind, and the kernel did not know.
-            entry.asks_kernel(asked, arming);
+            // The program has changed its mind, and the kernel did not know; or it is asked for room
+            // for what was given back, and perhaps needs not be any more.
+            let owed = if flow.owes() { EPOLLOUT as u32 } else { 0 };
+            entry.asks_kernel(asked | owed, arming);
             return 0;
         }
         flags &= asked | ALWAYS;

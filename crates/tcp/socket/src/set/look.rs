@@ -5,7 +5,7 @@ use super::entry::Entry;
 use super::events::{ALWAYS, Event, HEARS, OUT};
 use crate::flow::Flow;
 use crate::lock::lock;
-use libc::{EPOLLET, EPOLLONESHOT, EPOLLPRI, EPOLLRDHUP};
+use libc::{EPOLLET, EPOLLONESHOT, EPOLLOUT, EPOLLPRI, EPOLLRDHUP};
 use rustix::event::PollFlags;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -173,12 +173,14 @@ impl Set {
     /// makes room in the ring. Who asks for neither bytes nor room nor the end is told of a death
     /// all the same: Linux would have reset the connection.
     pub(super) fn for_kernel(entry: &Entry, asked: u32, sends_by_ring: bool) -> u32 {
+        // (And for room where Linux has still to take what was given back.)
+        let owed = if !sends_by_ring && entry.flow.owes() { EPOLLOUT as u32 } else { 0 };
         if sends_by_ring && asked & OUT != 0 {
             asked & !OUT | EPOLLRDHUP as u32
         } else if asked & HEARS == 0 && entry.flow.has_slot() && !entry.ended.load(Relaxed) {
-            asked | EPOLLRDHUP as u32
+            asked | EPOLLRDHUP as u32 | owed
         } else {
-            asked
+            asked | owed
         }
     }
 }

@@ -103,7 +103,7 @@ impl Set {
                 {
                     Some(Duration::ZERO)
                 } else {
-                    until(end)
+                    self.context.deaths.wake(until(end))
                 };
                 let count = self.ask_kernel(events, 0, left, mask);
                 let others = self.queue.sleeping.load(Relaxed) > 1;

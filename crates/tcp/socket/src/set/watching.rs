@@ -37,7 +37,8 @@ impl Entry {
             let room =
                 asked & EPOLLET as u32 == 0 && asked & OUT != 0 && told & OUT != wanted & OUT;
             let end = asked & HEARS == 0 && wanted & !told != 0;
-            if room || end {
+            let owed = self.flow.owes() && wanted & !told & OUT != 0;
+            if room || end || owed {
                 self.asks_kernel(wanted, arming);
             }
             return;

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, missing_docs)]
 
+use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -173,6 +174,29 @@ pub fn at_rings(a: &Arc<Context>, b: &Arc<Context>) -> (End, End) {
         assert_eq!(from.flow.counts.sent_by_ring.load(Ordering::Relaxed), 4);
     }
     (x, y)
+}
+
+/// What is sent behind so many bytes.
+pub fn bytes(from: usize, bytes: usize) -> Vec<u8> {
+    (from..from + bytes).map(|at| (at * 7 % 251) as u8).collect()
+}
+
+/// Fills the ring with [`bytes`], and Linux' buffers too: of what stands before the ring's bytes, so
+/// many.
+pub fn fills_both(a: &End) -> usize {
+    let from = a.socket.as_ref().unwrap();
+    rustix::net::sockopt::set_socket_send_buffer_size(from, 4 << 20).unwrap();
+    let mut sent = 0;
+    while let Ok(more) = a.send_with(&bytes(sent, 100_000), libc::MSG_DONTWAIT) {
+        sent += more;
+    }
+    assert_eq!(sent, FULL);
+    let mut before = 0;
+    rustix::io::ioctl_fionbio(from, true).unwrap();
+    while let Ok(more) = (&mut &*from).write(&[1; 10_000]) {
+        before += more;
+    }
+    before
 }
 
 /// The program has looked for bytes: so the other side may offer its ring.
