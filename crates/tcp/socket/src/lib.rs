@@ -29,6 +29,7 @@
 //! | [`lent`] | the ring's bytes used where they lie, and received later |
 //! | [`mod@reference`] | receiving without a copy |
 //! | [`wait`] | what a blocking call does until there is something: spin, then sleep |
+//! | `full` | how long a ring has been full |
 //! | [`spinning`] | whether spinning pays |
 //! | [`sleepers`], `sleeping` | what threads sleep in |
 //! | [`ready`] | what poll says of a connection |
@@ -64,6 +65,7 @@ pub mod ends;
 mod errors;
 pub mod flow;
 pub mod fork;
+mod full;
 mod holders;
 mod kept_error;
 pub mod kernel;
