@@ -50,6 +50,11 @@ impl Here {
         saved
     }
 
+    /// What a recovery says that is made now.
+    fn recovered(&self) -> Report {
+        recover(&Place::open(&self.log()).unwrap(), Kind::Direct).unwrap()
+    }
+
     /// As if the machine had gone down when the copies were made.
     fn bring_back(&self, saved: &Path) {
         copy_logs(saved, &self.log());
@@ -151,6 +156,15 @@ fn appended(path: &Path) -> OwnedFd {
     opened(path, OFlags::WRONLY | OFlags::APPEND)
 }
 
+/// A program that has a log, and a file at `path` that is held: its slot, and its index.
+fn logging(here: &Here, path: &Path) -> (Program, OwnedFd, Writer, (usize, u32)) {
+    let program = Program::of(here);
+    let file = appended(path);
+    let writer = program.writer();
+    let held = program.client.hold(file.as_fd()).unwrap();
+    (program, file, writer, held)
+}
+
 #[test]
 fn who_opens_a_held_file_waits_until_all_of_it_is_home() {
     let mut here = Here::new();
@@ -183,10 +197,7 @@ fn a_held_file_is_plain_once_it_was_moved_into_another_directory() {
     let mut here = Here::new();
     let (path, other) = (here.file("file"), here.file("other"));
     std::fs::create_dir(&other).unwrap();
-    let program = Program::of(&here);
-    let file = appended(&path);
-    let mut writer = program.writer();
-    let (slot, index) = program.client.hold(file.as_fd()).unwrap();
+    let (program, file, mut writer, (slot, index)) = logging(&here, &path);
     assert!(program.append(slot, b"logged "));
     program.sync(&mut writer, slot, index);
     std::fs::rename(&path, here.file("beside")).unwrap();
@@ -201,7 +212,7 @@ fn a_held_file_is_plain_once_it_was_moved_into_another_directory() {
     // The log has nothing of it any more.
     here.bring_back(&saved);
     assert_eq!(std::fs::read(other.join("file")).unwrap(), b"logged and more");
-    let report = recover(&Place::open(&here.log()).unwrap(), Kind::Direct).unwrap();
+    let report = here.recovered();
     assert!(report.said.is_empty(), "{report:?}");
 }
 
@@ -299,10 +310,7 @@ fn a_file_that_another_process_uses_becomes_plain_and_stays_so() {
 fn what_was_home_and_not_durable_comes_again_after_its_device_was_gone() {
     let mut here = Here::new();
     let path = here.file("file");
-    let program = Program::of(&here);
-    let file = appended(&path);
-    let mut writer = program.writer();
-    let (slot, index) = program.client.hold(file.as_fd()).unwrap();
+    let (program, file, mut writer, (slot, index)) = logging(&here, &path);
     assert!(program.append(slot, b"first "));
     program.sync(&mut writer, slot, index);
     let (memory, saved) = (Place::open(&here.log()).unwrap().memory(), here.file("memory"));
@@ -322,7 +330,7 @@ fn what_was_home_and_not_durable_comes_again_after_its_device_was_gone() {
         held.header().mount.store(mount + u64::from(another_mount), Ordering::Release);
         drop(held);
         std::fs::write(&path, left).unwrap();
-        let report = recover(&Place::open(&here.log()).unwrap(), Kind::Direct).unwrap();
+        let report = here.recovered();
         (std::fs::read(&path).unwrap(), report)
     };
     // Nobody but a stranger has shortened it, or written over it.
@@ -344,10 +352,7 @@ fn what_was_logged_is_in_its_file_after_the_memory_is_lost() {
     let mut here = Here::new();
     let path = here.file("file");
     let moved = here.file("moved");
-    let program = Program::of(&here);
-    let file = appended(&path);
-    let mut writer = program.writer();
-    let (slot, index) = program.client.hold(file.as_fd()).unwrap();
+    let (program, file, mut writer, (slot, index)) = logging(&here, &path);
     assert!(program.append(slot, b"first "));
     program.sync(&mut writer, slot, index);
     assert!(program.append(slot, b"second "));
@@ -375,10 +380,7 @@ fn what_was_logged_is_in_its_file_after_the_memory_is_lost() {
 fn what_came_home_is_not_brought_there_again() {
     let mut here = Here::new();
     let path = here.file("file");
-    let program = Program::of(&here);
-    let file = appended(&path);
-    let mut writer = program.writer();
-    let (slot, index) = program.client.hold(file.as_fd()).unwrap();
+    let (program, file, mut writer, (slot, index)) = logging(&here, &path);
     assert!(program.append(slot, b"logged"));
     program.sync(&mut writer, slot, index);
     // Somebody else opens it: it is home, and that is known, before he goes on.
@@ -387,7 +389,7 @@ fn what_came_home_is_not_brought_there_again() {
     drop((program, writer, file));
     here.ended();
     here.bring_back(&saved);
-    let report = recover(&Place::open(&here.log()).unwrap(), Kind::Direct).unwrap();
+    let report = here.recovered();
     assert_eq!(std::fs::read(&path).unwrap(), b"", "{report:?}");
     assert!(report.said.is_empty(), "{report:?}");
 }
@@ -396,10 +398,7 @@ fn what_came_home_is_not_brought_there_again() {
 fn bytes_whose_file_somebody_else_has_changed_are_put_aside_and_said() {
     let mut here = Here::new();
     let path = here.file("file");
-    let program = Program::of(&here);
-    let file = appended(&path);
-    let mut writer = program.writer();
-    let (slot, index) = program.client.hold(file.as_fd()).unwrap();
+    let (program, file, mut writer, (slot, index)) = logging(&here, &path);
     assert!(program.append(slot, b"logged"));
     program.sync(&mut writer, slot, index);
     let saved = std::fs::read(here.log().join("log.1")).unwrap();
@@ -408,7 +407,7 @@ fn bytes_whose_file_somebody_else_has_changed_are_put_aside_and_said() {
     std::fs::write(here.log().join("log.1"), saved).unwrap();
     std::fs::remove_file(here.log().join("log.0")).unwrap();
     std::fs::write(&path, b"others").unwrap();
-    let report = recover(&Place::open(&here.log()).unwrap(), Kind::Direct).unwrap();
+    let report = here.recovered();
     assert!(report.lost && report.said[0].contains("somebody else changed"), "{report:?}");
     assert_eq!(std::fs::read(&path).unwrap(), b"others");
     assert_eq!(std::fs::read(here.log().join("lost/file.0-6")).unwrap(), b"logged");
@@ -423,7 +422,7 @@ fn a_log_that_is_truncated_or_none_is_put_aside_by_name() {
     let whole = std::fs::read(&log).unwrap();
     std::fs::write(&log, &whole[..1 << 20]).unwrap();
     std::fs::write(here.log().join("log.2"), b"something else, of no log").unwrap();
-    let report = recover(&Place::open(&here.log()).unwrap(), Kind::Direct).unwrap();
+    let report = here.recovered();
     assert!(report.lost && report.said.len() == 2, "{report:?}");
     assert!(report.said[0].contains("log.1") && report.said[1].contains("log.2"), "{report:?}");
     assert!(!log.exists());
