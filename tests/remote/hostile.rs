@@ -226,7 +226,8 @@ except OSError: print("nobody is there")
 /// Takes what comes over each connection, says how much it was, and its hash.
 const TAKES: &str = r#"
 import hashlib, socket, time
-l = socket.socket(); l.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); l.bind(("0.0.0.0", 6379)); l.listen()
+l = socket.socket(); l.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+l.bind(("0.0.0.0", 6379)); l.listen()
 print("listens", flush=True)
 while True:
     c, _ = l.accept(); hashed, count = hashlib.sha256(), 0
@@ -240,7 +241,8 @@ while True:
 /// Some in order, some shuffled, some twice, some with parts of their neighbours; lost ones again.
 const SHUFFLES: &str = r#"
 import hashlib
-random.seed(int(sys.argv[2])); host, port, data = bytes([203, 0, 113, 7]), 4321 + int(sys.argv[2]), random.randbytes(1_000_000)
+random.seed(int(sys.argv[2]))
+host, port, data = bytes([203, 0, 113, 7]), 4321 + int(sys.argv[2]), random.randbytes(1_000_000)
 first, theirs, acked, window = 5_000, None, 0, 0
 def hear():
     global theirs, acked, window

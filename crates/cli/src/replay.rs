@@ -28,7 +28,8 @@ struct ReplayArgs {
     cpu: u64,
 
     /// What things cost, instead of what is recorded: as UNCOPY_COSTS
-    #[arg(long, value_name = "NAME=NS,...", value_parser = |text: &str| Costs::parse(text).map_err(Failure::new))]
+    #[arg(long, value_name = "NAME=NS,...",
+          value_parser = |text: &str| Costs::parse(text).map_err(Failure::new))]
     costs: Option<Costs>,
 
     /// Print the entries instead

@@ -234,7 +234,8 @@ fn a_forked_child_has_a_file_of_its_own_and_its_work_does_not_move_its_parents_c
     assert_ne!(child, pump.pid());
     assert_eq!(pump.tell("copy 30"), "done");
     let (parent, seen) = (session.json(pump.pid()), session.json(child));
-    // (What memory is allowed the monitor says a moment after the start, and anew from time to time.)
+    // (The monitor says a moment after the start what memory is allowed, and anew from time to
+    // time.)
     let counters = |seen: &Value| {
         let mut counters = seen["counters"].as_object().unwrap().clone();
         counters.retain(|name, _| name != "memory_allowed_bytes");

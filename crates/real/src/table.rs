@@ -16,7 +16,8 @@
 //! - arguments and result, where ours calls the one behind it; `else`: what it answers while the
 //!   allocator is being looked up;
 //! - `by` its number, with the words of that call that are its arguments, where it takes them as
-//!   they are (`if log`: while a log is in use); `not`, why it has none; `-`: there is no such call;
+//!   they are (`if log`: while a log is in use); `not`, why it has none; `-`: there is no such
+//!   call;
 //! - the libraries that have it; why it is interposed.
 
 /// Hands all rows to the macro `$then`, behind what else it is to be given.

@@ -93,8 +93,8 @@ struct LookArgs {
 struct RecoverArgs {
     #[command(flatten)]
     look: LookArgs,
-    /// As root, with the rights of the directory's owner only; nothing is done where it is not there
-    /// (for a unit that runs at boot: uncopy-log@.service)
+    /// As root, with the rights of the directory's owner only; nothing is done where it is not
+    /// there (for a unit that runs at boot: uncopy-log@.service)
     #[arg(long, requires = "directory")]
     as_owner: bool,
 }

@@ -105,8 +105,8 @@ pub fn advice(p: &Program) -> String {
     };
     let kept = if memory >= WORTH_TRYING {
         format!(
-            "; keeping freed memory about {} ({}), which glibc does, too, if it is told to ('uncopy \
-             try' says how)",
+            "; keeping freed memory about {} ({}), which glibc does, too, if it is told to \
+             ('uncopy try' says how)",
             time(p.fresh_ns),
             percent(memory)
         )

@@ -96,8 +96,9 @@ Examples:
 
 Six sides take turns: the program as it is, twice (what they differ by is noise); with glibc told to keep \
 memory; under uncopy's allocator alone; under uncopy without elision, which has faster copies besides; under uncopy. Measured are the CPU time of all its processes, and the time, from \
-start to end, so a turn should take some seconds. Sides are compared within rounds; while it is close, \
-rounds are added (--time-cap). A server is first loaded until uncopy has learnt (--warm-up); then a short load is repeated until what is measured \
+start to end, so a turn should take some seconds. Sides are compared within rounds; while it is \
+close, rounds are added (--time-cap). A server is first loaded until uncopy has learnt \
+(--warm-up); then a short load is repeated until what is measured \
 takes half as much CPU time, as far as 12 s allow it. A server is ended by SIGTERM, by SIGKILL after 5 s. \
 Programs get an empty standard input; their output is thrown away. Options of 'uncopy run' hold for the \
 sides under uncopy.";

@@ -123,8 +123,8 @@ impl Verdict {
                 )
             }
             Self::Memory => format!(
-                "only memory recycling pays: {TUNABLES}={KEEP} has {}, without uncopy, which has {}, \
-                 no gain beyond that which counts: {}. {KEPT_PRICE}",
+                "only memory recycling pays: {TUNABLES}={KEEP} has {}, without uncopy, which has \
+                 {}, no gain beyond that which counts: {}. {KEPT_PRICE}",
                 gains(Side::Kept),
                 gains(Side::Uncopy),
                 against(standing, Side::Uncopy, Side::Kept)
@@ -161,8 +161,8 @@ impl Verdict {
                     },
                 );
                 format!(
-                    "cannot tell: uncopy and plain differ by {:.1}% in processor time; {seen}. More \
-                     rounds, longer turns or a quieter machine tell more.",
+                    "cannot tell: uncopy and plain differ by {:.1}% in processor time; {seen}. \
+                     More rounds, longer turns or a quieter machine tell more.",
                     (uncopy.ratio() - 1.0).abs() * 100.0,
                 )
             }

@@ -29,7 +29,8 @@ pub fn verify(place: &Place, kind: Kind) -> (String, bool) {
                 let Seen { epoch, records, files, bytes, gaps, end } = seen;
                 let _ = writeln!(
                     text,
-                    "{name}: epoch {epoch}, {records} records, {bytes} bytes of {files} files; {end}"
+                    "{name}: epoch {epoch}, {records} records, {bytes} bytes of {files} files; \
+                     {end}"
                 );
                 for gap in gaps {
                     sound = false;

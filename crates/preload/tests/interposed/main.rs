@@ -222,7 +222,8 @@ fn nothing_is_in_the_table_twice() {
 fn page() -> String {
     let mut page = String::from(
         "# Interposed functions\n\n\
-         Written by a test from `crates/real/src/table.rs` (`UPDATE=1 cargo test -p uncopy-preload --test interposed`); do not edit.\n\
+         Written by a test from `crates/real/src/table.rs` \
+         (`UPDATE=1 cargo test -p uncopy-preload --test interposed`); do not edit.\n\
          The test compares that table with what the libraries export, and with the other names that libc has for the same functions.\n\n\
          *By number*: whether `syscall(2)` with the call's number reaches the same code in `libuncopy.so`; a dash: there is no such system call.\n\
          *Where*: `run` is `libuncopy.so`, `profile` is `libuncopy_profile.so` (which follows and elides nothing).\n",

@@ -154,8 +154,8 @@ impl<A: Applications> Service<A> {
     }
 
     /// Until a frame arrives, a rate allows something, or somebody rings. Who rings has published
-    /// his work before, and is to be seen here after it has begun to park. Says what there was to do
-    /// before, after all.
+    /// his work before, and is to be seen here after it has begun to park. Says what there was to
+    /// do before, after all.
     fn sleep<W>(
         &self,
         number: usize,

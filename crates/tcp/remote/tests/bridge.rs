@@ -1,5 +1,6 @@
-//! A connection between a wire and a program's ring. Every byte comes, once and in order, in whatever
-//! order the wire brings them; and a lane waits for no program. A failing seed is printed (`SEED`).
+//! A connection between a wire and a program's ring. Every byte comes, once and in order, in
+//! whatever order the wire brings them; and a lane waits for no program. A failing seed is printed
+//! (`SEED`).
 
 #![allow(missing_docs)]
 

@@ -181,8 +181,8 @@ impl Flow {
     }
 
     /// FINISHED has been said: a side that left its ring to this one before it could see that is
-    /// served, any other reclaims it. EAGAIN: Linux has no room now for what was given back, here or
-    /// by another thread meanwhile.
+    /// served, any other reclaims it. EAGAIN: Linux has no room now for what was given back, here
+    /// or by another thread meanwhile.
     fn serve_at_the_end(&self, attached: &Attached, own: &mut Held<Sending>) -> Result<(), Errno> {
         fence(SeqCst);
         // (Any other error: nobody gets it.)

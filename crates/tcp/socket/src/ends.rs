@@ -105,8 +105,9 @@ struct Guarded<T> {
     lock: Lock,
     /// Of the sending half: the end's. It lies here because each call that sends looks at it.
     error: KeptError,
-    /// How far the half is in its ring: the next byte to be sent, or to be received. A mirror of what
-    /// the lock guards, for who looks without it: what lies in the region the other side can write.
+    /// How far the half is in its ring: the next byte to be sent, or to be received. A mirror of
+    /// what the lock guards, for who looks without it: what lies in the region the other side can
+    /// write.
     at: AtomicU32,
     data: UnsafeCell<T>,
 }

@@ -5,8 +5,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// Since when calls that wait for room have found the ring full, and where the other side was in it:
-/// bytes that it had taken, and milliseconds since some beginning, come round.
+/// Since when calls that wait for room have found the ring full, and where the other side was in
+/// it: bytes that it had taken, and milliseconds since some beginning, come round.
 #[derive(Debug)]
 pub(crate) struct Full(AtomicU64);
 

@@ -72,9 +72,9 @@ impl Flow {
         }
     }
 
-    /// Somebody waits for room, and that is the ring's matter, for which the kernel is not asked: so
-    /// long at most until this is asked again. A ring that was full for long enough is left, here:
-    /// `None`, as where room is Linux' matter.
+    /// Somebody waits for room, and that is the ring's matter, for which the kernel is not asked:
+    /// so long at most until this is asked again. A ring that was full for long enough is left,
+    /// here: `None`, as where room is Linux' matter.
     pub(crate) fn waits_for_ring(&self) -> Option<Duration> {
         let head = self.room_of_ring()?;
         if self.attached()?.has_room() {

@@ -86,6 +86,10 @@ impl Wired {
         } else {
             why.join("; ")
         };
-        Err(failure!("{by_ring} of {connections} connections went through rings, so this is no measurement of them").because(why))
+        let what = failure!(
+            "{by_ring} of {connections} connections went through rings, so this is no measurement \
+             of them"
+        );
+        Err(what.because(why))
     }
 }

@@ -230,8 +230,8 @@ impl Set {
             return flags;
         }
         if flags & (asked | ALWAYS) == 0 {
-            // The program has changed its mind, and the kernel did not know; or it is asked for room
-            // for what was given back, and perhaps needs not be any more.
+            // The program has changed its mind, and the kernel did not know; or it is asked for
+            // room for what was given back, and perhaps needs not be any more.
             let owed = if flow.owes() { EPOLLOUT as u32 } else { 0 };
             entry.asks_kernel(asked | owed, arming);
             return 0;

@@ -181,8 +181,8 @@ pub fn bytes(from: usize, bytes: usize) -> Vec<u8> {
     (from..from + bytes).map(|at| (at * 7 % 251) as u8).collect()
 }
 
-/// Fills the ring with [`bytes`], and Linux' buffers too: of what stands before the ring's bytes, so
-/// many.
+/// Fills the ring with [`bytes`], and Linux' buffers too: of what stands before the ring's bytes,
+/// so many.
 pub fn fills_both(a: &End) -> usize {
     let from = a.socket.as_ref().unwrap();
     rustix::net::sockopt::set_socket_send_buffer_size(from, 4 << 20).unwrap();
