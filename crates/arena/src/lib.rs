@@ -214,12 +214,7 @@ impl Arena {
                 }
                 None if of_few_lengths(pages) < room => return self.hand_out(pages, pages, first),
                 // Address space is short.
-                None => {
-                    while let Some((page, pages)) = self.recent.take_any() {
-                        self.used.give(page, pages);
-                    }
-                    (self.used.take(pages)?, pages, false)
-                }
+                None => (self.used.take(pages)?, pages, false),
             },
         };
         let (used, first) = (pages as u32, first as u32);
@@ -232,7 +227,7 @@ impl Arena {
     }
 
     fn take_used(&mut self, pages: usize) -> Option<usize> {
-        self.recent.take(pages).or_else(|| self.used.take(pages))
+        self.recent.take_or_merged(pages, &mut self.used)
     }
 
     /// Ends the block at `page`. Its pages are kept.
@@ -473,6 +468,15 @@ mod tests {
             a.free(b.page).unwrap();
         }
         assert_eq!(a.allocate(289).map(|r| r.fresh), Some(true));
+    }
+
+    #[test]
+    fn a_longer_block_has_the_memory_of_shorter_ones_that_were_freed_beside_each_other() {
+        let mut a = arena(4096);
+        let blocks: Vec<_> = (0..4).map(|_| a.allocate(64).unwrap().page).collect();
+        blocks.iter().for_each(|&page| a.free(page).unwrap());
+        assert_eq!(a.allocate(256), Some(Run { page: blocks[0], fresh: false }));
+        assert_eq!(a.kept_pages(), 0);
     }
 
     #[test]

@@ -159,6 +159,18 @@ impl RecentRuns {
         self.pop(place)
     }
 
+    /// The same, or the best fit of `others`. Where neither has one, all runs that are remembered
+    /// go to `others`: neighbours merge there, and may be long enough together.
+    #[inline]
+    pub fn take_or_merged(&mut self, len: usize, others: &mut FreeRuns) -> Option<usize> {
+        self.take(len).or_else(|| others.take(len)).or_else(|| {
+            while let Some((start, len)) = self.take_any() {
+                others.give(start, len);
+            }
+            others.take(len)
+        })
+    }
+
     /// Any run: its first page and length.
     pub fn take_any(&mut self) -> Option<(usize, usize)> {
         let place = self.runs.iter().position(|r| !r.is_empty())?;
@@ -244,6 +256,18 @@ mod tests {
         r.give(7000, 9, |start, len| others.push((start, len)));
         assert_eq!(others, [(7000, 9)]);
         assert_eq!((r.take_any(), r.pages()), (Some((31 * 9, 9)), 31 * 9));
+    }
+
+    #[test]
+    fn runs_that_are_remembered_one_by_one_are_taken_together_where_no_other_is_long_enough() {
+        let (mut r, mut others) = (RecentRuns::default(), FreeRuns::new());
+        others.give(500, 4);
+        for (start, len) in [(100, 10), (110, 10), (120, 20)] {
+            r.give(start, len, none);
+        }
+        assert_eq!((r.take_or_merged(4, &mut others), r.pages()), (Some(500), 40));
+        assert_eq!(r.take_or_merged(41, &mut others), None);
+        assert_eq!((r.pages(), others.take(40)), (0, Some(100)));
     }
 
     #[test]

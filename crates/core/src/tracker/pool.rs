@@ -120,7 +120,7 @@ impl Pool {
     }
 
     pub(super) fn take(&mut self, pages: usize) -> Option<usize> {
-        let taken = self.recent.take(pages).or_else(|| self.ready.take(pages)).or_else(|| {
+        let taken = self.recent.take_or_merged(pages, &mut self.ready).or_else(|| {
             let fresh = self.fresh.take(pages)?;
             self.keeping.regrets(pages);
             Some(fresh)
