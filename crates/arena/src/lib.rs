@@ -174,7 +174,11 @@ impl Arena {
     pub fn allocate_grown(&mut self, pages: usize, from: Option<usize>) -> Option<Run> {
         let before = from.and_then(|page| self.block(page));
         let first = before.map_or(pages, |b| b.first as usize);
-        let room = pages.saturating_mul(ROOM).max(self.expected(first, pages));
+        // (How far such blocks grow is known better than by doubling.)
+        let room = match self.growth.expected(first) {
+            known if known > first && known >= pages => known,
+            _ => pages.saturating_mul(ROOM),
+        };
         let run = self.hand_out(pages, room, first)?;
         if let Some(from) = from.filter(|_| before.is_some()) {
             self.blocks[from].first = 0;
@@ -477,6 +481,17 @@ mod tests {
         blocks.iter().for_each(|&page| a.free(page).unwrap());
         assert_eq!(a.allocate(256), Some(Run { page: blocks[0], fresh: false }));
         assert_eq!(a.kept_pages(), 0);
+    }
+
+    #[test]
+    fn a_block_that_is_moved_gets_the_room_that_such_blocks_needed_and_not_twice_its_length() {
+        let mut a = arena(4096);
+        collect(&mut a);
+        let first = a.allocate(16).unwrap().page;
+        let moved = a.allocate_grown(48, Some(first)).unwrap().page;
+        assert_eq!(a.block(moved).map(|b| b.reserved), Some(60));
+        let unknown = a.allocate_grown(48, None).unwrap().page;
+        assert_eq!(a.block(unknown).map(|b| b.reserved), Some(96));
     }
 
     #[test]
