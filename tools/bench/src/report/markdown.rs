@@ -29,7 +29,7 @@ pub fn page(about: &About, summary: Option<&Summary>, sections: &[Section]) -> S
     }
     if let Some(summary) = summary {
         let gains = table(&summary.gains);
-        let _ = write!(text, "\n## In short\n\n{}\n{gains}", about_summary(about, &summary.run));
+        let _ = write!(text, "\n## In short\n\n{}\n\n{ABOUT_SUMMARY}\n{gains}", summary.run);
         let _ = write!(text, "\n{}\n\n{}", line(noise::TEXT), table(&summary.noise));
     }
     for section in sections {
@@ -74,27 +74,21 @@ fn machine(about: &About) -> String {
 }
 
 /// What the columns of the first table are.
-fn about_summary(about: &About, run: &str) -> String {
-    format!(
-        "{run}\n\nProcessor time of the server for a request, plain over uncopy: **above 1 is a gain**, 2 is half the time. In brackets the same plain\n\
-         server a second time: differences of that size mean nothing. Then what the gain of 1 MB comes from: glibc told to keep its\n\
-         memory; uncopy's allocator alone; what faster copies (`--copies`) add to that, and elision to both; and where BBR is the congestion\n\
-         control, what Reno brings a plain server, and what uncopy gains with the same on both sides. Four connections.\n\
-         {}, {}, glibc {}.\n",
-        about.cpu, about.congestion, about.glibc,
-    )
-}
+const ABOUT_SUMMARY: &str = "\
+Processor time of the server for a request, plain over uncopy: **above 1 is a gain**, 2 is half the
+time. In brackets the same plain server a second time: differences of that size mean nothing. Then
+what the gain of 1 MB comes from: glibc told to keep its memory; uncopy's allocator alone; what
+faster copies (`--copies`) add to that, and elision to both; and where BBR is the congestion control,
+what Reno brings a plain server, and what uncopy gains with the same on both sides. Four connections.
+";
 
 /// What the columns of the README's table are.
-fn about_short(about: &About) -> String {
-    format!(
-        "Processor time of the server for a request, plain over uncopy: **above 1 is a gain**, 2 is half the\n\
-         time. In brackets the same plain server a second time: differences of that size mean nothing.\n\
-         *Elision's own*: what is left of the gain without uncopy's allocator and faster copies.\n\
-         Four connections. {},\n{}, glibc {}.\n",
-        about.cpu, about.congestion, about.glibc,
-    )
-}
+const ABOUT_SHORT: &str = "\
+Processor time of the server for a request, plain over uncopy: **above 1 is a gain**, 2 is half the
+time. In brackets the same plain server a second time: differences of that size mean nothing.
+*Elision's own*: what is left of the gain without uncopy's allocator and faster copies.
+Four connections.
+";
 
 /// A table of markdown.
 fn table(table: &Table) -> String {
@@ -131,8 +125,7 @@ pub fn replace(path: &Path, about: &About, excerpt: &Excerpt) -> Result<(), Fail
     let mut text = fs::read_to_string(path).map_err(|e| bad(&e))?;
     let chart = format!("```\n{}\n```", excerpt.chart.trim_end());
     let busy = about.busy().map_or_else(String::new, |busy| format!("\n> {busy}\n"));
-    let first =
-        format!("{}\n\n{}{busy}\n{}", excerpt.run, about_short(about), table(&excerpt.table));
+    let first = format!("{}\n\n{ABOUT_SHORT}{busy}\n{}", excerpt.run, table(&excerpt.table));
     for (name, new) in [("chart", chart), ("table", first)] {
         text = between(&text, &marks(name), new.trim_end())
             .ok_or_else(|| bad(&format!("it has no lines '{}'", marks(name).join("' and '"))))?;

@@ -146,8 +146,8 @@ fn draw(args: &ReportArgs, about: &About) -> Result<(), Failure> {
         sections.push(mode.section(&json).map_err(bad)?);
         match mode {
             Mode::Servers => {
-                summary =
-                    Some(servers_section::summary(&serde_json::from_str(&json).map_err(bad)?));
+                let results = serde_json::from_str(&json).map_err(bad)?;
+                summary = Some(servers_section::summary(about, &results));
             }
             Mode::Copies => {
                 bars = Some(echo_sections::bars(&serde_json::from_str(&json).map_err(bad)?))

@@ -14,6 +14,8 @@ use serde::{Deserialize, Serialize};
 use uncopy_measure::side::Side;
 use uncopy_measure::{Failure, cores, failure};
 
+use super::about::About;
+
 /// The driver, from the root of the repository.
 const DRIVER: &str = "bench/apps/all.py";
 /// How every mode begins to say that a byte was not what it must be: a report ends there.
@@ -165,18 +167,20 @@ impl ServerResults {
         Ok(())
     }
 
-    /// What a table's first line says of its rows: of which run they are, or that they are older.
-    pub fn of_one_run(&self) -> String {
+    /// What a table's first lines say of its rows: of which run they are, or that they are older.
+    pub fn of_one_run(&self, about: &About) -> String {
         let command = self.command.as_deref().unwrap_or(DRIVER);
         self.run.as_ref().map_or_else(
             || {
-                "**Older rows**, of several runs and commits, which they do not name. Plain has this machine's\n\
-                 congestion control, uncopy Reno instead of BBR. They will be measured again."
-                    .to_owned()
+                format!(
+                    "**Older rows**, of several runs and commits, which they do not name. Plain has this machine's\n\
+                     congestion control, uncopy Reno instead of BBR. {}, {}, glibc {}.",
+                    about.cpu, about.congestion, about.glibc,
+                )
             },
             |run| {
                 format!(
-                    "All rows: `{command}`, commit {}, {}, {} cores, {}.",
+                    "All rows are of one run: commit {}, {}, {} cores, {}.\n`{command}`",
                     run.commit, run.cpu, run.cores, run.date
                 )
             },
@@ -185,7 +189,14 @@ impl ServerResults {
 
     /// What there was no program or no time for.
     pub fn left_out(&self) -> Vec<String> {
-        self.missing.iter().map(|missing| format!("{}: {}", missing.name, missing.why)).collect()
+        let mut missing: Vec<_> = self
+            .missing
+            .iter()
+            .map(|missing| format!("{}: {}", missing.name, missing.why))
+            .collect();
+        // (It is missing under each congestion control.)
+        missing.dedup();
+        missing
     }
 }
 

@@ -3,6 +3,7 @@
 use uncopy_measure::side::Side;
 use uncopy_measure::units;
 
+use super::about::About;
 use super::noise;
 use super::section::{Section, Table};
 use super::servers::{ServerResults, ServerRow};
@@ -125,9 +126,9 @@ pub struct Summary {
 }
 
 /// All of it.
-pub fn summary(results: &ServerResults) -> Summary {
+pub fn summary(about: &About, results: &ServerResults) -> Summary {
     Summary {
-        run: results.of_one_run(),
+        run: results.of_one_run(about),
         gains: gains(results),
         short: short(results),
         noise: noise::table(results),
