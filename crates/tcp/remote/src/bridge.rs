@@ -597,7 +597,8 @@ mod tests {
         let mut bridge = bridge();
         bridge.inward.came = 14;
         bridge.inward.went = 14;
-        bridge.place(Place { skip: 1, to: RingRange { start: 14, len: 4 } }, b"xabcd", true);
+        let place = Place { skip: 1, to: RingRange { start: 14, len: 4 }, ahead: 0 };
+        bridge.place(place, b"xabcd", true);
         bridge.came(4);
         assert_eq!(bridge.inward.bytes[bridge.inward.filled()], *b"ab");
         bridge.inward.went += 2;

@@ -673,11 +673,12 @@ impl Applications for Room {
         self.desks[lane].context.knocks_later();
     }
 
-    fn place(&self, lane: Option<usize>, flow: FlowId, place: Place, payload: &[u8]) {
+    fn place(&self, lane: Option<usize>, flow: FlowId, place: Place, payload: &[u8]) -> u32 {
         if let Some(held) = self.at(flow) {
             let own = lane == Some(held.lane);
             held.lock().place(place, payload, own);
         }
+        place.to.len
     }
 
     fn fetch(&self, flow: FlowId, range: RingRange, to: &mut [u8]) -> bool {

@@ -44,7 +44,7 @@ impl Wire {
         let payload: Vec<u8> = (self.came..self.came + bytes).map(byte).collect();
         let start = (self.came % (1 << BITS)) as u32;
         let to = RingRange { start, len: bytes as u32 };
-        self.bridge.place(Place { skip: 0, to }, &payload, true);
+        self.bridge.place(Place { skip: 0, to, ahead: 0 }, &payload, true);
         self.bridge.came(bytes as u32);
         self.bridge.advance();
         assert_eq!(self.bridge.take_untold().read, bytes as u32);
@@ -175,7 +175,8 @@ fn segments_in_any_order_come_to_the_program_once_and_in_order() {
                 let payload: Vec<u8> = (from as usize..to as usize).map(byte).collect();
                 let first = from.max(came);
                 let range = RingRange { start: (first % WINDOW) as u32, len: (to - first) as u32 };
-                let place = Place { skip: (first - from) as u32, to: range };
+                let ahead = (first - came) as u32;
+                let place = Place { skip: (first - from) as u32, to: range, ahead };
                 wire.bridge.place(place, &payload, rng.u32(0..8) > 0);
                 if first == came {
                     let before = came;
