@@ -5,7 +5,8 @@ use crate::network::{ADDRESS, Network, OUTSIDE};
 use crate::{Named, Outcome, REDIS, redis};
 
 /// Those of this file.
-pub const ALL: [Named; 5] = [
+pub const ALL: [Named; 6] = [
+    ("a_far_peer_may_send_what_the_programs_ring_has_room_for", far),
     ("segments_in_any_order_and_several_times_come_to_the_program_once_and_in_order", any_order),
     ("a_flood_of_syns_costs_no_memory_and_connections_go_on", syns),
     ("under_a_flood_of_syns_clients_come_in_by_cookies_and_connections_of_linux_go_on", cookies),
@@ -13,13 +14,15 @@ pub const ALL: [Named; 5] = [
     ("a_listener_at_another_hosts_address_is_not_steered", anothers),
 ];
 
-/// Segments from hosts that are not there: `send(source, port, seq, ack, flags, window, payload)`, `answers()`.
+/// Segments from hosts that are not there: `send(source, port, seq, ack, flags, window, payload)`, `answers()`. With a `shift` SYNs say how windows are scaled; `offered` are the options
+/// of the last one that came.
 const FORGE: &str = r#"
 import random, socket, struct, sys, time
 wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0800)); wire.bind(("outer", 0x0800))
 wire.setblocking(False)
 there, here = bytes.fromhex(sys.argv[1].replace(":", "")), wire.getsockname()[4]
 server = socket.inet_aton("10.78.9.2")
+shift, offered = None, b""
 def checksum(data):
     if len(data) % 2: data += b"\0"
     total = sum(struct.unpack("!%dH" % (len(data) // 2), data))
@@ -27,6 +30,7 @@ def checksum(data):
     return ~total & 0xffff
 def send(source, port, seq, ack, flags, window=65535, payload=b""):
     options = struct.pack("!BBH", 2, 4, 1460) if flags & 2 else b""
+    if options and shift is not None: options += bytes([1, 3, 3, shift])
     def tcp(sum): return struct.pack("!HHIIBBHHH", port, 6379, seq & 0xffffffff, ack & 0xffffffff, (20 + len(options)) << 2, flags, window, sum, 0) + options + payload
     length = len(tcp(0))
     sum = checksum(source + server + struct.pack("!BBH", 0, 6, length) + tcp(0))
@@ -36,12 +40,14 @@ def send(source, port, seq, ack, flags, window=65535, payload=b""):
         try: return wire.send(frame)
         except (BlockingIOError, OSError): time.sleep(0.001)
 def answers():
+    global offered
     while True:
         try: frame, at = wire.recvfrom(65536)
         except BlockingIOError: return
         if at[2] == 4: continue
         ip = frame[14:]; tcp = ip[20:]
         if ip[9] == 6 and ip[12:16] == server:
+            if tcp[13] & 2: offered = tcp[20:tcp[12] >> 2]
             yield ip[16:20], struct.unpack("!HHIIBBH", tcp[:16])
 "#;
 
@@ -281,6 +287,73 @@ while at < len(data):
 until(lambda: acked > len(data), lambda: send(host, port, first + 1 + len(data), theirs, 0x11))
 print(len(data), hashlib.sha256(data).hexdigest())
 "#;
+
+/// A peer whose acknowledgement of the SYN comes 30 ms late, and which sends as much as it may, but so much at once that no queue loses it. Says how large the largest window was.
+const FAR: &str = r#"
+import hashlib
+shift, host, port, data = 7, bytes([203, 0, 113, 9]), 4400, random.Random(5).randbytes(3_000_000)
+first, theirs, scale, acked, room = 9_000, None, 0, 0, 0
+def hear():
+    global theirs, acked, room
+    for to, (_, at, seq, ack, _, flags, window) in answers():
+        if to != host or at != port: continue
+        if flags & 4: raise SystemExit("reset")
+        if flags & 2: theirs = seq + 1
+        acked, room = max(acked, (ack - first - 1) & 0xffffffff), window << scale
+def until(done, again):
+    end, next = time.monotonic() + 20, 0
+    while not done():
+        assert time.monotonic() < end, (acked, room)
+        if time.monotonic() > next: again(); next = time.monotonic() + 0.5
+        hear(); time.sleep(0.0002)
+until(lambda: theirs is not None, lambda: send(host, port, first, 0, 2))
+at = 0
+while at < len(offered) and offered[at] != 3: at += 1 if offered[at] < 2 else offered[at + 1]
+scale = offered[at + 2]
+def give(at, to): send(host, port, first + 1 + at, theirs, 0x18, 512, data[at:to])
+time.sleep(0.03)
+send(host, port, first + 1, theirs, 0x10, 512)
+# One at a time, so that it comes to the ring.
+at = 0
+while at < 100_000:
+    to = at + 1000; until(lambda: acked >= to, lambda: give(at, to)); at = to
+largest, end, moved = 0, time.monotonic() + 20, time.monotonic()
+while acked < len(data):
+    assert time.monotonic() < end, (acked, room)
+    before = acked
+    hear(); largest = max(largest, room)
+    if acked > before: moved = time.monotonic()
+    if time.monotonic() - moved > 0.2: at, moved = acked, time.monotonic()
+    at = max(at, acked)
+    to = min(at + 1400, len(data), acked + min(room, 300_000))
+    if to > at: give(at, to); at = to
+    else: time.sleep(0.0002)
+until(lambda: acked > len(data), lambda: send(host, port, first + 1 + len(data), theirs, 0x11, 512))
+print(len(data), hashlib.sha256(data).hexdigest(), largest)
+"#;
+
+fn far() -> Outcome {
+    let network = Network::new("fa")?;
+    let service = network.serve()?;
+    let mut server = network.under_tcp(&["python3", "-c", TAKES])?;
+    server.says("listens")?;
+    network.until_steered(REDIS)?;
+    network.device("route add 203.0.113.0/24 via 10.78.9.1")?;
+    let there = network.inside(&["cat", "/sys/class/net/inner/address"])?;
+    let script = format!("{FORGE}{FAR}");
+    let sent = network.outside(&["python3", "-c", &script, there.trim()])?;
+    let got = server.line()?;
+    let Some((sent, largest)) = sent.trim().rsplit_once(' ') else { return Err(sent.into()) };
+    if got != sent {
+        return Err(format!("sent {sent}, got {got}: {}", service.flows()?).into());
+    }
+    // (64 KB are what it has by right.)
+    if largest.parse().is_ok_and(|largest: u32| (500_000..=1 << 20).contains(&largest)) {
+        Ok(())
+    } else {
+        Err(format!("the largest window: {largest}").into())
+    }
+}
 
 fn any_order() -> Outcome {
     let network = Network::new("ao")?;

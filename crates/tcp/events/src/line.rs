@@ -8,7 +8,7 @@ use rustix::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use uncopy_tcp_socket::lent::Lent;
-use uncopy_tcp_socket::{Context as Library, Flow, iovec};
+use uncopy_tcp_socket::{Context as Library, Flow, InRing, iovec};
 
 /// See above. Its end is the connection's.
 #[derive(Debug)]
@@ -103,6 +103,15 @@ impl Line {
     /// What is sent next goes into the program's ring.
     pub fn sends_by_ring(&self) -> bool {
         self.flow.as_ref().is_some_and(|flow| flow.sends_by_ring())
+    }
+
+    /// What lies in the program's ring and was not received. None: what is sent next goes by
+    /// Linux.
+    ///
+    /// # Errors
+    /// ECONNRESET: the program has written nonsense.
+    pub fn in_ring(&self) -> Result<Option<InRing>, Errno> {
+        self.flow.as_ref().map_or(Ok(None), |flow| flow.in_ring())
     }
 
     /// Its bytes go through shared memory.

@@ -26,7 +26,9 @@ impl Actions for Out {
     fn send(&mut self, _: Option<FlowId>, segment: &Outgoing) {
         self.sent.push(*segment);
     }
-    fn place(&mut self, _: FlowId, _: Place) {}
+    fn place(&mut self, _: FlowId, place: Place) -> u32 {
+        place.to.len
+    }
     fn event(&mut self, flow: FlowId, event: Event) {
         match event {
             Event::Readable(n) => self.readable.push((flow, n)),

@@ -21,10 +21,10 @@ pub trait Applications: Sync {
     fn begins(&self, _lane: usize) {}
 
     /// Copies `payload`, without the bytes that are to be left out at its front, to its place in
-    /// the flow's receive buffer. A lane has received it, or the slow path (none). The flow is
-    /// held. What is in order is told of by [`Event::Readable`] next, before anything else of this
-    /// flow.
-    fn place(&self, lane: Option<usize>, flow: FlowId, place: Place, payload: &[u8]);
+    /// the flow's receive buffer; how many of these were taken (see [`Actions::place`]). A lane has
+    /// received it, or the slow path (none). The flow is held. What is in order is told of by
+    /// [`Event::Readable`] next, before anything else of this flow.
+    fn place(&self, lane: Option<usize>, flow: FlowId, place: Place, payload: &[u8]) -> u32;
 
     /// Copies a range of the flow's send buffer. False: it cannot be read, and its frame does not
     /// leave; ending the flow is the application's matter. (What `to` has had before is somebody
@@ -104,6 +104,10 @@ pub trait Calls {
     fn read(&mut self, flow: FlowId, n: u32) -> Result<(), Refusal>;
     /// See [`Lane::write`].
     fn write(&mut self, flow: FlowId, n: u32) -> Result<(), Refusal>;
+    /// See [`Lane::resize`].
+    fn resize(&mut self, flow: FlowId, bits: u8) -> Result<(), Refusal>;
+    /// See [`Lane::round_trip`].
+    fn round_trip(&mut self, flow: FlowId) -> u32;
 }
 
 impl Calls for Lane<View<'_>> {
@@ -112,6 +116,12 @@ impl Calls for Lane<View<'_>> {
     }
     fn write(&mut self, flow: FlowId, n: u32) -> Result<(), Refusal> {
         Lane::write(self, flow, n)
+    }
+    fn resize(&mut self, flow: FlowId, bits: u8) -> Result<(), Refusal> {
+        Lane::resize(self, flow, bits)
+    }
+    fn round_trip(&mut self, flow: FlowId) -> u32 {
+        Lane::round_trip(self, flow)
     }
 }
 
@@ -165,8 +175,8 @@ impl<A: Applications> Actions for SlowOut<'_, A> {
             self.unsent.push_back((segment.route, frame));
         }
     }
-    fn place(&mut self, flow: FlowId, place: Place) {
-        self.applications.place(None, flow, place, self.payload);
+    fn place(&mut self, flow: FlowId, place: Place) -> u32 {
+        self.applications.place(None, flow, place, self.payload)
     }
     fn event(&mut self, flow: FlowId, event: Event) {
         self.told = true;

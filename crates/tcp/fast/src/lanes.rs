@@ -209,8 +209,8 @@ impl<A: Applications> Actions for Answers<'_, A> {
         debug_assert_eq!(segment.payload.len, 0, "segments are answered by acknowledgements");
         self.answers.push((flow, *segment));
     }
-    fn place(&mut self, flow: FlowId, place: Place) {
-        self.applications.place(Some(self.number), flow, place, self.payload);
+    fn place(&mut self, flow: FlowId, place: Place) -> u32 {
+        self.applications.place(Some(self.number), flow, place, self.payload)
     }
     fn event(&mut self, flow: FlowId, event: Event) {
         self.applications.event(Some(self.number), flow, event);
@@ -269,7 +269,10 @@ impl<A: Applications, W: Wire> Actions for LaneOut<'_, A, W> {
             self.error.get_or_insert(error);
         }
     }
-    fn place(&mut self, _: FlowId, _: Place) {}
+    fn place(&mut self, _: FlowId, _: Place) -> u32 {
+        // (Nothing is received while it sends.)
+        0
+    }
     fn event(&mut self, flow: FlowId, event: Event) {
         self.service.applications.event(Some(self.number), flow, event);
     }

@@ -127,7 +127,7 @@ impl Actions for Out<'_> {
         let _ = self.machine.wire[lane].send((arrives, payload));
     }
 
-    fn place(&mut self, flow: FlowId, place: Place) {
+    fn place(&mut self, flow: FlowId, place: Place) -> u32 {
         let mut socket = self.machine.sockets[flow.slot as usize].lock().unwrap();
         let rx = &mut socket.as_mut().expect("data has somebody who reads it").rx.0;
         let mut at = place.skip as usize;
@@ -136,6 +136,7 @@ impl Actions for Out<'_> {
             rx[piece].copy_from_slice(&self.payload[at..at + len]);
             at += len;
         }
+        place.to.len
     }
 
     /// The flow is held: so what threads count of one flow is in its order. What is to be done about it has to wait until it is not.
@@ -420,8 +421,8 @@ impl<S: Fn(FlowId, u16) -> Socket> Actions for Opening<'_, '_, S> {
     fn send(&mut self, flow: Option<FlowId>, segment: &Outgoing) {
         self.out.send(flow, segment);
     }
-    fn place(&mut self, flow: FlowId, place: Place) {
-        self.out.place(flow, place);
+    fn place(&mut self, flow: FlowId, place: Place) -> u32 {
+        self.out.place(flow, place)
     }
     fn event(&mut self, flow: FlowId, event: Event) {
         if let Event::Incoming { .. } = event {

@@ -73,14 +73,16 @@ impl Actions for Outside {
         self.frames.push_back(frame);
     }
 
-    fn place(&mut self, flow: FlowId, place: Place) {
-        let Some(socket) = &mut self.sockets[flow.slot as usize] else { return };
+    fn place(&mut self, flow: FlowId, place: Place) -> u32 {
+        let all = place.to.len;
+        let Some(socket) = &mut self.sockets[flow.slot as usize] else { return all };
         let mut at = place.skip as usize;
         for piece in place.to.pieces(socket.ring.len()) {
             let length = piece.len();
             socket.ring[piece].copy_from_slice(&self.payload[at..at + length]);
             at += length;
         }
+        all
     }
 
     fn event(&mut self, flow: FlowId, event: Event) {

@@ -39,7 +39,7 @@ impl Actions for Out {
         self.sent.push(*segment);
     }
     #[inline]
-    fn place(&mut self, _: FlowId, place: Place) {
+    fn place(&mut self, _: FlowId, place: Place) -> u32 {
         if !self.ring.is_empty() {
             let mut at = place.skip as usize;
             for piece in place.to.pieces(self.ring.len()) {
@@ -48,6 +48,7 @@ impl Actions for Out {
                 at += len;
             }
         }
+        place.to.len
     }
     #[inline]
     fn event(&mut self, flow: FlowId, event: Event) {

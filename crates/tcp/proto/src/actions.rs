@@ -59,8 +59,9 @@ pub enum Event {
 pub trait Actions {
     /// Send this; its payload lies in the send buffer of `flow` (where it has one).
     fn send(&mut self, flow: Option<FlowId>, segment: &Outgoing);
-    /// Copy the payload of the segment that is being handled into the receive buffer of `flow`.
-    fn place(&mut self, flow: FlowId, place: Place);
+    /// Copy the payload of the segment that is being handled into the receive buffer of `flow`. How
+    /// many of its bytes were taken: those behind them have not come, and come again.
+    fn place(&mut self, flow: FlowId, place: Place) -> u32;
     /// Tell the application.
     fn event(&mut self, flow: FlowId, event: Event);
 }

@@ -123,6 +123,10 @@ impl Default for KeepAlive {
 pub struct FlowOptions {
     /// The size of the receive buffer, as a power of two.
     pub rcv_bits: u8,
+    /// It may become so large later ([`Lane::resize`](crate::Lane::resize)), as a power of two:
+    /// windows are scaled for that. What is more than `rcv_bits` counts for no limit. None: it
+    /// stays as it is.
+    pub rcv_most: Option<u8>,
     /// The size of the send buffer, as a power of two.
     pub snd_bits: u8,
     /// What of it counts for the application's limit, where the rest of its bytes lie in memory
@@ -158,6 +162,7 @@ impl Default for FlowOptions {
     fn default() -> Self {
         FlowOptions {
             rcv_bits: 17,
+            rcv_most: None,
             snd_bits: 17,
             snd_counted: None,
             algorithm: Algorithm::default(),

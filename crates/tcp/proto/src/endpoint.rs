@@ -181,7 +181,7 @@ impl<F: Flows> Endpoint<F> {
             return self.stranger(now, route, segment, out);
         };
         match self.lane.receive(now, slot, segment, out) {
-            Ok(received) => self.received(now, slot, &received, out),
+            Ok(received) => self.received(now, slot, received, out),
             Err(exception) => self.exception(now, slot, route, segment, exception, out),
         }
         true
@@ -193,7 +193,7 @@ impl<F: Flows> Endpoint<F> {
         &mut self,
         now: Now,
         slot: u32,
-        received: &Received,
+        mut received: Received,
         out: &mut impl Actions,
     ) {
         if received.readable > 0
@@ -203,13 +203,13 @@ impl<F: Flows> Endpoint<F> {
             // Nobody will read it: the peer has to know (RFC 1122, 4.2.2.13).
             return self.reset(now, slot, Some(crate::actions::Reason::Unread), true, out);
         }
-        self.lane.tell(slot, received, out);
+        self.lane.tell(slot, &mut received, out);
         if self.lane.flows.at(slot).has(flag::FIN_SEEN | flag::FIN_QUEUED)
             && self.fins(now, slot, out)
         {
             return;
         }
-        let left = self.lane.answer(now, slot, received, out);
+        let left = self.lane.answer(now, slot, &received, out);
         self.left(now, slot, left, out);
     }
 

@@ -75,6 +75,20 @@ impl<const N: usize> Intervals<N> {
         }
     }
 
+    /// Forgets what lies from `start` to before `end`; and what one run has behind that, too, where
+    /// it would be a run too many.
+    pub fn remove(&mut self, start: Seq, end: Seq) {
+        let mut left = Self::default();
+        for &(from, to) in self.runs() {
+            for (from, to) in [(from, to.min(start)), (from.max(end), to)] {
+                if to.after(from) {
+                    left.insert(from, to, N);
+                }
+            }
+        }
+        *self = left;
+    }
+
     /// Takes the run that begins at or before `seq`, and says where it ends.
     pub fn take_through(&mut self, seq: Seq) -> Option<Seq> {
         let (start, end) = *self.runs().first()?;
@@ -158,6 +172,24 @@ mod tests {
     }
 
     #[test]
+    fn what_is_removed_leaves_what_lies_on_both_sides_of_it() {
+        let mut set = set(&[(10, 20), (30, 40), (50, 60)]);
+        set.remove(Seq(20), Seq(30));
+        assert_eq!(runs(&set), [(10, 20), (30, 40), (50, 60)]);
+        set.remove(Seq(15), Seq(55));
+        assert_eq!(runs(&set), [(10, 15), (55, 60)]);
+        set.remove(Seq(12), Seq(13));
+        assert_eq!(runs(&set), [(10, 12), (13, 15), (55, 60)]);
+        set.remove(Seq(56), Seq(57));
+        assert_eq!(runs(&set), [(10, 12), (13, 15), (55, 56), (57, 60)]);
+        // There is no room for one more.
+        set.remove(Seq(58), Seq(59));
+        assert_eq!(runs(&set), [(10, 12), (13, 15), (55, 56), (57, 58)]);
+        set.remove(Seq(0), Seq(100));
+        assert!(set.is_empty());
+    }
+
+    #[test]
     fn gaps_are_found_in_order() {
         let set = set(&[(10, 20), (30, 40)]);
         assert_eq!(set.gap(Seq(5)), (Seq(5), Some(Seq(10))));
@@ -183,6 +215,13 @@ mod tests {
                 let end = start + 1 + random(64 - start - 1);
                 assert!(set.insert(Seq(base) + start, Seq(base) + end, 8));
                 plain[start as usize..end as usize].fill(true);
+            }
+            // (Six runs, and two that are cut in two, are eight.)
+            for _ in 0..2 {
+                let start = random(60);
+                let end = start + random(64 - start);
+                set.remove(Seq(base) + start, Seq(base) + end);
+                plain[start as usize..end as usize].fill(false);
             }
             let from = random(64);
             set.trim(Seq(base) + from);

@@ -141,8 +141,8 @@ impl<F: Flows> Lane<F> {
             if !self.flows.at(slot).has(flag::FAST) {
                 return None;
             }
-            let received = self.receive(now, slot, segment, out).ok()?;
-            self.tell(slot, &received, out);
+            let mut received = self.receive(now, slot, segment, out).ok()?;
+            self.tell(slot, &mut received, out);
             let flow = self.flows.at(slot);
             let fins = flow.has(flag::FIN_SEEN | flag::FIN_QUEUED);
             let left = self.answer(now, slot, &received, out);
@@ -172,10 +172,13 @@ impl<F: Flows> Lane<F> {
 
     /// Tells the application what a segment did.
     #[inline]
-    pub(crate) fn tell(&mut self, slot: u32, received: &Received, out: &mut impl Actions) {
+    pub(crate) fn tell(&mut self, slot: u32, received: &mut Received, out: &mut impl Actions) {
         let id = self.id(slot);
         if let Some(place) = received.place {
-            out.place(id, place);
+            let taken = out.place(id, place);
+            if taken < place.to.len {
+                self.flows.at(slot).takes_less(received, place, taken);
+            }
         }
         if received.readable > 0 {
             out.event(id, Event::Readable(received.readable));
@@ -416,6 +419,35 @@ impl<F: Flows> Lane<F> {
         });
         self.flows.leave();
         result
+    }
+
+    /// The application has room for so many bytes that are not read, as a power of two, from now on
+    /// ([`Flow::resize`](crate::flow::Flow::resize)). Not more than
+    /// [`FlowOptions::rcv_most`](crate::FlowOptions::rcv_most): windows may not be able to say it.
+    #[inline]
+    pub fn resize(&mut self, flow: FlowId, bits: u8) -> Result<(), Refusal> {
+        let result = self.fast(flow).map(|()| {
+            let state = self.flows.at(flow.slot);
+            if state.resize(bits) {
+                state.set(flag::ACK_DUE);
+                self.ready(flow.slot);
+            }
+        });
+        self.flows.leave();
+        result
+    }
+
+    /// What a round trip takes at least, most of the time, in microseconds: what it takes, less what
+    /// that varies by. 0: it is not known.
+    #[inline]
+    pub fn round_trip(&mut self, flow: FlowId) -> u32 {
+        let mut round_trip = 0;
+        if self.fast(flow).is_ok() {
+            let state = self.flows.at(flow.slot);
+            round_trip = state.rtt.saturating_sub(state.rtt_var);
+        }
+        self.flows.leave();
+        round_trip
     }
 
     /// Is it the fast path's?

@@ -459,6 +459,62 @@ fn a_closed_window_is_not_asked_for_ever_where_both_have_closed() {
 }
 
 #[test]
+fn a_receive_buffer_that_grows_and_shrinks_lets_its_peer_send_as_much() {
+    let mut pair = Pair::plain();
+    let small = FlowOptions { rcv_bits: 12, rcv_most: Some(20), ..FlowOptions::default() };
+    let (a, b) = pair.established(small);
+    // (Nothing has come: its place is what the size makes it.)
+    let resize = |pair: &mut Pair, bits: u8| {
+        let host = &mut pair.hosts[1];
+        host.endpoint.resize(b, bits).unwrap();
+        host.poll_at = Some(pair.now);
+        let socket = host.socket(b);
+        assert_eq!(socket.arrived, socket.taken);
+        socket.rx = vec![0; 1 << bits];
+        pair.run(SECOND);
+    };
+    let write = |pair: &mut Pair, bytes: usize| {
+        let now = pair.now;
+        assert_eq!(pair.hosts[0].write(now, a, &vec![7; bytes]), bytes);
+        pair.run(70 * SECOND);
+        pair.hosts[1].socket(b).arrived
+    };
+    let read = |pair: &mut Pair, bytes: usize| {
+        let now = pair.now;
+        assert_eq!(pair.hosts[1].read(now, b, usize::MAX).len(), bytes);
+        // (What was lost while the window closed is sent again when its time has come.)
+        pair.run(70 * SECOND);
+    };
+    resize(&mut pair, 20);
+    assert_eq!(write(&mut pair, 100_000), 100_000);
+    assert_eq!(pair.hosts[1].endpoint.info(b).unwrap().unread, 100_000);
+    // What is there stays, and nothing comes until there is less of it than room.
+    pair.hosts[1].endpoint.resize(b, 12).unwrap();
+    assert_eq!(pair.hosts[1].endpoint.info(b).unwrap().unread, 100_000);
+    assert_eq!(write(&mut pair, 10_000), 100_000);
+    let socket = pair.hosts[1].socket(b);
+    assert!(socket.rest().iter().all(|&byte| byte == 7));
+    socket.taken = 100_000;
+    socket.rx = vec![0; 1 << 12];
+    let now = pair.now;
+    pair.hosts[1].endpoint.read(b, 100_000).unwrap();
+    pair.hosts[1].poll_at = Some(now);
+    pair.run(70 * SECOND);
+    assert_eq!(pair.hosts[1].socket(b).arrived, 104_096);
+    read(&mut pair, 4096);
+    read(&mut pair, 4096);
+    read(&mut pair, 10_000 - 2 * 4096);
+    // It is said to a peer that waits.
+    assert_eq!(write(&mut pair, 50_000), 114_096);
+    read(&mut pair, 4096);
+    let before = pair.hosts[1].socket(b).arrived;
+    assert_eq!(before, 118_192);
+    pair.hosts[1].read(pair.now, b, usize::MAX);
+    resize(&mut pair, 20);
+    assert_eq!(pair.hosts[1].socket(b).arrived, 160_000);
+}
+
+#[test]
 fn a_connection_that_is_opened_has_the_number_that_was_given() {
     let mut pair = Pair::plain();
     pair.hosts[0].keep = true;
@@ -686,7 +742,9 @@ struct Nobody;
 
 impl Actions for Nobody {
     fn send(&mut self, _: Option<FlowId>, _: &Outgoing) {}
-    fn place(&mut self, _: FlowId, _: Place) {}
+    fn place(&mut self, _: FlowId, place: Place) -> u32 {
+        place.to.len
+    }
     fn event(&mut self, _: FlowId, _: Event) {}
 }
 

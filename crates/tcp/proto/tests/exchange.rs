@@ -75,6 +75,9 @@ fn exchange(seed: u64, segments: u64) {
     };
     let configs = [choose(&mut random, seed), choose(&mut random, seed + 1000)];
     let mut pair = Pair::new(seed, configs, faults);
+    for (host, seed) in pair.hosts.iter_mut().zip(seed..) {
+        host.refuses = random.chance(0.3).then(|| Random::new(seed));
+    }
     let told = format!("UNCOPY_TCP_SEED={seed} UNCOPY_TCP_SEGMENTS={segments}");
     if std::env::var_os("UNCOPY_TCP_CAPTURE").is_some() {
         pair.wires[0].capture = Some(Vec::new());

@@ -3,16 +3,23 @@
 //! lane puts payload where it belongs, and takes from there what it sends. What lies in the
 //! program's ring is sent from there, and is the program's again once it was acknowledged.
 //!
+//! How much the peer may send is what the buffer has by right: what goes on from there is read. That
+//! much a near peer sends again and again while it lies in caches. A far one waits a round trip for
+//! it each time: so it may send what the program's ring has room for, while what comes goes there.
+//! Then the protocol is told that bytes were read when the program has received them.
+//!
 //! unsafe: that ring's bytes, for the kernel to read.
 
+use crate::inward::{Inward, MOST, Spare};
+use crate::limit::Limit;
 use crate::parts::Part;
 use crate::stand_in;
 use libc::{EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP};
 use rustix::io::Errno;
 use rustix::net::{getpeername, sockopt};
 use std::net::SocketAddrV4;
-use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use uncopy_tcp_events::line::Line;
 use uncopy_tcp_proto::FlowId;
@@ -30,14 +37,27 @@ const DEAD: u32 = (EPOLLHUP | EPOLLERR) as u32;
 /// A payload of so many bytes goes straight to the program's ring. Smaller ones wait in the buffer
 /// for the lane's turn: their copies cost little, and a program that was given requests one by one
 /// would answer them so.
-const STRAIGHT: u32 = 4096;
+const STRAIGHT: usize = 4096;
+
+/// A peer is far away from such a round trip on: 64 KB in each are 32 MB a second then.
+const FAR: Duration = Duration::from_millis(2);
+
+/// How far it is is looked at once so much has come, and again after as much.
+const MUCH: u64 = 256 << 10;
+
+/// How far the program is in its ring is looked at where so much of a wide window is in use, a
+/// quarter: its word lies in the cache of the program's core.
+const LOOKS: u64 = 1 << (MOST - 2);
+
+/// So many bytes are room that a program is told of, in a ring that was full: a third of it.
+const ROOM: u32 = (1 << MOST) / 3;
 
 /// After the peer's end, what a program has given back unread goes by Linux, as far as Linux has
 /// room. A program that has ended its stream too, and takes none of what came for so long, has its
 /// connection reset. (Linux would wait without end; but here the service has its buffers.)
 const UNREAD_FOR: Duration = Duration::from_secs(60 * 60);
 
-/// A circular buffer, and how many bytes ever went in and out.
+/// What goes to the wire: a circular buffer, and how many bytes ever went in and out.
 #[derive(Debug)]
 struct Buffer {
     bytes: Box<[u8]>,
@@ -55,14 +75,9 @@ impl Buffer {
         at..at + (self.bytes.len() - at).min(length as usize)
     }
 
-    /// The next bytes in it, up to its memory's end.
-    fn filled(&self) -> core::ops::Range<usize> {
-        self.piece(self.went, self.came - self.went)
-    }
-
-    /// So many bytes more may come where `most`, a power of two, may be there: in it, or elsewhere.
-    fn left(&self, most: u8) -> u32 {
-        (1 << most) - (self.came - self.went) as u32
+    /// Nothing is in it.
+    fn is_empty(&self) -> bool {
+        self.came == self.went
     }
 
     /// The next room in it, likewise.
@@ -78,6 +93,8 @@ pub struct Told {
     pub read: u32,
     /// Bytes that were put into the send buffer.
     pub written: u32,
+    /// The program was given something.
+    pub gave: bool,
     /// The slow path has something to do for it ([`Bridge::wants`]).
     pub slow: bool,
 }
@@ -127,12 +144,26 @@ pub struct Bridge {
     line: Option<Line>,
     connecting: bool,
     /// From the wire to the program.
-    inward: Buffer,
-    /// Of what comes next in order the first so many bytes are the program's already.
+    inward: Inward,
+    /// So much may come by right, as a power of two.
+    bits: u8,
+    /// Of what is told of next as in order the first so many bytes are the program's already.
     straight: u32,
+    /// Of what went to the program so many bytes are read.
+    received: u64,
+    /// What comes goes to the program's ring, when that was looked at last.
+    by_ring: bool,
+    /// The peer is far away: as much may come as that ring has room for.
+    wide: bool,
+    /// The protocol was not told of that yet.
+    resized: bool,
+    /// So many bytes had gone to the program when it was looked at last how far the peer is.
+    measured: u64,
+    /// That ring has less room than sets tell of.
+    full: bool,
     outward: Buffer,
-    /// As much may be on that way, as a power of two: what is lent takes none of the buffer.
-    most: u8,
+    /// As much may be on that way: what is lent takes none of the buffer.
+    limit: Limit,
     /// Of what went that way so many of the last bytes are not in the buffer: they lie in the
     /// program's ring, and are sent from there. Those of them that were acknowledged may be its
     /// first.
@@ -196,16 +227,24 @@ impl Shared {
 }
 
 impl Bridge {
-    /// With buffers of so many bytes, as powers of two; as much as `most` may go outward at once.
-    pub fn new(key: u64, bits: u8, most: u8) -> Self {
+    /// With buffers of so many bytes, as powers of two, of which one may grow by what there is to
+    /// `spare`; as much as `limit` says may go outward at once.
+    pub fn new(key: u64, bits: u8, limit: Limit, spare: Arc<Spare>) -> Self {
         Self {
             key,
             line: None,
             connecting: false,
-            inward: Buffer::new(bits),
+            inward: Inward::new(bits, spare),
+            bits,
             straight: 0,
+            received: 0,
+            by_ring: false,
+            wide: false,
+            resized: false,
+            measured: 0,
+            full: false,
             outward: Buffer::new(bits),
-            most,
+            limit,
             lent: 0,
             waits: false,
             untold: Told::default(),
@@ -235,47 +274,65 @@ impl Bridge {
         self.line = Some(line);
     }
 
-    /// A segment's payload. `straight`: if it is large, in order, and nothing is before it, it goes
-    /// to the program's ring, as far as that has room; it comes by [`came`](Self::came) next.
-    pub fn place(&mut self, place: Place, payload: &[u8], straight: bool) {
-        let mut to = place.to;
-        let mut at = place.skip as usize;
-        let next = self.inward.came as u32 & (self.inward.bytes.len() as u32 - 1);
-        if straight && to.len >= STRAIGHT && to.start == next && self.goes_straight() {
-            let gone = self.sends(&payload[at..at + to.len as usize]);
-            at += gone;
+    /// A segment's payload: how many of its bytes were taken. What is next in order goes to the
+    /// program's ring where the buffer has no room for it, as far as the ring has; so does what is
+    /// large where nothing is before it and it is the connection's `own` lane that has received it.
+    /// What is in order comes by [`came`](Self::came) next.
+    pub fn place(&mut self, place: Place, payload: &[u8], own: bool) -> u32 {
+        let bytes = &payload[place.skip as usize..][..place.to.len as usize];
+        let mut gone = 0;
+        if place.ahead == 0
+            && self.goes_straight(bytes.len(), own)
+            && let Some(sent) = self.line.as_ref().map(|line| send(line, bytes))
+        {
+            gone = self.sent(sent, bytes.len());
             self.straight = gone as u32;
-            let start = (next + self.straight) & (self.inward.bytes.len() as u32 - 1);
-            to = RingRange { start, len: to.len - self.straight };
+            self.inward.passes(self.straight);
         }
-        for piece in to.pieces(self.inward.bytes.len()) {
-            let length = piece.len();
-            self.inward.bytes[piece].copy_from_slice(&payload[at..at + length]);
-            at += length;
-        }
+        gone as u32 + self.inward.put(place.ahead, &bytes[gone..])
     }
 
-    /// The program's ring is where the next byte belongs, and has had room.
-    fn goes_straight(&self) -> bool {
+    /// The program's ring is where the next so many bytes are to go.
+    fn goes_straight(&mut self, bytes: usize, own: bool) -> bool {
+        let has_room = self.inward.has_room(bytes);
+        let is_large = own && bytes >= STRAIGHT && self.inward.waiting() == 0;
         let is_open = self.wire == Wire::Open && !self.connecting && !self.failed && !self.left;
-        is_open
-            && !self.stuck
-            && !self.finished
-            && self.inward.came == self.inward.went
-            && self.line.as_ref().is_some_and(Line::sends_by_ring)
+        if has_room && !is_large
+            || !is_open
+            || self.stuck
+            || self.finished
+            || !self.line.as_ref().is_some_and(Line::sends_by_ring)
+        {
+            return false;
+        }
+        // (What waits is before it.)
+        self.pours();
+        self.inward.waiting() == 0 && !self.stuck && !self.failed
     }
 
-    /// So many of these bytes are the program's now.
-    fn sends(&mut self, bytes: &[u8]) -> usize {
-        let sent = match self.line.as_ref().map(|line| line.send(bytes)) {
-            Some(Ok(sent)) => sent,
-            Some(Err(Errno::AGAIN | Errno::INTR)) | None => 0,
-            Some(Err(_)) => {
-                self.failed = true;
-                0
+    /// What is in order goes to the program, as far as that has room.
+    fn pours(&mut self) {
+        let Some(line) = &self.line else { return };
+        while !self.stuck && !self.failed && self.inward.waiting() > 0 {
+            let bytes = self.inward.front();
+            let all = bytes.len();
+            match send(line, bytes) {
+                Ok(sent) => {
+                    self.inward.goes(sent);
+                    self.untold.gave |= sent > 0;
+                    self.stuck = sent < all;
+                }
+                Err(_) => self.failed = true,
             }
-        };
-        self.stuck = sent < bytes.len();
+        }
+    }
+
+    /// Of so many bytes these were sent past the buffer.
+    fn sent(&mut self, sent: Result<usize, Errno>, all: usize) -> usize {
+        self.failed |= sent.is_err();
+        let sent = sent.unwrap_or(0);
+        self.untold.gave |= sent > 0;
+        self.stuck = sent < all;
         sent
     }
 
@@ -319,7 +376,7 @@ impl Bridge {
     fn parts(&self, range: RingRange) -> (RingRange, core::ops::Range<u32>) {
         let Buffer { bytes, came, went } = &self.outward;
         // (All of it has come, and none of it was acknowledged.)
-        let ahead = u64::from(range.start).wrapping_sub(*went) & ((1 << self.most) - 1);
+        let ahead = u64::from(range.start).wrapping_sub(*went) & ((1 << self.limit.most()) - 1);
         let first_lent = came - u64::from(self.lent);
         let from = went + ahead;
         let here = first_lent.saturating_sub(from).min(range.len.into()) as u32;
@@ -330,18 +387,93 @@ impl Bridge {
 
     /// So many more bytes have come in order.
     pub fn came(&mut self, bytes: u32) {
-        let straight = core::mem::take(&mut self.straight).min(bytes);
-        self.inward.came += u64::from(bytes);
-        self.inward.went += u64::from(straight);
-        self.untold.read += straight;
+        let straight = core::mem::take(&mut self.straight);
+        self.inward.comes(bytes.saturating_sub(straight));
+    }
+
+    /// What went to the program is read; of a wide window, what the program has received of it. Where
+    /// such a window is hardly used that is not looked at, unless it `looks` all the same.
+    ///
+    /// No wide window stays closed unnoticed. What comes has a lane look. Where it finds less room than
+    /// sets tell of, the bridge [wants](Self::wanted) to be told: the set arms the ring's word for
+    /// that, and looks once more, so that it sees what the program has received since this look, or
+    /// the program sees the word. Where it finds as much room as sets tell of, or has not looked,
+    /// the peer may send at least a third of the ring, and has it look again.
+    fn has_received(&mut self, looks: bool) {
+        self.full = false;
+        let unknown = self.inward.went() - self.received;
+        let found = match &self.line {
+            Some(_) if self.wide && !looks && unknown < LOOKS => return,
+            Some(line) if self.wide => line.in_ring(),
+            _ => Ok(None),
+        };
+        let Ok(found) = found else {
+            self.failed = true;
+            return;
+        };
+        // (After the peer's end nothing comes.)
+        let comes = self.wire == Wire::Open && !self.peer_closed;
+        self.full = comes && found.is_some_and(|found| !found.has_room);
+        let in_ring = found.map_or(0, |found| found.bytes.into());
+        self.reads(unknown.saturating_sub(in_ring));
+    }
+
+    /// So many bytes more of what went to the program are read.
+    fn reads(&mut self, bytes: u64) {
+        self.received += bytes;
+        self.untold.read += bytes as u32;
+    }
+
+    /// The program has gone. Whether it has left something of its ring unread its stand-in has
+    /// said: that is no matter of the protocol's.
+    pub fn has_read_all(&mut self) {
+        self.reads(self.inward.went() - self.received);
+    }
+
+    /// So many bytes the program has received that the protocol was not told of yet.
+    pub fn untold_read(&mut self) -> u32 {
+        self.has_received(true);
+        self.untold.read
+    }
+
+    /// The size that the protocol's receive buffer is to have from now on, as a power of two, where
+    /// that is another one.
+    pub fn take_size(&mut self) -> Option<u8> {
+        let resized = core::mem::take(&mut self.resized);
+        let size = if self.wide { MOST.max(self.bits) } else { self.bits };
+        (resized && self.wire == Wire::Open).then_some(size)
+    }
+
+    /// Its lane is to say how far the peer is: [`is_away`](Self::is_away).
+    pub fn wants_distance(&mut self) -> bool {
+        let much = self.inward.went() - self.measured >= MUCH;
+        if much {
+            self.measured = self.inward.went();
+        }
+        much && self.by_ring && !self.wide && self.wire == Wire::Open
+    }
+
+    /// So long a round trip to the peer takes.
+    pub fn is_away(&mut self, round_trip: Duration) {
+        if round_trip >= FAR && self.by_ring {
+            self.is_wide(true);
+        }
+    }
+
+    fn is_wide(&mut self, wide: bool) {
+        self.resized |= wide != self.wide;
+        self.wide = wide;
     }
 
     /// So many more bytes were acknowledged. True: there is something to do for it. (There was no
-    /// room, and now there is; or the program has its ring back, which it may wait for.)
+    /// room, and now there is; or the program has its ring back, or room in it, which it may wait
+    /// for.)
     pub fn acked(&mut self, bytes: u32) -> bool {
-        let waited = self.waits || self.outward.left(self.most) == 0;
+        let waited = self.waits || self.limit.left(self.outward.came, self.outward.went) == 0;
         self.outward.went += u64::from(bytes);
-        waited || self.done_with() > 0 && self.outward.filled().is_empty()
+        self.limit.acknowledged(self.outward.went);
+        let done_with = self.done_with();
+        waited || done_with >= ROOM || done_with > 0 && self.outward.is_empty()
     }
 
     /// Of what is lent so much was acknowledged.
@@ -392,7 +524,7 @@ impl Bridge {
         }
         if self.ended && !self.finished && says & DEAD != 0 {
             // Linux, too, would go on until the peer has what was sent before the close.
-            let arrived = self.outward.filled().is_empty();
+            let arrived = self.outward.is_empty();
             self.left |= !arrived;
             self.failed |= arrived && !self.left;
         }
@@ -409,25 +541,13 @@ impl Bridge {
             return;
         }
         self.gives_back(self.done_with());
-        let Some(line) =
-            self.line.as_ref().filter(|_| !self.connecting && !self.failed && !self.left)
-        else {
+        if self.connecting || self.failed || self.left {
             return;
-        };
+        }
+        self.pours();
+        let Some(line) = self.line.as_ref().filter(|_| !self.failed) else { return };
         let moved = (|| {
-            while !self.stuck && !self.inward.filled().is_empty() {
-                let piece = self.inward.filled();
-                let length = piece.len();
-                let sent = match line.send(&self.inward.bytes[piece]) {
-                    Err(Errno::AGAIN | Errno::INTR) => 0,
-                    sent => sent?,
-                };
-                self.inward.went += sent as u64;
-                self.untold.read += sent as u32;
-                self.stuck = sent < length;
-            }
-            if self.peer_closed && !self.finished && !self.stuck && self.inward.filled().is_empty()
-            {
+            if self.peer_closed && !self.finished && !self.stuck && self.inward.waiting() == 0 {
                 // (Tried again where Linux has taken something: that begins anew.)
                 self.finished = match line.finish() {
                     Err(Errno::AGAIN) => false,
@@ -437,10 +557,11 @@ impl Bridge {
                 self.unread_until = self.stuck.then(|| Instant::now() + UNREAD_FOR);
             }
             while self.readable && !self.ended && self.wire == Wire::Open {
-                if self.outward.left(self.most) == 0 {
+                let left = self.limit.left_for_more(self.outward.came, self.outward.went);
+                if left == 0 {
                     break;
                 }
-                match line.lend(self.outward.left(self.most)) {
+                match line.lend(left) {
                     Lent::More(bytes) => {
                         self.lent += bytes;
                         self.outward.came += u64::from(bytes);
@@ -475,7 +596,12 @@ impl Bridge {
             }
             Ok(())
         })();
+        self.by_ring = line.sends_by_ring();
         self.failed |= moved.is_err();
+        if !self.by_ring {
+            self.is_wide(false);
+        }
+        self.has_received(false);
     }
 
     /// What the protocol was not told yet. What it refuses comes back by
@@ -561,8 +687,9 @@ impl Bridge {
             let receives = !self.ended
                 && !self.waits
                 && self.wire == Wire::Open
-                && self.outward.left(self.most) > 0;
-            let events = if receives { IN } else { 0 } | if self.stuck { OUT } else { 0 };
+                && self.limit.left(self.outward.came, self.outward.went) > 0;
+            let waits_for_room = self.stuck || self.full;
+            let events = if receives { IN } else { 0 } | if waits_for_room { OUT } else { 0 };
             // (Of a program that sends no more it is to be heard that it has gone.)
             let stays = self.ended && !self.finished && self.wire == Wire::Open;
             Some(events).filter(|events| *events != 0 || stays)
@@ -584,26 +711,34 @@ impl Bridge {
     }
 }
 
+/// Gives these bytes to the program: so many it takes now.
+fn send(line: &Line, bytes: &[u8]) -> Result<usize, Errno> {
+    match line.send(bytes) {
+        Err(Errno::AGAIN | Errno::INTR) => Ok(0),
+        sent => sent,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn bridge() -> Bridge {
-        Bridge::new(1, 4, 4)
+        Bridge::new(1, 4, Limit::new(4, 4), Spare::new(0))
     }
 
     #[test]
     fn what_comes_and_goes_wraps_around_the_buffers_end() {
         let mut bridge = bridge();
-        bridge.inward.came = 14;
-        bridge.inward.went = 14;
-        bridge.place(Place { skip: 1, to: RingRange { start: 14, len: 4 } }, b"xabcd", true);
+        bridge.inward.passes(14);
+        let place = Place { skip: 1, to: RingRange { start: 14, len: 4 }, ahead: 0 };
+        assert_eq!(bridge.place(place, b"xabcd", true), 4);
         bridge.came(4);
-        assert_eq!(bridge.inward.bytes[bridge.inward.filled()], *b"ab");
-        bridge.inward.went += 2;
-        assert_eq!(bridge.inward.bytes[bridge.inward.filled()], *b"cd");
-        bridge.inward.went += 2;
-        assert_eq!(bridge.inward.filled().len(), 0);
+        assert_eq!(bridge.inward.front(), b"ab");
+        bridge.inward.goes(2);
+        assert_eq!(bridge.inward.front(), b"cd");
+        bridge.inward.goes(2);
+        assert_eq!(bridge.inward.waiting(), 0);
         (bridge.outward.went, bridge.outward.came) = (14, 18);
         bridge.outward.bytes[14..].copy_from_slice(b"ef");
         bridge.outward.bytes[..2].copy_from_slice(b"gh");
@@ -644,6 +779,14 @@ mod tests {
         bridge.gives_back(0);
         assert!(bridge.acked(7), "all of it was acknowledged");
         assert_eq!(bridge.done_with(), 10);
+    }
+
+    #[test]
+    fn a_lane_gives_a_ring_back_once_there_is_room_that_the_program_is_told_of() {
+        let mut bridge = Bridge::new(1, 4, Limit::new(20, 20), Spare::new(0));
+        (bridge.outward.came, bridge.lent) = ((1 << 20) - 64, (1 << 20) - 64);
+        assert!(!bridge.acked(ROOM - 1));
+        assert!(bridge.acked(1));
     }
 
     #[test]

@@ -11,6 +11,8 @@
 //! | --- | --- |
 //! | [`stand_in`] | a socket with a peer's name, connected to a listener of this host |
 //! | [`bridge`] | one connection: between the wire's buffers and the stand-in |
+//! | [`inward`] | what has come by the wire and did not go to the program yet |
+//! | [`limit`] | how many bytes may be on the way to a peer |
 //! | [`programs`] | the service's programs as the protocol's applications, with their limits |
 //! | [`listeners`] | who listens, and whether that one still does |
 //! | [`whose`] | whose the listener is that a stand-in finds |
@@ -28,6 +30,8 @@
 
 pub mod bridge;
 pub mod detour;
+pub mod inward;
+pub mod limit;
 pub mod listeners;
 mod opening;
 pub mod options;

@@ -5,7 +5,9 @@
 //! Locks: who holds a flow (the protocol does while it tells of one) locks its bridge, never the
 //! other way round; lists are locked by themselves.
 
-use crate::bridge::{Bridge, Heard, Shared, Wants};
+use crate::bridge::{Bridge, Heard, Shared, Told, Wants};
+use crate::inward::{self, Spare};
+use crate::limit::Limit;
 use crate::listeners::{self, Listener, Listeners, Listens};
 use crate::outward::{Before, Opening, Outward};
 use crate::parts::Parts;
@@ -47,8 +49,10 @@ const ASK: u32 = 64;
 /// Stand-ins that are looked at in a turn.
 const EVENTS: usize = 128;
 
-/// Bytes of the program's ring that may be on the way at once, as a power of two: a quarter of it.
+/// Bytes of the program's ring that may be on the way at once, as a power of two: a quarter of it,
 const LENT_BITS: u8 = 18;
+/// and all of it to a peer that is far away.
+const FAR_BITS: u8 = 20;
 
 /// Sockets of one address that are known, of the workers of a server; the oldest are forgotten.
 const SOCKETS: usize = 1024;
@@ -145,6 +149,8 @@ impl Unread {
 /// See the module.
 pub struct Room {
     bits: u8,
+    /// What buffers may grow by together: as much again as all have by right.
+    spare: Arc<Spare>,
     /// How connections slow down of which the program does not say.
     congestion: Algorithm,
     /// Lanes that have connections.
@@ -213,6 +219,7 @@ impl Room {
         };
         Ok(Self {
             bits,
+            spare: Spare::new((flows as u64) << bits),
             congestion,
             lanes: carrying,
             patience: stand_in::patience(),
@@ -279,18 +286,19 @@ impl Room {
         &self.desks[held.lane]
     }
 
-    /// As much of a connection goes outward at once.
+    /// As much of a connection goes outward at once, at most.
     fn outward_bits(&self) -> u8 {
-        self.bits.max(LENT_BITS)
+        self.bits.max(FAR_BITS)
     }
 
     /// A connection gets its place, and a lane.
     pub(crate) fn hold(&self, flow: FlowId) -> Held {
         let key = self.last_key.fetch_add(1, Relaxed);
         let lane = flow.slot as usize % self.lanes;
+        let limit = Limit::new(self.bits.max(LENT_BITS), self.outward_bits());
         let held = Arc::new(Shared {
             id: flow,
-            bridge: Mutex::new(Bridge::new(key, self.bits, self.outward_bits())),
+            bridge: Mutex::new(Bridge::new(key, self.bits, limit, self.spare.clone())),
             queued: AtomicBool::new(false),
             lane,
             part: OnceLock::new(),
@@ -322,7 +330,8 @@ impl Room {
         held.queued.store(false, Release);
         let mut bridge = held.lock();
         bridge.advance();
-        let (id, told) = (held.id, bridge.take_untold());
+        let (id, told, mut size) = (held.id, bridge.take_untold(), bridge.take_size());
+        let wants_distance = bridge.wants_distance();
         if let Some((line, before, wanted)) = bridge.wanted() {
             let (fd, flow) = (line.number(), line.flow().cloned());
             let (key, set) = (bridge.key, &desk.set);
@@ -347,10 +356,20 @@ impl Room {
             lock(&desk.bridges).remove(&key);
             return;
         }
+        turn.gave |= told.gave;
         // (Not while it is locked: these lock its flow.)
+        if wants_distance {
+            let round_trip = Duration::from_micros(calls.round_trip(id).into());
+            let mut bridge = held.lock();
+            bridge.is_away(round_trip);
+            size = bridge.take_size().or(size);
+        }
+        if let Some(bits) = size {
+            // (Refused, it is one from which nobody receives any more.)
+            let _ = calls.resize(id, bits);
+        }
         let mut refused = false;
         if told.read > 0 {
-            turn.gave = true;
             refused |= self.told(held, calls.read(id, told.read), (told.read, 0));
         }
         if told.written > 0 {
@@ -367,7 +386,8 @@ impl Room {
         match result {
             Err(Refusal::WrongState) => {
                 let mut bridge = held.lock();
-                bridge.refused(&crate::bridge::Told { read: what.0, written: what.1, slow: true });
+                let (read, written) = what;
+                bridge.refused(&Told { read, written, ..Told::default() });
                 true
             }
             // It has gone meanwhile; or it is told of by an event.
@@ -452,7 +472,11 @@ impl Room {
     ) {
         let (id, told, wants) = {
             let mut bridge = held.lock();
-            (held.id, bridge.take_untold(), bridge.wants())
+            let wants = bridge.wants();
+            if wants == Wants::Close {
+                bridge.has_read_all();
+            }
+            (held.id, bridge.take_untold(), wants)
         };
         if told.read > 0 {
             let _ = endpoint.read(id, told.read);
@@ -516,6 +540,8 @@ impl Room {
         FlowOptions {
             algorithm: by.unwrap_or(self.congestion),
             rcv_bits: self.bits,
+            // (What is more lies in the program's ring, or is the service's to spare.)
+            rcv_most: Some(inward::MOST.max(self.bits)),
             snd_bits: self.outward_bits(),
             // (What is lent lies in the program's ring.)
             snd_counted: Some(self.bits),
@@ -673,11 +699,11 @@ impl Applications for Room {
         self.desks[lane].context.knocks_later();
     }
 
-    fn place(&self, lane: Option<usize>, flow: FlowId, place: Place, payload: &[u8]) {
-        if let Some(held) = self.at(flow) {
-            let own = lane == Some(held.lane);
-            held.lock().place(place, payload, own);
-        }
+    fn place(&self, lane: Option<usize>, flow: FlowId, place: Place, payload: &[u8]) -> u32 {
+        // (Of one that has gone nobody receives anything.)
+        let Some(held) = self.at(flow) else { return place.to.len };
+        let own = lane == Some(held.lane);
+        held.lock().place(place, payload, own)
     }
 
     fn fetch(&self, flow: FlowId, range: RingRange, to: &mut [u8]) -> bool {

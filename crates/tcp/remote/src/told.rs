@@ -55,7 +55,10 @@ fn told(of: &Info, lane: usize) -> Wired {
 fn wired(held: &Shared, endpoint: &mut Endpoint<View<'_>>) -> Option<Wired> {
     let info = endpoint.info(held.id).ok();
     endpoint.leave();
-    Some(told(&info?, held.lane))
+    let mut info = info?;
+    // (The program has received it: the protocol hears of that where it matters.)
+    info.unread = info.unread.saturating_sub(held.lock().untold_read());
+    Some(told(&info, held.lane))
 }
 
 impl Room {

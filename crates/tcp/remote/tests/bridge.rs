@@ -18,6 +18,8 @@ use uncopy_tcp_events::line::Line;
 use uncopy_tcp_proto::flow::Place;
 use uncopy_tcp_proto::segment::RingRange;
 use uncopy_tcp_remote::bridge::{Bridge, Wants};
+use uncopy_tcp_remote::inward::{MOST, Spare};
+use uncopy_tcp_remote::limit::Limit;
 use uncopy_tcp_service::server::Stop;
 use uncopy_tcp_service::{Limits, Options, Service};
 use uncopy_tcp_socket::{Context, Errno, Flow, Settings, Waiting, iovec};
@@ -26,29 +28,56 @@ const BITS: u8 = 16;
 /// Bytes of a full ring (`Writer::FULL` of `tcp/shared`).
 const FULL: usize = (1 << 20) - 64;
 const OUT: u32 = libc::EPOLLOUT as u32;
+const FAR: Duration = Duration::from_millis(20);
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
 fn byte(at: usize) -> u8 {
     (at * 7 % 251) as u8
 }
 
-/// What the wire brings.
+/// What the wire brings, and what the protocol was told.
 struct Wire {
     bridge: Bridge,
     came: usize,
+    read: usize,
+    /// So much may come that is not read, as a power of two.
+    size: u8,
+    /// How long a round trip takes, and how often that was asked.
+    away: Duration,
+    asked: u32,
+}
+
+/// Of a payload without its first `skip` bytes so many, which are missing before them.
+fn place(skip: usize, bytes: usize, ahead: usize) -> Place {
+    let to = RingRange { start: u32::MAX, len: bytes as u32 };
+    Place { skip: skip as u32, to, ahead: ahead as u32 }
 }
 
 impl Wire {
     /// So many bytes more, which all find room.
     fn brings(&mut self, bytes: usize) {
         let payload: Vec<u8> = (self.came..self.came + bytes).map(byte).collect();
-        let start = (self.came % (1 << BITS)) as u32;
-        let to = RingRange { start, len: bytes as u32 };
-        self.bridge.place(Place { skip: 0, to }, &payload, true);
+        assert_eq!(self.bridge.place(place(0, bytes, 0), &payload, true), bytes as u32);
         self.bridge.came(bytes as u32);
-        self.bridge.advance();
-        assert_eq!(self.bridge.take_untold().read, bytes as u32);
         self.came += bytes;
+        self.turn();
+    }
+
+    /// The lane's turn.
+    fn turn(&mut self) {
+        self.bridge.advance();
+        self.read += self.bridge.take_untold().read as usize;
+        assert!(self.read <= self.came);
+        if self.bridge.wants_distance() {
+            self.asked += 1;
+            self.bridge.is_away(self.away);
+        }
+        self.size = self.bridge.take_size().unwrap_or(self.size);
+    }
+
+    /// Up to where the peer may send.
+    fn edge(&self) -> usize {
+        self.read + (1 << self.size)
     }
 }
 
@@ -101,6 +130,11 @@ impl Program {
 
 /// A connection at its ring, and the lane's end of it for Linux.
 fn at_its_ring(service: &str) -> (Wire, Program, Arc<Flow>, TcpStream) {
+    at_its_ring_with(service, 0)
+}
+
+/// The same where there is so much to spare.
+fn at_its_ring_with(service: &str, spare: u64) -> (Wire, Program, Arc<Flow>, TcpStream) {
     let settings =
         || Settings { waiting: Waiting::Sleep, after: Some(1), ..Settings::new(service) };
     let lane = Context::new(Settings { may_wait: false, asks: false, ..settings() }).unwrap();
@@ -113,7 +147,8 @@ fn at_its_ring(service: &str) -> (Wire, Program, Arc<Flow>, TcpStream) {
     let line = Line::new(ours.into(), Some(&lane));
     let flow = line.flow().unwrap().clone();
     let program = Program { flow: program.show(theirs.as_raw_fd(), false), socket: theirs };
-    let mut wire = Wire { bridge: Bridge::new(1, BITS, BITS), came: 0 };
+    let bridge = Bridge::new(1, BITS, Limit::new(BITS, BITS), Spare::new(spare));
+    let mut wire = Wire { bridge, came: 0, read: 0, size: BITS, away: FAR, asked: 0 };
     wire.bridge.stands_in(line, true, Duration::from_secs(60));
     until("by the ring", || {
         wire.brings(1);
@@ -125,21 +160,35 @@ fn at_its_ring(service: &str) -> (Wire, Program, Arc<Flow>, TcpStream) {
 
 #[test]
 fn segments_in_any_order_come_to_the_program_once_and_in_order() {
-    const TOTAL: u64 = 4_000_000;
-    const WINDOW: u64 = 1 << BITS;
     let seed =
         std::env::var("SEED").map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
     println!("seed {seed}");
-    let mut rng = fastrand::Rng::with_seed(seed);
     let service = Running::new("order");
-    let (mut wire, program, flow, _linux) = at_its_ring(&service.name);
-    let begins = wire.came as u64;
+    // Nothing to spare, too little, and enough.
+    for (case, spare) in (0..).zip([0, 300_000, 1 << MOST]) {
+        for gives_back in [false, true] {
+            in_any_order(&service.name, seed.wrapping_add(case), spare, gives_back);
+        }
+    }
+}
+
+/// `gives_back`: the program leaves its ring in the middle, unread as it is.
+fn in_any_order(service: &str, seed: u64, spare: u64, gives_back: bool) {
+    const TOTAL: usize = 6_000_000;
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let (mut wire, program, flow, _linux) = at_its_ring_with(service, spare);
+    let begins = wire.came;
     let end = begins + TOTAL;
+    let leaves = if gives_back { begins + TOTAL * 3 / 4 } else { usize::MAX };
     std::thread::scope(|scope| {
         let reads = scope.spawn(|| {
             let mut rng = fastrand::Rng::with_seed(seed ^ 1);
-            let (mut at, mut buffer) = (begins as usize, vec![0; 200_000]);
+            let (mut at, mut buffer, mut leaves) = (begins, vec![0; 200_000], leaves);
             loop {
+                if at >= leaves {
+                    assert_eq!(program.flow.by_linux_later(), Ok(true));
+                    leaves = usize::MAX;
+                }
                 let most = rng.usize(1..buffer.len());
                 match program.receives(&mut buffer[..most]) {
                     Ok(0) => break at,
@@ -156,55 +205,143 @@ fn segments_in_any_order_come_to_the_program_once_and_in_order() {
                 }
             }
         });
-        // What has come in order, what the bridge has taken of it, and what came before its turn.
-        let (mut came, mut taken) = (begins, begins);
-        let mut early: BTreeMap<u64, u64> = BTreeMap::new();
+        // What came before its turn, and up to where the peer was told that it may send.
+        let mut early: BTreeMap<usize, usize> = BTreeMap::new();
+        let mut edge = wire.edge();
+        let (mut largest, mut ahead, mut refused) = (0, 0, 0);
         let begun = Instant::now();
-        while taken < end {
-            assert!(begun.elapsed() < Duration::from_secs(60), "{taken} of {end}");
-            let edge = (taken + WINDOW).min(end);
+        while wire.read < end {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{} of {end}", wire.read);
+            edge = edge.max(wire.edge());
+            largest = largest.max(wire.size);
+            let (came, last) = (wire.came, edge.min(end));
             let from = match rng.u32(0..10) {
                 0..6 => came,
                 // Once more, or with what was lost.
-                6 => came.saturating_sub(rng.u64(1..5000)).max(begins),
-                _ => came + rng.u64(0..20_000),
+                6 => came.saturating_sub(rng.usize(1..5000)).max(begins),
+                7 | 8 => came + rng.usize(0..20_000),
+                _ => came + rng.usize(0..1 << wire.size),
             };
-            let most = if rng.u32(0..3) == 0 { WINDOW } else { 6000 };
-            let to = (from + rng.u64(1..=most)).min(edge);
+            let most = if rng.u32(0..3) == 0 { 1 << BITS } else { 6000 };
+            let to = (from + rng.usize(1..=most)).min(last);
             if to > came.max(from) {
-                let payload: Vec<u8> = (from as usize..to as usize).map(byte).collect();
+                let payload: Vec<u8> = (from..to).map(byte).collect();
                 let first = from.max(came);
-                let range = RingRange { start: (first % WINDOW) as u32, len: (to - first) as u32 };
-                let place = Place { skip: (first - from) as u32, to: range };
-                wire.bridge.place(place, &payload, rng.u32(0..8) > 0);
+                let place = place(first - from, to - first, first - came);
+                let taken = wire.bridge.place(place, &payload, rng.u32(0..8) > 0) as usize;
+                assert!(taken <= to - first);
+                refused += (to - first) - taken;
+                let to = first + taken;
                 if first == came {
-                    let before = came;
-                    came = to;
+                    let mut came = to;
                     while let Some((&at, &until)) = early.first_key_value()
                         && at <= came
                     {
                         came = came.max(until);
                         early.remove(&at);
                     }
-                    wire.bridge.came((came - before) as u32);
-                } else {
+                    wire.bridge.came((came - wire.came) as u32);
+                    wire.came = came;
+                } else if taken > 0 {
+                    ahead = ahead.max(to - came);
                     let until = early.entry(first).or_default();
                     *until = to.max(*until);
                 }
             }
-            if came == end || rng.u32(0..3) == 0 || edge - came < 3000 {
+            if wire.came == end || rng.u32(0..3) == 0 || edge - wire.came < 3000 {
                 let _ = wire.bridge.hears(OUT);
-                wire.bridge.advance();
-                taken += u64::from(wire.bridge.take_untold().read);
+                if wire.came == end {
+                    // (Who closes has the program's last bytes counted, however few.)
+                    wire.bridge.untold_read();
+                }
+                wire.turn();
             }
         }
         wire.bridge.peer_closed();
-        wire.bridge.advance();
+        wire.turn();
+        // (What Linux has still to take of what was given back goes before the end.)
+        while wire.bridge.unread_until().is_some() {
+            let _ = wire.bridge.hears(OUT);
+            wire.turn();
+        }
         assert_eq!(wire.bridge.wants(), Wants::Nothing);
-        assert_eq!(reads.join().unwrap() as u64, end);
+        assert_eq!(reads.join().unwrap(), end);
+        println!("spare {spare}: {ahead} ahead at most, {refused} refused");
+        assert_eq!((largest, wire.size), (MOST, if gives_back { BITS } else { MOST }));
+        // A program that leaves its ring, with nothing to spare, gets no more than by right.
+        assert!(spare > 0 || ahead <= 1 << BITS);
+        assert!(spare < 1 << MOST || ahead > 1 << BITS);
     });
-    println!("{} by the ring", flow.counts.sent_by_ring.load(Relaxed));
-    assert!(flow.counts.sent_by_ring.load(Relaxed) > TOTAL / 2);
+    let by_ring = flow.counts.sent_by_ring.load(Relaxed);
+    println!("{by_ring} by the ring");
+    assert!(by_ring > TOTAL as u64 / 2);
+}
+
+/// So much comes, and is received, that it is known how far the peer is.
+fn far_away(wire: &mut Wire, program: &Program) {
+    let (begins, mut buffer) = (wire.came, vec![0; 100_000]);
+    while wire.size < MOST {
+        wire.brings(50_000);
+        while let Ok(1..) = program.receives(&mut buffer) {}
+        assert!(wire.came - begins < 1_000_000);
+    }
+    wire.bridge.untold_read();
+    wire.turn();
+}
+
+#[test]
+fn of_a_near_peer_what_went_to_the_ring_is_read_and_it_is_asked_seldom_how_far_it_is() {
+    let service = Running::new("near");
+    let (mut wire, program, _flow, _linux) = at_its_ring(&service.name);
+    wire.away = Duration::from_micros(100);
+    let mut buffer = vec![0; 100_000];
+    for _ in 0..100 {
+        wire.brings(50_000);
+        assert_eq!((wire.read, wire.size), (wire.came, BITS));
+        while let Ok(1..) = program.receives(&mut buffer) {}
+    }
+    assert!((1..=20).contains(&wire.asked), "{}", wire.asked);
+    wire.away = FAR;
+    far_away(&mut wire, &program);
+}
+
+#[test]
+fn a_peer_may_send_what_the_ring_has_room_for_and_the_lane_is_told_of_room() {
+    let service = Running::new("window");
+    let (mut wire, program, _flow, _linux) = at_its_ring(&service.name);
+    far_away(&mut wire, &program);
+    let begins = wire.came;
+    assert_eq!(wire.read, begins);
+    let wants_room = |wire: &mut Wire| {
+        let wanted = wire.bridge.wanted().and_then(|(_, _, wanted)| wanted);
+        wanted.is_some_and(|events| events & OUT != 0)
+    };
+    assert!(!wants_room(&mut wire));
+    // A program that reads nothing: each byte that goes to its ring makes the window smaller.
+    while wire.edge() - wire.came > 50_000 {
+        wire.brings(50_000);
+        assert!(wire.came - wire.read <= 1 << MOST);
+    }
+    assert_eq!((wire.read, wants_room(&mut wire)), (begins, true));
+    wire.turn();
+    assert_eq!(wire.read, begins);
+    let mut buffer = vec![0; 1 << MOST];
+    let read = program.receives(&mut buffer[..600_000]).unwrap();
+    assert!(buffer[..read].iter().copied().eq((begins..begins + read).map(byte)));
+    let _ = wire.bridge.hears(OUT);
+    wire.turn();
+    assert_eq!((wire.read, wants_room(&mut wire)), (begins + read, false));
+    // What is small is not looked for, and is known to who asks.
+    while let Ok(1..) = program.receives(&mut buffer) {}
+    wire.turn();
+    let read = wire.read;
+    wire.brings(5000);
+    while let Ok(1..) = program.receives(&mut buffer) {}
+    wire.turn();
+    assert_eq!(wire.read, read);
+    assert_eq!(wire.bridge.untold_read(), 5000);
+    wire.turn();
+    assert_eq!(wire.read, wire.came);
 }
 
 /// The program has given a full ring back unread, Linux is full too, and the peer ends: how many

@@ -58,7 +58,9 @@ impl Actions for Out<'_> {
         self.network.send(self.now.0, segment, self.events);
     }
 
-    fn place(&mut self, _: FlowId, _: Place) {}
+    fn place(&mut self, _: FlowId, place: Place) -> u32 {
+        place.to.len
+    }
 
     fn event(&mut self, flow: FlowId, event: Event) {
         self.heard.push((flow, event));

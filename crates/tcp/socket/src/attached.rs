@@ -26,6 +26,12 @@ pub(crate) struct Attached {
     pub cookie: u64,
 }
 
+/// A ring with so many bytes in it has room enough for poll to say so, as Linux does: a third of the
+/// buffer.
+pub(crate) fn has_room(used: u32) -> bool {
+    RING.saturating_sub(used) >= RING / 3
+}
+
 impl Attached {
     #[inline]
     pub fn slot(&self) -> Slot<'_> {
@@ -108,13 +114,12 @@ impl Attached {
             && out.produced.flags.load(Ordering::Relaxed) & FINISHED == 0
     }
 
-    /// Room enough for poll to say so, as Linux does: a third of the buffer.
+    /// [`has_room`], of what it sends to.
     pub fn has_room(&self) -> bool {
         let out = self.out();
         // (Before the tail, which is not behind it then.)
         let head = out.consumed.head.load(Ordering::Acquire);
-        let used = self.tail().wrapping_sub(head);
-        RING.saturating_sub(used) >= RING / 3
+        has_room(self.tail().wrapping_sub(head))
     }
 
     /// The other side may offer its ring: we look for bytes.

@@ -103,6 +103,7 @@ pub use libc::iovec;
 pub use outward::Carrier;
 pub use reference::{Forward, Taken};
 pub use rustix::io::Errno;
+pub use send::InRing;
 pub use set::Set;
 pub use settings::Settings;
 pub use spinning::Waiting;

@@ -3,7 +3,7 @@
 //!
 //! unsafe: the program's buffers.
 
-use crate::attached::Attached;
+use crate::attached::{Attached, has_room};
 use crate::blocks::{Blocks, NUMBER, OWN};
 use crate::ends::{Held, Sending};
 use crate::flow::{Flow, ROUNDS};
@@ -23,6 +23,15 @@ use uncopy_counters::add;
 use uncopy_tcp_shared::phase::At;
 use uncopy_tcp_shared::ring::{BY_LINUX, FINISHED, GONE, RECEIVES, TAKES_BLOCKS};
 use uncopy_tcp_shared::runs::Piece;
+
+/// What the other side has not taken of a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InRing {
+    /// So many bytes.
+    pub bytes: u32,
+    /// There is room, as poll and epoll tell of it. Where there is none these tell when there is.
+    pub has_room: bool,
+}
 
 impl Flow {
     /// As send(2), writev(2), sendmsg(2): waits until all is taken, unless the socket or `flags`
@@ -228,6 +237,30 @@ impl Flow {
             }
             return Ok(sent);
         }
+    }
+
+    /// What lies in the ring that it sends to. `None`: what is sent next goes by Linux.
+    ///
+    /// Who is behind a ring that fills lets *its* peer send no more than there is room for. What
+    /// the other side says that it has taken is checked as ever, and can be a lie all the same: it
+    /// is between what it said before and what was sent, and what comes then comes in place of what
+    /// is the other side's to read.
+    ///
+    /// # Errors
+    /// ECONNRESET: the other side has written nonsense.
+    pub fn in_ring(&self) -> Result<Option<InRing>, Errno> {
+        let Some(Some(attached)) = self.attached.get() else { return Ok(None) };
+        if !matches!(attached.out().switch.phase.at(), Ok(At::Offered | At::Ring)) {
+            // (Who sends finds out what that is.)
+            return Ok(None);
+        }
+        let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
+        if own.poisoned {
+            return self.poison(&mut own.poisoned);
+        }
+        self.sees_head(attached, &mut own)?;
+        let bytes = own.writer.used();
+        Ok(Some(InRing { bytes, has_room: has_room(bytes) }))
     }
 
     /// Whether what is left of a call goes in blocks.

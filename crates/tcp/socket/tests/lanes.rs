@@ -16,7 +16,7 @@ use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::{Duration, Instant};
 use uncopy_tcp_service::Client;
 use uncopy_tcp_service::ends::STAND_IN;
@@ -24,11 +24,11 @@ use uncopy_tcp_service::protocol::{DOOR_COUNT, Message};
 use uncopy_tcp_shared::layout::{Direction, home};
 use uncopy_tcp_shared::notice::Notice;
 use uncopy_tcp_shared::region::Region;
-use uncopy_tcp_shared::ring::{RING, Writer};
+use uncopy_tcp_shared::ring::{RECEIVES, RING, Writer};
 use uncopy_tcp_shared::wanted::DOORS;
 use uncopy_tcp_socket::ready::Item;
 use uncopy_tcp_socket::set::Event;
-use uncopy_tcp_socket::{Context, Errno, Set, Settings, Waiting};
+use uncopy_tcp_socket::{Context, Errno, InRing, Set, Settings, Waiting};
 
 fn lane(service: &str) -> Arc<Context> {
     let waiting = Waiting::Sleep;
@@ -385,6 +385,7 @@ struct Hostile {
     region: Region,
     slot: usize,
     side: usize,
+    generation: u32,
     _client: Client,
     _socket: TcpStream,
 }
@@ -405,12 +406,14 @@ impl Hostile {
             matched = matched.take().or_else(|| client.next());
             matched.is_some()
         });
-        let Some((Message::Matched { slot, side, .. }, fds)) = matched else { panic!() };
+        let Some((Message::Matched { slot, side, generation, .. }, fds)) = matched else {
+            panic!()
+        };
         wait_until("attached", || end.flow.is_attached());
         looks(&end);
         let region = Region::map(0, &fds[0]).unwrap();
-        let (slot, side) = (slot as usize, side as usize);
-        (Self { region, slot, side, _client: client, _socket: y }, end)
+        let (slot, side, generation) = (slot as usize, side as usize, generation as u32);
+        (Self { region, slot, side, generation, _client: client, _socket: y }, end)
     }
 
     /// What the other side looks at.
@@ -421,6 +424,15 @@ impl Hostile {
     /// What it sends.
     fn out(&self) -> &Direction {
         &self.region.slot(self.slot).header.directions[self.side]
+    }
+
+    /// What is sent to it; it goes by the ring from now on.
+    fn inward(&self) -> &Direction {
+        let header = self.region.slot(self.slot).header;
+        header.ends[self.side].attached.store(self.generation, Release);
+        let inward = &header.directions[1 - self.side];
+        inward.consumed.flags.fetch_or(RECEIVES, Release);
+        inward
     }
 }
 
@@ -458,6 +470,58 @@ fn a_set_tells_of_no_bytes_where_the_other_side_writes_over_what_was_read() {
     (0..DOORS).for_each(|door| _ = hostile.to_honest(door).post(hostile.slot));
     assert_eq!(told(), 1);
     assert_eq!(end.receive_with(&mut [0; 9], libc::MSG_DONTWAIT), Ok(3));
+}
+
+#[test]
+fn what_lies_in_a_ring_is_what_was_sent_at_most_whatever_the_other_side_says_of_it() {
+    let service = service();
+    let lane = lane(&service.name);
+    let lies = |bytes, has_room| Ok::<_, Errno>(Some(InRing { bytes, has_room }));
+    let (hostile, end) = Hostile::with(&service.name, &lane);
+    let inward = hostile.inward();
+    let says = |head| inward.consumed.head.store(head, Release);
+    assert_eq!(end.flow.in_ring(), Ok(None), "nothing went there");
+    assert_eq!(end.send(&[1; 1000]), Ok(1000));
+    assert_eq!(end.flow.in_ring(), lies(1000, true));
+    says(400);
+    assert_eq!(end.flow.in_ring(), lies(600, true));
+    says(1000);
+    assert_eq!(end.flow.in_ring(), lies(0, true));
+    assert_eq!(end.send(&vec![1; 800_000]), Ok(800_000));
+    assert_eq!(end.flow.in_ring(), lies(800_000, false));
+    // It goes back, and then on: that is over for good.
+    says(999);
+    assert_eq!(end.flow.in_ring(), Err(Errno::CONNRESET));
+    says(1000);
+    assert_eq!(end.flow.in_ring(), Err(Errno::CONNRESET));
+    assert_eq!(end.send(&[1]), Err(Errno::CONNRESET));
+    for nonsense in [1001, RING, RING + 1, 1 << 31, u32::MAX] {
+        let (hostile, end) = Hostile::with(&service.name, &lane);
+        let inward = hostile.inward();
+        assert_eq!(end.send(&[1; 1000]), Ok(1000));
+        inward.consumed.head.store(nonsense, Release);
+        assert_eq!(end.flow.in_ring(), Err(Errno::CONNRESET), "{nonsense}");
+    }
+    // While it changes, too.
+    let (hostile, end) = Hostile::with(&service.name, &lane);
+    let inward = hostile.inward();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Relaxed) {
+                let tail = inward.produced.tail.load(Relaxed);
+                inward.consumed.head.store(tail, Release);
+            }
+        });
+        let mut sent = 0;
+        // (Less than the ring holds: nobody tells of room.)
+        for _ in 0..5_000 {
+            sent += end.send(&[1; 100]).unwrap();
+            let found = end.flow.in_ring().unwrap().unwrap();
+            assert!(found.bytes as usize <= sent && found.bytes <= RING);
+        }
+        over.store(true, Relaxed);
+    });
 }
 
 #[test]

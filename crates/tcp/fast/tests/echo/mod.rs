@@ -172,7 +172,7 @@ impl Echo {
 }
 
 impl Applications for Echo {
-    fn place(&self, _: Option<usize>, flow: FlowId, place: Place, payload: &[u8]) {
+    fn place(&self, _: Option<usize>, flow: FlowId, place: Place, payload: &[u8]) -> u32 {
         let mut socket = self.sockets[flow.slot as usize].lock().unwrap();
         let rx = &mut socket.as_mut().expect("data has a socket").rx;
         let mut at = place.skip as usize;
@@ -181,6 +181,7 @@ impl Applications for Echo {
             rx[piece].copy_from_slice(&payload[at..at + len]);
             at += len;
         }
+        place.to.len
     }
 
     fn fetch(&self, flow: FlowId, range: RingRange, to: &mut [u8]) -> bool {

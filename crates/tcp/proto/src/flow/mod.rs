@@ -334,7 +334,7 @@ impl Flow {
         self.context
     }
 
-    /// The size of the receive buffer.
+    /// The size of the receive buffer, as it is now.
     #[inline]
     pub fn rcv_size(&self) -> u32 {
         1 << self.rcv_bits
@@ -349,7 +349,7 @@ impl Flow {
     /// Bytes that came in order and that the application has not read.
     pub fn unread(&self) -> u32 {
         let fin = u32::from(self.has(flag::FIN_SEEN) && self.rcv_nxt.after(self.recovery.fin));
-        self.rcv_nxt.distance(self.rcv_read).saturating_sub(fin).min(self.rcv_size())
+        self.rcv_nxt.distance(self.rcv_read).saturating_sub(fin)
     }
 
     /// Bytes of the send buffer that are free.
@@ -411,9 +411,25 @@ impl Flow {
             return None;
         }
         self.rcv_read += n;
+        Some(self.has_opened())
+    }
+
+    /// There is room for so many bytes that are not read, as a power of two, from now on. What is
+    /// there stays, also where it is more. Says whether the peer has to hear of it. From here on
+    /// [`Place::to`] counts another way around: who does this goes by [`Place::ahead`].
+    #[must_use]
+    #[inline]
+    pub fn resize(&mut self, bits: u8) -> bool {
+        self.rcv_bits = bits.clamp(*BUFFER_BITS.start(), *BUFFER_BITS.end());
+        self.has_opened()
+    }
+
+    /// The window could be larger than the one that the peer knows.
+    #[inline]
+    fn has_opened(&self) -> bool {
         let offered = self.rcv_edge.since(self.rcv_nxt).max(0) as u32;
         let (_, edge) = self.window();
-        Some(edge.since(self.rcv_nxt + offered) > 0 && !self.has(flag::FIN_SEEN))
+        edge.since(self.rcv_nxt + offered) > 0 && !self.has(flag::FIN_SEEN)
     }
 
     /// The window to offer, as the field has it, and where it ends. It grows only by steps worth a

@@ -31,6 +31,8 @@ pub struct Place {
     pub to: RingRange,
     /// How many bytes of the payload to leave out at its front: they were there already.
     pub skip: u32,
+    /// How many bytes are missing before the first one: 0, and it is the next in order.
+    pub ahead: u32,
 }
 
 /// What a segment did.
@@ -316,6 +318,7 @@ impl Flow {
         let place = Place {
             to: RingRange { start: self.rcv_at(start), len: end.distance(start) },
             skip: start.distance(segment.seq),
+            ahead: start.distance(self.rcv_nxt),
         };
         if start == self.rcv_nxt {
             self.rcv_nxt = end;
@@ -342,6 +345,23 @@ impl Flow {
                 self.recovery.newest = start;
                 received.place = Some(place);
             }
+        }
+    }
+
+    /// Of what [`receive`](Self::receive) has given `place` only the first `taken` bytes were taken:
+    /// the others have not come, and `received` says so from now on. What had come early behind
+    /// them, and would be in order with them, has not come either. (Nothing of it was acknowledged.
+    /// What was only named as received may be given up: RFC 2018, 8.)
+    #[cold]
+    pub(crate) fn takes_less(&mut self, received: &mut Received, place: Place, taken: u32) {
+        received.ack_now = true;
+        received.waits = false;
+        if received.readable > 0 {
+            self.rcv_nxt = self.rcv_nxt - received.readable + taken;
+            received.readable = taken;
+        } else {
+            let start = self.rcv_nxt + place.ahead;
+            self.recovery.came.remove(start + taken, start + place.to.len);
         }
     }
 

@@ -12,7 +12,9 @@ use crate::segment::Tuple;
 use crate::time::Time;
 
 fn valid(options: &FlowOptions) -> Result<(), Refusal> {
-    let ok = BUFFER_BITS.contains(&options.rcv_bits) && BUFFER_BITS.contains(&options.snd_bits);
+    let most = options.rcv_most.unwrap_or(options.rcv_bits);
+    let all = [options.rcv_bits, most, options.snd_bits];
+    let ok = all.iter().all(|bits| BUFFER_BITS.contains(bits));
     if ok { Ok(()) } else { Err(Refusal::Invalid) }
 }
 
@@ -156,6 +158,17 @@ impl<F: Flows> Endpoint<F> {
         let slot = self.slot(flow)?;
         let flow_state = self.lane.flows.at(slot as u32);
         if flow_state.read(n).ok_or(Refusal::TooMany)? {
+            flow_state.set(flag::ACK_DUE);
+            self.ready(flow.slot);
+        }
+        Ok(())
+    }
+
+    /// See [`Lane::resize`](crate::Lane::resize).
+    pub fn resize(&mut self, flow: FlowId, bits: u8) -> Result<(), Refusal> {
+        let slot = self.slot(flow)?;
+        let flow_state = self.lane.flows.at(slot as u32);
+        if flow_state.resize(bits) {
             flow_state.set(flag::ACK_DUE);
             self.ready(flow.slot);
         }

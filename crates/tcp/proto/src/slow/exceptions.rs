@@ -68,7 +68,7 @@ impl<F: Flows> Endpoint<F> {
             }
             received.ack_now = true;
         }
-        self.received(now, slot, &received, out);
+        self.received(now, slot, received, out);
     }
 
     /// Says where we are, to a peer that seems not to know it.

@@ -62,7 +62,7 @@ impl<F: Flows> Endpoint<F> {
             irs: Seq(0),
             rcv_bits: options.rcv_bits,
             snd_bits: options.snd_bits,
-            rcv_shift: shift_of(options.rcv_bits),
+            rcv_shift: shift_of(options.rcv_most.unwrap_or(0).max(options.rcv_bits)),
             snd_shift: 0,
             mss: wire::mss_of(self.config.mtu),
             flags,
@@ -286,7 +286,7 @@ impl<F: Flows> Endpoint<F> {
         }
         flow.snd_wnd = flow.scaled(segment);
         match self.lane.flows.at(slot).receive(now, segment) {
-            Ok(received) => self.received(now, slot, &received, out),
+            Ok(received) => self.received(now, slot, received, out),
             Err(exception) => self.synchronized(now, slot, segment, exception, out),
         }
     }
@@ -437,7 +437,8 @@ impl<F: Flows> Endpoint<F> {
             sack: Blocks::default(),
             syn: Some(SynOptions {
                 mss: Some(wire::mss_of(self.config.mtu)),
-                shift: offer.shift.map(|_| shift_of(terms.rcv_bits)),
+                // (What both scale is agreed on by now.)
+                shift: offer.shift.map(|_| terms.rcv_shift),
                 sack: offer.sack,
             }),
             payload: RingRange::default(),

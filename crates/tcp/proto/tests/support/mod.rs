@@ -114,6 +114,8 @@ pub struct Host {
     pub poll_at: Option<Time>,
     pub segments: u64,
     pub active: VecDeque<u32>,
+    /// Now and then it takes a part of a payload only, or nothing of it.
+    pub refuses: Option<Random>,
     /// Sockets of connections that ended in good order: what arrived and was not taken can still be read.
     pub finished: Vec<Socket>,
 }
@@ -127,6 +129,7 @@ struct Out<'a> {
     listen: &'a FlowOptions,
     payload: &'a [u8],
     active: &'a mut VecDeque<u32>,
+    refuses: Option<&'a mut Random>,
     finished: &'a mut Vec<Socket>,
 }
 
@@ -168,17 +171,25 @@ impl Actions for Out<'_> {
         }
     }
 
-    fn place(&mut self, flow: FlowId, place: Place) {
-        let rx = &mut self.sockets[flow.slot as usize]
-            .as_mut()
-            .expect("a flow with data has buffers")
-            .rx;
+    fn place(&mut self, flow: FlowId, place: Place) -> u32 {
+        let socket = &mut self.sockets[flow.slot as usize];
+        let socket = socket.as_mut().expect("a flow with data has buffers");
+        let mut to = place.to;
+        if let Some(random) = &mut self.refuses
+            && random.chance(0.1)
+        {
+            to.len = random.below(u64::from(to.len) + 1) as u32;
+        }
+        // (By its own count: what is in order lies behind what has arrived.)
+        let next = (socket.arrived + u64::from(place.ahead)) as usize;
+        assert_eq!(place.to.start as usize, next & (socket.rx.len() - 1));
         let mut at = place.skip as usize;
-        for piece in place.to.pieces(rx.len()) {
+        for piece in to.pieces(socket.rx.len()) {
             let len = piece.len();
-            rx[piece].copy_from_slice(&self.payload[at..at + len]);
+            socket.rx[piece].copy_from_slice(&self.payload[at..at + len]);
             at += len;
         }
+        to.len
     }
 
     fn event(&mut self, flow: FlowId, event: Event) {
@@ -224,6 +235,7 @@ impl Host {
             poll_at: None,
             segments: 0,
             active: VecDeque::new(),
+            refuses: None,
             finished: Vec::new(),
         }
     }
@@ -239,6 +251,7 @@ impl Host {
             listen: &self.listen,
             payload,
             active: &mut self.active,
+            refuses: self.refuses.as_mut(),
             finished: &mut self.finished,
         };
         (&mut self.endpoint, out)
@@ -349,7 +362,7 @@ impl Host {
 /// Actions behind a reference, so that commands can be closures.
 pub trait ActionsObject {
     fn send(&mut self, flow: Option<FlowId>, segment: &Outgoing);
-    fn place(&mut self, flow: FlowId, place: Place);
+    fn place(&mut self, flow: FlowId, place: Place) -> u32;
     fn event(&mut self, flow: FlowId, event: Event);
 }
 
@@ -357,8 +370,8 @@ impl<A: Actions> ActionsObject for A {
     fn send(&mut self, flow: Option<FlowId>, segment: &Outgoing) {
         Actions::send(self, flow, segment);
     }
-    fn place(&mut self, flow: FlowId, place: Place) {
-        Actions::place(self, flow, place);
+    fn place(&mut self, flow: FlowId, place: Place) -> u32 {
+        Actions::place(self, flow, place)
     }
     fn event(&mut self, flow: FlowId, event: Event) {
         Actions::event(self, flow, event);
@@ -369,8 +382,8 @@ impl Actions for &mut dyn ActionsObject {
     fn send(&mut self, flow: Option<FlowId>, segment: &Outgoing) {
         (**self).send(flow, segment);
     }
-    fn place(&mut self, flow: FlowId, place: Place) {
-        (**self).place(flow, place);
+    fn place(&mut self, flow: FlowId, place: Place) -> u32 {
+        (**self).place(flow, place)
     }
     fn event(&mut self, flow: FlowId, event: Event) {
         (**self).event(flow, event);

@@ -222,10 +222,11 @@ impl Client {
 }
 
 impl Applications for Client {
-    fn place(&self, _: Option<usize>, flow: FlowId, place: Place, payload: &[u8]) {
+    fn place(&self, _: Option<usize>, flow: FlowId, place: Place, payload: &[u8]) -> u32 {
         if let Some(link) = self.loops[flow.slot as usize].lock().as_mut() {
             link.link.place(place, payload);
         }
+        place.to.len
     }
 
     fn fetch(&self, flow: FlowId, range: RingRange, to: &mut [u8]) -> bool {

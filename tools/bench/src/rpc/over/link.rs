@@ -111,7 +111,7 @@ mod tests {
             let message: Vec<u8> = (0..bytes).map(|i| next.wrapping_add(i as u8)).collect();
             next = next.wrapping_add(bytes as u8);
             let range = RingRange { start: at % 16, len: bytes };
-            link.place(Place { to: range, skip: 0 }, &message);
+            link.place(Place { to: range, skip: 0, ahead: 0 }, &message);
             link.arrived(bytes);
             let mut got = [0; 20];
             assert_eq!(link.take(&mut got), message.len());

@@ -131,10 +131,11 @@ impl Server {
 }
 
 impl Applications for Server {
-    fn place(&self, _: Option<usize>, flow: FlowId, place: Place, payload: &[u8]) {
+    fn place(&self, _: Option<usize>, flow: FlowId, place: Place, payload: &[u8]) -> u32 {
         if let Some(served) = self.links[flow.slot as usize].lock().as_mut() {
             served.link.place(place, payload);
         }
+        place.to.len
     }
 
     fn fetch(&self, flow: FlowId, range: RingRange, to: &mut [u8]) -> bool {
