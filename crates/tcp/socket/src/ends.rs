@@ -98,6 +98,11 @@ impl Receiving {
     pub fn stands_at_mark(&self) -> bool {
         self.past_mark && self.reader.head() == self.mark_at
     }
+
+    /// What lies behind Linux' mark was received by the ring, and Linux still stands before it.
+    pub fn has_passed_mark(&self) -> bool {
+        self.past_mark && self.reader.head() != self.mark_at
+    }
 }
 
 #[repr(C, align(64))]
