@@ -128,8 +128,8 @@ impl Phase {
         self.step(At::Returned, At::Linux)
     }
 
-    /// Receiver, at `Offered`, after it found that and then the kernel's queue empty. False: the
-    /// sender has withdrawn.
+    /// Receiver, at `Offered`, after it found that and then the kernel's queue empty, or has counted
+    /// what is there, which comes before the ring. False: the sender has withdrawn.
     pub fn enter(&self, found: Found) -> bool {
         self.step_from(found, At::Ring)
     }

@@ -75,6 +75,9 @@ pub struct Receiving {
     pub past_mark: bool,
     /// Where the ring stood then: as long as it does, Linux' mark is where the program is.
     pub mark_at: u32,
+    /// The ring was entered while so many bytes were unread at Linux that come before it. (It says
+    /// something where the receiver is at the ring.)
+    pub before_ring: usize,
     /// How often it was tried in vain to take a block without copying it, lately.
     pub refused: u32,
     /// So many large messages are taken from the ring before the next is wanted in a block,
@@ -186,6 +189,7 @@ impl Ends {
                 before_mark: 0,
                 past_mark: false,
                 mark_at: 0,
+                before_ring: 0,
                 refused: 0,
                 rests: 0,
                 rested: 0,

@@ -97,6 +97,9 @@ impl Flow {
         if phase.at() == Ok(At::Leaving) && own.reader.filled() == 0 {
             phase.left();
         }
+        if self.resets_what_comes(attached) && attached.has_bytes() {
+            return Ok(false);
+        }
         inward.consumed.flags.fetch_or(BY_LINUX, Release);
         let given = phase.give_back();
         // Either FINISHED is seen below, or the other side sees this before it ends the stream.

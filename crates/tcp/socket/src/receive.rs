@@ -282,11 +282,13 @@ impl Flow {
         flags: i32,
         goes_on: bool,
     ) -> Result<usize, Errno> {
+        let was_before_ring = own.before_ring > 0;
         // SAFETY: the caller's promise.
         let mut got = unsafe { self.receive_locked(attached, own, to, flags, goes_on) }?;
         let is_followed = || match attached.inward().switch.phase.at() {
             Ok(At::Leaving) => true,
             Ok(At::Offered) => attached.has_bytes(),
+            Ok(At::Ring) => was_before_ring && attached.has_bytes(),
             _ => false,
         };
         let total: usize = to.iter().map(|part| part.iov_len).sum();
@@ -330,6 +332,11 @@ impl Flow {
         let mut rest = to.to_vec();
         advance(&mut rest, seen);
         match at {
+            At::Ring | At::Leaving if own.before_ring > 0 => {
+                let all = own.before_ring == seen && own.look(&attached.inward().produced).is_ok();
+                // SAFETY: the caller's promise.
+                if all { unsafe { self.take(attached, own, &rest, flags) }.unwrap_or(0) } else { 0 }
+            }
             // All that Linux has comes before the ring. (An empty look at the ring's own beginning,
             // where nothing was received from it yet.)
             // SAFETY: as above.
@@ -402,6 +409,33 @@ impl Flow {
         }
     }
 
+    /// At the ring: what Linux has that comes before it. `None`: it has none of it any more.
+    unsafe fn receive_before_ring(
+        &self,
+        own: &mut Held<Receiving>,
+        to: &[iovec],
+        flags: i32,
+    ) -> Option<Result<usize, Errno>> {
+        let to = kernel::first(to, own.before_ring);
+        let is_empty = to.iter().all(|part| part.iov_len == 0);
+        // SAFETY: the caller's promise.
+        match unsafe { kernel::receive(self.fd(), &to, flags) } {
+            Ok(bytes) if bytes > 0 || is_empty => {
+                if flags & MSG_PEEK == 0 {
+                    own.before_ring -= bytes;
+                }
+                Some(Ok(bytes))
+            }
+            Err(error) if is_of_the_call(error) => Some(Err(error)),
+            // (Somebody has received it past the library.)
+            none => {
+                own.before_ring = 0;
+                none.err().into_iter().for_each(|error| self.keeps(error));
+                None
+            }
+        }
+    }
+
     /// From where the stream is now. `goes_on`: the call has received something already;
     /// [`kernel::AT_MARK`]: so an urgent byte, which is next, ends it.
     unsafe fn receive_locked(
@@ -445,6 +479,7 @@ impl Flow {
                 if !looks {
                     own.past_mark = false;
                     own.before_mark = own.before_mark.saturating_sub(got.unwrap_or(0));
+                    own.before_ring = own.before_ring.saturating_sub(got.unwrap_or(0));
                 }
                 if at != At::Offered
                     && matches!(got, Ok(0) | Err(Errno::AGAIN))
@@ -492,8 +527,16 @@ impl Flow {
                 if inward.switch.phase.enter(found) {
                     own.past_mark = looks && kernel::is_at_mark(self.fd());
                     own.mark_at = own.reader.head();
+                    own.before_ring = 0;
                 }
                 continue;
+            }
+            if own.before_ring > 0 {
+                // SAFETY: the caller's promise.
+                match unsafe { self.receive_before_ring(own, to, flags) } {
+                    Some(got) => return got,
+                    None => continue,
+                }
             }
             if goes_on && own.stands_at_mark() && kernel::is_at_mark(self.fd()) {
                 return Err(kernel::AT_MARK);
