@@ -262,10 +262,15 @@ impl Flow {
         let out = attached.out();
         let asked = out.consumed.flags.load(Acquire) & BY_LINUX != 0;
         let mine = match out.switch.phase.at().or_else(|_| self.poison(&mut own.poisoned))? {
-            // It would come too late: after what went by Linux since, or after the end of the
-            // stream.
-            At::Returned if own.too_late || own.finished => {
+            // It would come too late: after what went by Linux since.
+            At::Returned if own.too_late => {
                 out.switch.phase.refuse();
+                false
+            }
+            // Or after the end of the stream. (The receiver may have bytes of Linux' that come
+            // first.)
+            At::Returned if own.finished => {
+                out.switch.phase.offers_again();
                 false
             }
             At::Returned => out.switch.phase.taken_back(),
@@ -283,5 +288,33 @@ impl Flow {
             return flushed;
         }
         self.flush(attached, own)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Waiting;
+    use crate::common::{program_that, service, shared, wait_until};
+    use rustix::net::Shutdown;
+    use std::io::Write;
+
+    #[test]
+    fn what_is_given_back_to_who_has_ended_the_stream_stays_behind_linuxs_bytes() {
+        let service = service();
+        let program = || program_that(&service.name, Waiting::Sleep);
+        let (a, b) = shared(&program(), &program());
+        a.socket.as_ref().unwrap().write_all(b"by Linux ").unwrap();
+        wait_until("it has come", || kernel::all_arrived(a.flow.fd()));
+        assert_eq!(a.send(b"by the ring"), Ok(11));
+        a.flow.shutdown(Shutdown::Write).unwrap();
+        // As a program does that is preempted there.
+        let attached = b.flow.attached().unwrap();
+        assert_eq!(attached.inward().switch.phase.give_back(), Some(At::Offered));
+        a.flow.serve().unwrap();
+        let mut got = [0; 30];
+        assert_eq!(b.receive(&mut got), Ok(20));
+        assert_eq!(&got[..20], b"by Linux by the ring");
+        assert_eq!(b.receive(&mut got), Ok(0));
     }
 }
