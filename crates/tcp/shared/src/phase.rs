@@ -13,12 +13,13 @@
 //! ```
 //!
 //! `offer`, `withdraw`, `leave`, `taken_back`, `refuse` and `offers_again` are the sender's,
-//! `enter`, `left`, `give_back` and `reclaim` the receiver's. While a phase is not the other's turn,
-//! its owner can rely on it. In `Offered` the sender writes to the ring only, and everything in the kernel comes
-//! before it. Whoever is first decides whether the receiver enters the ring or the sender has taken
-//! its bytes back. In `Leaving` the sender writes to the kernel's stream only, and everything in
-//! the ring comes before it. In `Returned` the receiver reads the kernel's stream only, and what it
-//! left unread in the ring the sender sends again, by Linux, before anything else.
+//! `enter`, `left`, `give_back` and `reclaim` the receiver's. While a phase is not the other's
+//! turn, its owner can rely on it. In `Offered` the sender writes to the ring only, and everything
+//! in the kernel comes before it. Whoever is first decides whether the receiver enters the ring or
+//! the sender has taken its bytes back. In `Leaving` the sender writes to the kernel's stream only,
+//! and everything in the ring comes before it. In `Returned` the receiver reads the kernel's stream
+//! only, and what it left unread in the ring the sender sends again, by Linux, before anything
+//! else.
 //!
 //! Each offer has a number, which the word holds too: whoever found the kernel's queue empty while
 //! one offer stood must not enter the next one, before which there may be bytes in the kernel
@@ -128,8 +129,8 @@ impl Phase {
         self.step(At::Returned, At::Linux)
     }
 
-    /// Receiver, at `Offered`, after it found that and then the kernel's queue empty, or has counted
-    /// what is there, which comes before the ring. False: the sender has withdrawn.
+    /// Receiver, at `Offered`, after it found that and then the kernel's queue empty, or has
+    /// counted what is there, which comes before the ring. False: the sender has withdrawn.
     pub fn enter(&self, found: Found) -> bool {
         self.step_from(found, At::Ring)
     }
@@ -155,9 +156,9 @@ impl Phase {
         self.step(At::Returned, At::Leaving)
     }
 
-    /// Sender, at `Returned`, which sends nothing any more, and has sent nothing by Linux since what
-    /// lies in the ring: the ring comes behind all that the kernel has, whether the receiver had
-    /// entered it or not. False: the receiver has reclaimed it.
+    /// Sender, at `Returned`, which sends nothing any more, and has sent nothing by Linux since
+    /// what lies in the ring: that comes behind all that the kernel has, whether the receiver had
+    /// entered the ring or not. False: the receiver has reclaimed it.
     pub fn offers_again(&self) -> bool {
         self.step(At::Returned, At::Offered)
     }

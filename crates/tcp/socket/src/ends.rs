@@ -17,6 +17,7 @@ use uncopy_kernel::apart;
 use uncopy_tcp_shared::Poisoned;
 use uncopy_tcp_shared::layout::home;
 use uncopy_tcp_shared::notice::SLOTS;
+use uncopy_tcp_shared::phase::Found;
 use uncopy_tcp_shared::ring::{Consumed, Produced, RING, Reader, Writer};
 use uncopy_tcp_shared::runs::{Incoming, Outgoing};
 
@@ -78,6 +79,8 @@ pub struct Receiving {
     /// The ring was entered while so many bytes were unread at Linux that come before it. (It says
     /// something where the receiver is at the ring.)
     pub before_ring: usize,
+    /// What the other side has taken back of this offer was waited for.
+    pub awaited: Option<Found>,
     /// How often it was tried in vain to take a block without copying it, lately.
     pub refused: u32,
     /// So many large messages are taken from the ring before the next is wanted in a block,
@@ -190,6 +193,7 @@ impl Ends {
                 past_mark: false,
                 mark_at: 0,
                 before_ring: 0,
+                awaited: None,
                 refused: 0,
                 rests: 0,
                 rested: 0,

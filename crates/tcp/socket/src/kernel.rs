@@ -66,7 +66,7 @@ pub unsafe fn receive_as_it_is(fd: BorrowedFd, to: &[iovec], flags: i32) -> Resu
     recvmsg(fd, to, &mut RecvAncillaryBuffer::default(), flags).map(|got| got.bytes)
 }
 
-/// What [`receive_to_mark`] says where an urgent byte is next. (No other answer of its is this one.)
+/// What [`receive_to_mark`] says where an urgent byte is next. (No other answer of its is that.)
 pub const AT_MARK: Errno = Errno::CHRNG;
 
 /// Receives what is there, as a call does that has received something already: an urgent byte that

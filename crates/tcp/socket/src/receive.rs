@@ -481,6 +481,12 @@ impl Flow {
                     own.before_mark = own.before_mark.saturating_sub(got.unwrap_or(0));
                     own.before_ring = own.before_ring.saturating_sub(got.unwrap_or(0));
                 }
+                if at == At::Linux
+                    && got == Err(Errno::AGAIN)
+                    && self.comes_now(attached, own, found)
+                {
+                    continue;
+                }
                 if at != At::Offered
                     && matches!(got, Ok(0) | Err(Errno::AGAIN))
                     && !empty_buffers

@@ -18,10 +18,10 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 use std::mem::take;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use uncopy_counters::add;
 use uncopy_tcp_shared::phase::At;
-use uncopy_tcp_shared::ring::{BY_LINUX, FINISHED, GONE, RECEIVES, TAKES_BLOCKS};
+use uncopy_tcp_shared::ring::{BY_LINUX, FINISHED, GONE, OWES, RECEIVES, TAKES_BLOCKS};
 use uncopy_tcp_shared::runs::Piece;
 
 impl Flow {
@@ -411,6 +411,12 @@ impl Flow {
     pub(crate) fn flush(&self, attached: &Attached, own: &mut Held<Sending>) -> Result<(), Errno> {
         let flushed = self.flush_now(attached, own);
         let owes = flushed == Err(Errno::AGAIN);
+        let flags = &attached.out().produced.flags;
+        if owes {
+            flags.fetch_or(OWES, Release);
+        } else if flags.load(Relaxed) & OWES != 0 {
+            flags.fetch_and(!OWES, Release);
+        }
         if self.owes() != owes {
             self.owes.store(owes, Relaxed);
             if owes {
