@@ -452,7 +452,9 @@ impl Flow {
                 sent => sent,
             };
             let sent = sent.inspect_err(|&error| self.keeps(error))?;
-            self.push();
+            // (The receiver could have had it from the ring.)
+            kernel::push_all(self.fd());
+            self.keeps_nodelay();
             own.withdrawn = Some(done + sent as u32);
         }
         Ok(())
@@ -510,6 +512,10 @@ impl Flow {
     /// Sends what Linux holds back ([`kernel::push`]). The program's option is as it last said.
     pub(crate) fn push(&self) {
         kernel::push(self.fd());
+        self.keeps_nodelay();
+    }
+
+    fn keeps_nodelay(&self) {
         if self.nodelay.load(SeqCst) {
             let _ = sockopt::set_tcp_nodelay(self.fd(), true);
         }
