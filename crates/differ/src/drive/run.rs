@@ -362,7 +362,8 @@ impl<'a> Run<'a> {
             Op::EndSet { s } => {
                 let side = seat.side();
                 let Some(set) = &self.world.sets[side][s] else { return skip("none") };
-                if self.set_is_used(side) {
+                // (What a child holds lives on in other sets.)
+                if self.set_is_used(side) || self.world.processes[side + 2].runs {
                     return skip("used");
                 }
                 let answer = self.pair.call(seat, &format!("close {} close", set.number))?;
