@@ -587,8 +587,8 @@ impl<'a> Run<'a> {
                 Call::Recv { end, len: chunk as u64, by, flags: Flags::default(), got: vec![] };
             let before = self.world.clone();
             let expected = self.world.expect(&call);
-            if expected.waits && !expected.returns {
-                // (An urgent byte is all that there is, or it is held back.)
+            // (An urgent byte is all that there is, or it is held back; or somebody waits for it.)
+            if expected.waits && (!expected.returns || self.competes(&call)) {
                 break;
             }
             let short = e.timeout && expected.waits;
