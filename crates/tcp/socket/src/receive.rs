@@ -487,9 +487,11 @@ impl Flow {
                 {
                     continue;
                 }
+                // (Of no bytes Linux says 0 also where there are some.)
+                let is_end =
+                    got == Ok(0) && (!empty_buffers || kernel::look(self.fd()) == Ok(Some(0)));
                 if at != At::Offered
-                    && matches!(got, Ok(0) | Err(Errno::AGAIN))
-                    && !empty_buffers
+                    && (is_end || got == Err(Errno::AGAIN))
                     && let Some(error) = attached.error().take()
                 {
                     // It followed what was received last.
@@ -497,7 +499,7 @@ impl Flow {
                 }
                 if at != At::Offered {
                     let ended = match got {
-                        Ok(0) => !empty_buffers,
+                        Ok(0) => is_end,
                         Ok(_) | Err(Errno::AGAIN | Errno::INTR) => false,
                         Err(error) => !is_of_the_call(error),
                     };
@@ -520,7 +522,7 @@ impl Flow {
                 // What was sent through the ring comes before the end of the stream, and before its
                 // error, which is told once.
                 match got {
-                    Ok(0) if !empty_buffers => self.stream_ends(attached, own),
+                    Ok(0) if is_end => self.stream_ends(attached, own),
                     Ok(bytes) => return Ok(bytes),
                     Err(Errno::AGAIN) => {}
                     Err(error) if is_of_the_call(error) => return Err(error),
