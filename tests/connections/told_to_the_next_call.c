@@ -26,6 +26,17 @@ static void waits_for_all(int fd) {
         say("then: %s", outcome(got));
     }
 }
+static void receives_messages(int fd) {
+    struct iovec parts[2] = {{buffer, 10}, {buffer + 10, 10}};
+    struct mmsghdr messages[2];
+    memset(messages, 0, sizeof messages);
+    for (int i = 0; i < 2; i++) messages[i].msg_hdr.msg_iov = parts + i, messages[i].msg_hdr.msg_iovlen = 1;
+    say("two messages: %d", recvmmsg(fd, messages, 2, 0, NULL));
+    for (int i = 0; i < 2; i++) {
+        ssize_t got = recv(fd, buffer, 100, 0);
+        say("then: %s", outcome(got));
+    }
+}
 /* More than a ring holds: some of it goes by Linux. */
 static void sends_much(int fd) {
     send_all(fd, buffer, 600000);
@@ -143,6 +154,7 @@ static void answers_early(unsigned warm) {
 
 int main(void) {
     run_pair("a part was received", sends_a_part, waits_for_all);
+    run_pair("a message was received", sends_a_part, receives_messages);
     run_pair("much was received", sends_much, reads_late);
     run_pair("a part was sent", takes_a_little, streams_on);
     run_pair("a part was sent, and SO_ERROR is asked for", takes_a_little, streams_and_asks);

@@ -362,7 +362,8 @@ impl<'a> Run<'a> {
             Op::EndSet { s } => {
                 let side = seat.side();
                 let Some(set) = &self.world.sets[side][s] else { return skip("none") };
-                if self.set_is_used(side) {
+                // (What a child holds lives on in other sets.)
+                if self.set_is_used(side) || self.world.processes[side + 2].runs {
                     return skip("used");
                 }
                 let answer = self.pair.call(seat, &format!("close {} close", set.number))?;
@@ -586,8 +587,8 @@ impl<'a> Run<'a> {
                 Call::Recv { end, len: chunk as u64, by, flags: Flags::default(), got: vec![] };
             let before = self.world.clone();
             let expected = self.world.expect(&call);
-            if expected.waits && !expected.returns {
-                // (An urgent byte is all that there is, or it is held back.)
+            // (An urgent byte is all that there is, or it is held back; or somebody waits for it.)
+            if expected.waits && (!expected.returns || self.competes(&call)) {
                 break;
             }
             let short = e.timeout && expected.waits;

@@ -414,6 +414,9 @@ unsafe fn recvmmsg_one_by_one(
         }
         for i in 0..count as usize {
             let n = recvmsg(fd, &raw mut (*msgs.add(i)).msg_hdr, flags);
+            if n < 0 && received > 0 {
+                PROCESS.tcp.keeps_error(fd);
+            }
             if n < 0 || !give(&raw mut (*msgs.add(i)).msg_len, n as c_uint) {
                 break;
             }

@@ -129,7 +129,7 @@ impl Tcp {
         self.connection(fd)?.flow.take_error()
     }
 
-    /// A call on `fd` has sent a part before it met the error in errno.
+    /// A call on `fd` has sent or received a part before it met the error in errno.
     #[cold]
     pub fn keeps_error(&self, fd: RawFd) {
         if let Some(connection) = self.connection(fd) {

@@ -12,13 +12,14 @@
 //!              taken_back (the unread bytes are sent by Linux)                    give_back, from anywhere
 //! ```
 //!
-//! `offer`, `withdraw`, `leave`, `taken_back` and `refuse` are the sender's, `enter`, `left`,
-//! `give_back` and `reclaim` the receiver's. While a phase is not the other's turn, its owner can
-//! rely on it. In `Offered` the sender writes to the ring only, and everything in the kernel comes
-//! before it. Whoever is first decides whether the receiver enters the ring or the sender has taken
-//! its bytes back. In `Leaving` the sender writes to the kernel's stream only, and everything in
-//! the ring comes before it. In `Returned` the receiver reads the kernel's stream only, and what it
-//! left unread in the ring the sender sends again, by Linux, before anything else.
+//! `offer`, `withdraw`, `leave`, `taken_back`, `refuse` and `offers_again` are the sender's,
+//! `enter`, `left`, `give_back` and `reclaim` the receiver's. While a phase is not the other's
+//! turn, its owner can rely on it. In `Offered` the sender writes to the ring only, and everything
+//! in the kernel comes before it. Whoever is first decides whether the receiver enters the ring or
+//! the sender has taken its bytes back. In `Leaving` the sender writes to the kernel's stream only,
+//! and everything in the ring comes before it. In `Returned` the receiver reads the kernel's stream
+//! only, and what it left unread in the ring the sender sends again, by Linux, before anything
+//! else.
 //!
 //! Each offer has a number, which the word holds too: whoever found the kernel's queue empty while
 //! one offer stood must not enter the next one, before which there may be bytes in the kernel
@@ -128,8 +129,8 @@ impl Phase {
         self.step(At::Returned, At::Linux)
     }
 
-    /// Receiver, at `Offered`, after it found that and then the kernel's queue empty. False: the
-    /// sender has withdrawn.
+    /// Receiver, at `Offered`, after it found that and then the kernel's queue empty, or has
+    /// counted what is there, which comes before the ring. False: the sender has withdrawn.
     pub fn enter(&self, found: Found) -> bool {
         self.step_from(found, At::Ring)
     }
@@ -153,6 +154,13 @@ impl Phase {
     /// the unread bytes would come too late. The receiver has to read them.
     pub fn refuse(&self) -> bool {
         self.step(At::Returned, At::Leaving)
+    }
+
+    /// Sender, at `Returned`, which sends nothing any more, and has sent nothing by Linux since
+    /// what lies in the ring: that comes behind all that the kernel has, whether the receiver had
+    /// entered the ring or not. False: the receiver has reclaimed it.
+    pub fn offers_again(&self) -> bool {
+        self.step(At::Returned, At::Offered)
     }
 
     /// Receiver, at `Returned`: the sender does not take it back; so the ring is the receiver's
@@ -211,6 +219,8 @@ mod tests {
         phase.offer();
         assert!(phase.give_back() == Some(At::Offered) && !phase.withdraw());
         assert!(phase.reclaim(At::Offered) && enter(&phase) && !phase.taken_back());
+        assert!(phase.give_back() == Some(At::Ring) && phase.offers_again());
+        assert!(!phase.reclaim(At::Ring) && enter(&phase));
     }
 
     #[test]
@@ -257,11 +267,17 @@ mod loom_tests {
         w: Writer<SIZE>,
         /// It has sent by Linux since it left the ring.
         too_late: bool,
+        /// It has ended its stream.
+        finished: bool,
     }
 
     type Send = fn(&mut Sender, &Wire, u8);
 
     impl Sender {
+        fn new() -> Self {
+            Self { w: Writer::new(1), too_late: false, finished: false }
+        }
+
         fn put(&mut self, wire: &Wire, byte: u8) {
             self.w.look(&wire.consumed).unwrap();
             let s = self.w.reserve(1);
@@ -291,8 +307,14 @@ mod loom_tests {
                     wire.phase.refuse();
                     false
                 }
+                At::Returned if self.finished => {
+                    wire.phase.offers_again();
+                    false
+                }
                 At::Returned => wire.phase.taken_back(),
-                At::Offered if asked => wire.phase.withdraw() || wire.phase.taken_back(),
+                At::Offered if asked && !self.finished => {
+                    wire.phase.withdraw() || wire.phase.taken_back()
+                }
                 _ => false,
             };
             if mine {
@@ -336,6 +358,14 @@ mod loom_tests {
         /// The stream ends, as Linux tells it.
         fn end(&mut self, wire: &Wire, _: u8) {
             wire.linux.lock().unwrap().push_back(END);
+        }
+
+        /// The stream ends behind this byte, after what was given back was served. (Who receives
+        /// here hears nothing of it.)
+        fn last_by_ring(&mut self, wire: &Wire, byte: u8) {
+            self.by_ring(wire, byte);
+            self.serve(wire);
+            self.finished = true;
         }
     }
 
@@ -447,7 +477,7 @@ mod loom_tests {
             let shared = wire();
             let other = shared.clone();
             let sender = thread::spawn(move || {
-                let mut sender = Sender { w: Writer::new(1), too_late: false };
+                let mut sender = Sender::new();
                 for (byte, send) in sends.iter().enumerate() {
                     send(&mut sender, &other, byte as u8);
                 }
@@ -475,7 +505,7 @@ mod loom_tests {
                     // Asked, and waited for.
                     sender.serve(&shared);
                 }
-                if shared.phase.at() != Ok(At::Leaving) {
+                if !matches!(shared.phase.at(), Ok(At::Leaving | At::Offered)) {
                     // Without any help of the library's: a new program reads Linux' stream.
                     let linux: Vec<u8> = shared.linux.lock().unwrap().drain(..).collect();
                     for byte in linux {
@@ -505,7 +535,7 @@ mod loom_tests {
                 let shared = wire();
                 let other = shared.clone();
                 let sender = thread::spawn(move || {
-                    let mut sender = Sender { w: Writer::new(1), too_late: false };
+                    let mut sender = Sender::new();
                     for (byte, send) in sends.iter().enumerate() {
                         send(&mut sender, &other, byte as u8);
                     }
@@ -555,6 +585,19 @@ mod loom_tests {
             check_where(
                 &[Sender::by_ring, Sender::by_ring, Sender::by_ring],
                 2,
+                Some(gives_back),
+                2,
+            );
+        }
+    }
+
+    /// Caught: `refuse` in place of `offers_again`.
+    #[test]
+    fn a_ring_that_is_given_back_after_the_end_comes_behind_linuxs_bytes() {
+        for gives_back in [0, 1, 2] {
+            check_where(
+                &[Sender::by_linux, Sender::by_ring, Sender::last_by_ring],
+                3,
                 Some(gives_back),
                 2,
             );

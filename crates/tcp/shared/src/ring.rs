@@ -29,7 +29,7 @@ pub struct Produced {
     pub tail: AtomicU32,
     /// Position + base = place in the ring. Changes only while the ring is empty.
     pub base: AtomicU32,
-    /// [`FINISHED`].
+    /// [`FINISHED`], [`OWES`].
     pub flags: AtomicU32,
     /// The producer waits for room.
     pub room: Wanted,
@@ -91,6 +91,10 @@ impl Consumed {
 /// The producer finished this direction (FIN or reset): the kernel's connection says how. A hint,
 /// set before the kernel is told.
 pub const FINISHED: u32 = 1;
+/// Linux has no room for what the producer has taken back of the ring: it gives that later.
+/// (Without this it is giving it now, while the phase is Linux' and the tail is ahead of the
+/// head.)
+pub const OWES: u32 = 2;
 /// The consumer has closed its end. A hint, as above.
 pub const GONE: u32 = 1;
 /// The consumer asks for this direction to go through Linux.

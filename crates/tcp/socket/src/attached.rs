@@ -11,7 +11,7 @@ use uncopy_tcp_shared::layout::{Direction, Header};
 use uncopy_tcp_shared::notice::SLOTS;
 use uncopy_tcp_shared::phase::At;
 use uncopy_tcp_shared::region::Slot;
-use uncopy_tcp_shared::ring::{FINISHED, RECEIVES, RING};
+use uncopy_tcp_shared::ring::{FINISHED, OWES, RECEIVES, RING};
 use uncopy_tcp_shared::wanted::{ASK, DOORS, Doors};
 
 /// See above.
@@ -103,6 +103,16 @@ impl Attached {
             }
             Err(_) => true,
         }
+    }
+
+    /// The other side has taken back what this side did not receive of the ring, and has not given
+    /// Linux all of it yet: it is in neither of the two. (Only then lies the tail ahead of the head
+    /// in this phase.)
+    pub fn is_under_way(&self) -> bool {
+        let inward = self.inward();
+        inward.switch.phase.at() == Ok(At::Linux)
+            && inward.produced.tail.load(Ordering::Acquire) != self.head()
+            && inward.produced.flags.load(Ordering::Acquire) & OWES == 0
     }
 
     /// Room is the ring's matter, not Linux': sending goes there, and the stream has not been

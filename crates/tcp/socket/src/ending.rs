@@ -78,16 +78,27 @@ impl Flow {
 
     /// The program receives no more, and ends its stream: Linux answers what comes from now on with
     /// a reset, but keeps what came before. So what the ring has is not for the sender to take back
-    /// and to send by Linux.
+    /// and to send by Linux. What Linux has comes before it: while the ring is offered nothing else
+    /// comes there, so it can be counted. (But not past an urgent byte.)
     fn enters_what_is_offered(&self, attached: &Attached) {
         let mut own = attached.mapped.ends.receiving(attached.slot, self.context.process());
         let phase = &attached.inward().switch.phase;
         if let Ok((At::Offered, found)) = phase.found()
-            && kernel::unread(self.fd()) == Ok(0)
+            && let Ok(unread) = kernel::unread(self.fd())
+            && own.before_mark == 0
+            && !kernel::has_mark(self.fd())
         {
             own.reader.forget();
-            phase.enter(found);
+            if phase.enter(found) {
+                own.before_ring = unread;
+            }
         }
+    }
+
+    /// As above: what comes by Linux from now on is answered by a reset. So what the ring has is not
+    /// given back, either.
+    pub(crate) fn resets_what_comes(&self, attached: &Attached) -> bool {
+        self.shut.load(Relaxed) && attached.out().produced.flags.load(Relaxed) & FINISHED != 0
     }
 
     /// What was withdrawn or given back is with Linux, whatever it takes: the stream ends after it.
@@ -242,10 +253,13 @@ fn give_back_unread(attached: &Attached, own: &mut Held<Receiving>, all: bool) -
 
 #[cfg(test)]
 mod tests {
-    use crate::common::{FULL, at_rings, fills_both, program_that, service};
-    use crate::{Context, Errno, Settings, Waiting};
+    use crate::common::{FULL, at_rings, fills_both, program_that, service, shared, wait_until};
+    use crate::{Context, Errno, Settings, Waiting, kernel};
+    use libc::MSG_PEEK;
     use rustix::net::Shutdown;
-    use std::io::Read;
+    use std::io::{Read, Write};
+    use std::sync::atomic::Ordering::Relaxed;
+    use std::time::Duration;
 
     #[test]
     fn a_stream_does_not_end_before_what_was_given_back_just_now() {
@@ -274,6 +288,39 @@ mod tests {
                 std::thread::sleep(std::time::Duration::from_millis(1));
             }
             assert_eq!(reads.join().unwrap().unwrap(), before + FULL);
+        }
+    }
+
+    #[test]
+    fn who_shuts_both_ways_keeps_what_the_ring_has_behind_linuxs_bytes() {
+        let service = service();
+        let program = || program_that(&service.name, Waiting::Sleep);
+        for resets in [false, true] {
+            let (a, b) = shared(&program(), &program());
+            a.socket.as_ref().unwrap().write_all(b"by Linux ").unwrap();
+            wait_until("it has come", || kernel::all_arrived(a.flow.fd()));
+            assert_eq!(a.send(b"by the ring"), Ok(11));
+            assert_eq!(a.flow.counts.sent_by_ring.load(Relaxed), 11);
+            b.flow.shutdown(Shutdown::Both).unwrap();
+            assert_eq!(b.flow.by_linux(Duration::ZERO), Ok(false));
+            if resets {
+                // That Linux answers with a reset.
+                assert_eq!(a.send(b"more"), Ok(4));
+                wait_until("the reset", || kernel::is_over(a.flow.fd()));
+                assert_eq!(a.send(b"more"), Err(Errno::PIPE));
+            }
+            let mut got = [0; 30];
+            assert_eq!(b.flow.unread(), Ok(20));
+            assert_eq!(b.receive_with(&mut got, MSG_PEEK), Ok(20));
+            assert_eq!(&got[..20], b"by Linux by the ring");
+            assert_eq!(b.receive(&mut got[..4]), Ok(4));
+            assert_eq!(b.receive_with(&mut got[4..], MSG_PEEK), Ok(16));
+            assert_eq!(b.receive(&mut got[4..]), Ok(16));
+            assert_eq!(&got[..20], b"by Linux by the ring");
+            if resets {
+                assert_eq!(b.receive(&mut got), Err(Errno::CONNRESET));
+            }
+            assert_eq!(b.receive(&mut got), Ok(0));
         }
     }
 }

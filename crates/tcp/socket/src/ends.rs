@@ -17,6 +17,7 @@ use uncopy_kernel::apart;
 use uncopy_tcp_shared::Poisoned;
 use uncopy_tcp_shared::layout::home;
 use uncopy_tcp_shared::notice::SLOTS;
+use uncopy_tcp_shared::phase::Found;
 use uncopy_tcp_shared::ring::{Consumed, Produced, RING, Reader, Writer};
 use uncopy_tcp_shared::runs::{Incoming, Outgoing};
 
@@ -75,6 +76,11 @@ pub struct Receiving {
     pub past_mark: bool,
     /// Where the ring stood then: as long as it does, Linux' mark is where the program is.
     pub mark_at: u32,
+    /// The ring was entered while so many bytes were unread at Linux that come before it. (It says
+    /// something where the receiver is at the ring.)
+    pub before_ring: usize,
+    /// What the other side has taken back of this offer was waited for.
+    pub awaited: Option<Found>,
     /// How often it was tried in vain to take a block without copying it, lately.
     pub refused: u32,
     /// So many large messages are taken from the ring before the next is wanted in a block,
@@ -97,6 +103,11 @@ impl Receiving {
     /// Who has only looked behind Linux' mark stands there still.
     pub fn stands_at_mark(&self) -> bool {
         self.past_mark && self.reader.head() == self.mark_at
+    }
+
+    /// What lies behind Linux' mark was received by the ring, and Linux still stands before it.
+    pub fn has_passed_mark(&self) -> bool {
+        self.past_mark && self.reader.head() != self.mark_at
     }
 }
 
@@ -181,6 +192,8 @@ impl Ends {
                 before_mark: 0,
                 past_mark: false,
                 mark_at: 0,
+                before_ring: 0,
+                awaited: None,
                 refused: 0,
                 rests: 0,
                 rested: 0,

@@ -66,6 +66,48 @@ pub unsafe fn receive_as_it_is(fd: BorrowedFd, to: &[iovec], flags: i32) -> Resu
     recvmsg(fd, to, &mut RecvAncillaryBuffer::default(), flags).map(|got| got.bytes)
 }
 
+/// What [`receive_to_mark`] says where an urgent byte is next. (No other answer of its is that.)
+pub const AT_MARK: Errno = Errno::CHRNG;
+
+/// Receives what is there, as a call does that has received something already: an urgent byte that
+/// is next ends it, also one that comes meanwhile. (A call that begins passes it.) `keeps` gets an
+/// error that Linux tells behind it.
+///
+/// # Safety
+/// As above.
+pub unsafe fn receive_to_mark(
+    fd: BorrowedFd,
+    to: &[iovec],
+    flags: i32,
+    keeps: impl FnOnce(Errno),
+) -> Result<usize, Errno> {
+    // How much there is: behind the mark, where that is next. (By these flags nothing is stored.)
+    // SAFETY: the caller's promise.
+    let there = unsafe { receive(fd, to, libc::MSG_PEEK | libc::MSG_TRUNC) };
+    if is_at_mark(fd) {
+        if let Err(error) = there {
+            keeps(error);
+        }
+        return Err(AT_MARK);
+    }
+    match there {
+        // A mark that comes from here on stands behind these.
+        // SAFETY: the caller's promise.
+        Ok(bytes @ 1..) => unsafe { receive(fd, &first(to, bytes), flags) },
+        nothing => nothing,
+    }
+}
+
+/// The first so many bytes of buffers, or all of them.
+pub fn first(of: &[iovec], mut bytes: usize) -> Vec<iovec> {
+    let mut parts = of.to_vec();
+    for part in &mut parts {
+        part.iov_len = part.iov_len.min(bytes);
+        bytes -= part.iov_len;
+    }
+    parts
+}
+
 /// Reads what of a file is in memory; EAGAIN: it would have to be waited for; EOPNOTSUPP: this file
 /// cannot tell.
 ///
@@ -224,6 +266,16 @@ fn state(fd: BorrowedFd) -> Option<u8> {
 pub fn push(fd: BorrowedFd) {
     if sockopt::tcp_nodelay(fd) == Ok(false) {
         let _ = sockopt::set_tcp_nodelay(fd, true);
+        let _ = sockopt::set_tcp_nodelay(fd, false);
+    }
+}
+
+/// As [`push`], also what TCP_CORK holds back: setting TCP_NODELAY sends all (tcp(7)), though it may
+/// be set.
+pub fn push_all(fd: BorrowedFd) {
+    let was_set = sockopt::tcp_nodelay(fd) != Ok(false);
+    let _ = sockopt::set_tcp_nodelay(fd, true);
+    if !was_set {
         let _ = sockopt::set_tcp_nodelay(fd, false);
     }
 }

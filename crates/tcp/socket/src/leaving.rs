@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
 use std::time::{Duration, Instant};
 use uncopy_tcp_shared::file;
-use uncopy_tcp_shared::phase::At;
+use uncopy_tcp_shared::phase::{At, Found};
 use uncopy_tcp_shared::ring::{BY_LINUX, FINISHED};
 
 /// How often it looks whether the other side has answered: a wake-up there takes about 5 us.
@@ -25,6 +25,9 @@ const LOOK: Duration = Duration::from_micros(20);
 
 /// What the other side has taken back Linux has a moment later, unless that was interrupted.
 const ARRIVES: Duration = Duration::from_millis(100);
+/// So long a call that receives waits for it: a thread that is preempted there goes on after some
+/// milliseconds.
+const MOMENT: Duration = Duration::from_millis(5);
 
 /// What becomes of the unread bytes of a side that gives its ring back to a peer that does not
 /// answer.
@@ -34,6 +37,18 @@ enum Unanswered {
     Reclaimed,
     /// They stay the peer's.
     Left,
+}
+
+/// False: it is so for longer than that.
+fn waits_while(patience: Duration, mut is: impl FnMut() -> bool) -> bool {
+    let begun = Instant::now();
+    while is() {
+        if begun.elapsed() >= patience {
+            return false;
+        }
+        std::thread::sleep(LOOK);
+    }
+    true
 }
 
 impl Flow {
@@ -97,6 +112,11 @@ impl Flow {
         if phase.at() == Ok(At::Leaving) && own.reader.filled() == 0 {
             phase.left();
         }
+        if self.resets_what_comes(attached) && attached.has_bytes() {
+            return Ok(false);
+        }
+        // (What is taken back comes behind this.)
+        let before = attached.has_bytes().then(|| kernel::unread(self.fd()));
         inward.consumed.flags.fetch_or(BY_LINUX, Release);
         let given = phase.give_back();
         // Either FINISHED is seen below, or the other side sees this before it ends the stream.
@@ -106,7 +126,11 @@ impl Flow {
         own.look(&inward.produced).or_else(|_| self.poison(&mut own.poisoned))?;
         let unread = own.reader.filled() > 0;
         own.reader.forget();
-        let Some(given) = given else { return Ok(true) };
+        let Some(given) = given else {
+            // (What was withdrawn just before that Linux may not have yet.)
+            waits_while(ARRIVES, || attached.is_under_way() && !kernel::hung_up(self.fd()));
+            return Ok(true);
+        };
         if !unread && given != At::Leaving {
             // Whoever sends next, or is sending, sees it.
             return Ok(true);
@@ -117,7 +141,10 @@ impl Flow {
             match phase.at() {
                 Ok(At::Linux) => {
                     let since = *taken.get_or_insert_with(Instant::now);
-                    if unread && !self.is_news_of_linux() && since.elapsed() < ARRIVES {
+                    let comes = attached.is_under_way()
+                        || before.is_some_and(|before| kernel::unread(self.fd()) == before)
+                            && !self.is_told_of();
+                    if comes && since.elapsed() < ARRIVES {
                         std::thread::sleep(LOOK);
                         continue;
                     }
@@ -150,8 +177,26 @@ impl Flow {
         Ok(false)
     }
 
-    fn is_news_of_linux(&self) -> bool {
-        !kernel::poll_now(self.fd(), PollFlags::IN | PollFlags::PRI | PollFlags::RDHUP).is_empty()
+    /// Linux has something to tell besides bytes, or a byte that it does not count.
+    fn is_told_of(&self) -> bool {
+        !kernel::poll_now(self.fd(), PollFlags::PRI | PollFlags::RDHUP).is_empty()
+    }
+
+    /// Linux' queue was found empty, after this offer: waits for a moment for what was taken back
+    /// and is on its way there. True: the queue is to be looked at again. (For a sender that stops
+    /// there one call waits.)
+    #[cold]
+    pub(crate) fn comes_now(
+        &self,
+        attached: &Attached,
+        own: &mut Held<Receiving>,
+        found: Found,
+    ) -> bool {
+        if own.awaited == Some(found) || !attached.is_under_way() {
+            return false;
+        }
+        own.awaited = Some(found);
+        waits_while(MOMENT, || attached.is_under_way())
     }
 
     /// The other side has ended the stream or died: it sends nothing any more, whatever is asked of
@@ -259,10 +304,15 @@ impl Flow {
         let out = attached.out();
         let asked = out.consumed.flags.load(Acquire) & BY_LINUX != 0;
         let mine = match out.switch.phase.at().or_else(|_| self.poison(&mut own.poisoned))? {
-            // It would come too late: after what went by Linux since, or after the end of the
-            // stream.
-            At::Returned if own.too_late || own.finished => {
+            // It would come too late: after what went by Linux since.
+            At::Returned if own.too_late => {
                 out.switch.phase.refuse();
+                false
+            }
+            // Or after the end of the stream. (The receiver may have bytes of Linux' that come
+            // first.)
+            At::Returned if own.finished => {
+                out.switch.phase.offers_again();
                 false
             }
             At::Returned => out.switch.phase.taken_back(),
@@ -280,5 +330,98 @@ impl Flow {
             return flushed;
         }
         self.flush(attached, own)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Waiting;
+    use crate::common::{program_that, service, shared, wait_until};
+    use rustix::net::Shutdown;
+    use std::io::Write;
+
+    #[test]
+    fn what_is_given_back_to_who_has_ended_the_stream_stays_behind_linuxs_bytes() {
+        let service = service();
+        let program = || program_that(&service.name, Waiting::Sleep);
+        let (a, b) = shared(&program(), &program());
+        a.socket.as_ref().unwrap().write_all(b"by Linux ").unwrap();
+        wait_until("it has come", || kernel::all_arrived(a.flow.fd()));
+        assert_eq!(a.send(b"by the ring"), Ok(11));
+        a.flow.shutdown(Shutdown::Write).unwrap();
+        // As a program does that is preempted there.
+        let attached = b.flow.attached().unwrap();
+        assert_eq!(attached.inward().switch.phase.give_back(), Some(At::Offered));
+        a.flow.serve().unwrap();
+        let mut got = [0; 30];
+        assert_eq!(b.receive(&mut got), Ok(20));
+        assert_eq!(&got[..20], b"by Linux by the ring");
+        assert_eq!(b.receive(&mut got), Ok(0));
+    }
+
+    #[test]
+    fn it_is_linuxs_once_all_that_was_taken_back_is_there() {
+        let service = service();
+        let program = || program_that(&service.name, Waiting::Sleep);
+        let (a, b) = shared(&program(), &program());
+        a.socket.as_ref().unwrap().write_all(b"by Linux ").unwrap();
+        wait_until("it has come", || kernel::all_arrived(a.flow.fd()));
+        assert_eq!(a.send(b"by the ring"), Ok(11));
+        let left = std::thread::scope(|scope| {
+            let leaves = scope.spawn(|| {
+                let left = b.flow.by_linux(Duration::from_secs(10));
+                (left, kernel::unread(b.flow.fd()))
+            });
+            let attached = a.flow.attached().unwrap();
+            let mut own = attached.mapped.ends.sending(attached.slot, a.flow.context.process());
+            let phase = &attached.out().switch.phase;
+            wait_until("it is given back", || phase.at() == Ok(At::Returned));
+            // As a sender does that is preempted there.
+            assert!(phase.taken_back());
+            std::thread::sleep(Duration::from_millis(20));
+            a.flow.withdrawn(attached, &mut own).unwrap();
+            a.flow.flush(attached, &mut own).unwrap();
+            leaves.join().unwrap()
+        });
+        assert_eq!(left, (Ok(true), Ok(20)));
+    }
+
+    #[test]
+    fn who_finds_nothing_waits_for_what_was_taken_back_just_now() {
+        let service = service();
+        let program = || program_that(&service.name, Waiting::Sleep);
+        let (a, b) = shared(&program(), &program());
+        let receives = || b.receive_with(&mut [0; 20], libc::MSG_DONTWAIT);
+        assert_eq!(a.send(b"by the ring"), Ok(11));
+        let attached = a.flow.attached().unwrap();
+        let process = a.flow.context.process();
+        let mut own = attached.mapped.ends.sending(attached.slot, process);
+        assert!(attached.out().switch.phase.withdraw());
+        let begun = Instant::now();
+        assert_eq!(receives(), Err(Errno::AGAIN));
+        assert!(begun.elapsed() >= MOMENT);
+        a.flow.withdrawn(attached, &mut own).unwrap();
+        a.flow.flush(attached, &mut own).unwrap();
+        drop(own);
+        wait_until("it has come", || kernel::unread(b.flow.fd()) == Ok(11));
+        assert_eq!(receives(), Ok(11));
+        // Most of the time that is long enough.
+        let comes = || {
+            wait_until("all has arrived", || kernel::all_arrived(a.flow.fd()));
+            assert_eq!(a.send(b"by the ring"), Ok(11));
+            let mut own = attached.mapped.ends.sending(attached.slot, process);
+            assert!(attached.out().switch.phase.withdraw());
+            std::thread::scope(|scope| {
+                let received = scope.spawn(receives);
+                std::thread::sleep(Duration::from_millis(1));
+                a.flow.withdrawn(attached, &mut own).unwrap();
+                a.flow.flush(attached, &mut own).unwrap();
+                let came = received.join().unwrap() == Ok(11);
+                assert!(came || receives() == Ok(11));
+                came
+            })
+        };
+        assert!((0..20).any(|_| comes()));
     }
 }

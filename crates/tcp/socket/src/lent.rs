@@ -33,7 +33,8 @@ impl Flow {
         let Some(attached) = self.attached() else { return Lent::Elsewhere };
         let mut own = attached.mapped.ends.receiving(attached.slot, self.context.process());
         let inward = attached.inward();
-        let is_rings = matches!(inward.switch.phase.at(), Ok(At::Ring | At::Leaving));
+        let is_rings =
+            matches!(inward.switch.phase.at(), Ok(At::Ring | At::Leaving)) && own.before_ring == 0;
         if own.poisoned || self.is_closed() || !is_rings || own.look(&inward.produced).is_err() {
             return Lent::Elsewhere;
         }

@@ -36,6 +36,17 @@ impl Flow {
             // SAFETY: the caller's promise.
             return unsafe { kernel::receive_as_it_is(self.fd(), to, flags) };
         }
+        // SAFETY: the caller's promise.
+        unsafe { self.receive_behind(to, flags, false) }
+    }
+
+    /// As above; `goes_on`: the call has received something already, and ends at an urgent byte.
+    unsafe fn receive_behind(
+        &self,
+        to: &[iovec],
+        flags: i32,
+        goes_on: bool,
+    ) -> Result<usize, Errno> {
         let may_wait = flags & MSG_DONTWAIT == 0;
         let total: usize = to.iter().map(|part| part.iov_len).sum();
         // (An urgent byte is one.)
@@ -52,11 +63,8 @@ impl Flow {
             if got > 0 && !self.is_attached() && self.has_only_linuxs_error() {
                 return Ok(got);
             }
-            if got > 0 && self.is_at_mark() {
-                return Ok(got);
-            }
             // SAFETY: the caller's promise.
-            match unsafe { self.try_receive(to, flags) } {
+            match unsafe { self.try_receive(to, flags, goes_on || got > 0) } {
                 Ok(bytes) if all && looks => {
                     if bytes == 0 || bytes >= total || ends || self.mark_follows(bytes) {
                         return Ok(bytes);
@@ -82,6 +90,7 @@ impl Flow {
                         return if got > 0 || none { Ok(got) } else { Err(error) };
                     }
                 }
+                Err(kernel::AT_MARK) => return Ok(got),
                 Err(error) if got > 0 => {
                     self.keeps(error);
                     return Ok(got);
@@ -98,7 +107,7 @@ impl Flow {
     /// As for [`receive`](Self::receive).
     pub unsafe fn receive_more(&self, to: &[iovec], flags: i32) -> usize {
         // SAFETY: the caller's promise.
-        let more = unsafe { self.receive(to, flags | MSG_DONTWAIT) };
+        let more = unsafe { self.receive_behind(to, flags | MSG_DONTWAIT, true) };
         more.unwrap_or_else(|error| {
             self.keeps(error);
             0
@@ -111,20 +120,11 @@ impl Flow {
             && kernel::unread(self.fd()) == Ok(0)
     }
 
-    /// The urgent byte is next: a call that has received something ends there.
-    pub fn is_at_mark(&self) -> bool {
-        !self.is_not_at_mark() && kernel::is_at_mark(self.fd())
-    }
-
     /// Linux' mark is not where the program is: the ring has bytes that come before all that Linux
     /// has, or is where more of them come, or what was received last came from behind the mark.
     pub fn is_not_at_mark(&self) -> bool {
         let Some(attached) = self.attached() else { return false };
         let own = attached.mapped.ends.receiving(attached.slot, self.context.process());
-        Self::is_elsewhere(attached, &own)
-    }
-
-    fn is_elsewhere(attached: &Attached, own: &Held<Receiving>) -> bool {
         if own.stands_at_mark() {
             return false;
         }
@@ -183,7 +183,7 @@ impl Flow {
         self.nap_in_call(deadline)
     }
 
-    unsafe fn try_receive(&self, to: &[iovec], flags: i32) -> Result<usize, Errno> {
+    unsafe fn try_receive(&self, to: &[iovec], flags: i32, goes_on: bool) -> Result<usize, Errno> {
         let flags = flags & !MSG_WAITALL;
         let attached = loop {
             if self.is_closed() {
@@ -194,7 +194,7 @@ impl Flow {
             }
             if let Some(_past) = self.unattached(false) {
                 // SAFETY: the caller's promise.
-                return unsafe { kernel::receive(self.fd(), to, flags) };
+                return unsafe { self.receive_linuxs(to, flags, goes_on) };
             }
         };
         if flags & MSG_OOB != 0 {
@@ -209,7 +209,7 @@ impl Flow {
             return self.received_since_closed();
         }
         // SAFETY: the caller's promise.
-        let got = unsafe { self.receive_across(attached, &mut own, to, flags) };
+        let got = unsafe { self.receive_across(attached, &mut own, to, flags, goes_on) };
         drop(own);
         if self.nested.load(Relaxed) {
             self.settles();
@@ -250,12 +250,13 @@ impl Flow {
         }
         let mut part = iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
         // SAFETY: our own buffer.
-        let seen = unsafe { self.receive_locked(attached, &mut own, &[part], flags | MSG_PEEK) }?;
+        let seen =
+            unsafe { self.receive_locked(attached, &mut own, &[part], flags | MSG_PEEK, false) }?;
         let taken = if seen == 0 { Ok(0) } else { put(&room[..seen]) };
         if let Ok(bytes @ 1..) = taken {
             part.iov_len = bytes.min(seen);
             // SAFETY: as above. It is what was just seen.
-            unsafe { self.receive_locked(attached, &mut own, &[part], flags & !MSG_PEEK) }?;
+            unsafe { self.receive_locked(attached, &mut own, &[part], flags & !MSG_PEEK, false) }?;
         }
         drop(own);
         if self.nested.load(Relaxed) {
@@ -279,12 +280,15 @@ impl Flow {
         own: &mut Held<Receiving>,
         to: &[iovec],
         flags: i32,
+        goes_on: bool,
     ) -> Result<usize, Errno> {
+        let was_before_ring = own.before_ring > 0;
         // SAFETY: the caller's promise.
-        let mut got = unsafe { self.receive_locked(attached, own, to, flags) }?;
-        let goes_on = || match attached.inward().switch.phase.at() {
+        let mut got = unsafe { self.receive_locked(attached, own, to, flags, goes_on) }?;
+        let is_followed = || match attached.inward().switch.phase.at() {
             Ok(At::Leaving) => true,
             Ok(At::Offered) => attached.has_bytes(),
+            Ok(At::Ring) => was_before_ring && attached.has_bytes(),
             _ => false,
         };
         let total: usize = to.iter().map(|part| part.iov_len).sum();
@@ -296,14 +300,14 @@ impl Flow {
                 Ok(got)
             };
         }
-        while got > 0 && got < total && goes_on() && !self.is_held_at_mark(attached, own) {
+        while got > 0 && got < total && is_followed() {
             let mut rest = to.to_vec();
             advance(&mut rest, got);
             // SAFETY: the caller's promise.
-            match unsafe { self.receive_locked(attached, own, &rest, flags) } {
+            match unsafe { self.receive_locked(attached, own, &rest, flags, true) } {
                 Ok(more @ 1..) => got += more,
                 // (The end is told again.)
-                Ok(_) | Err(Errno::AGAIN) => break,
+                Ok(_) | Err(Errno::AGAIN | kernel::AT_MARK) => break,
                 Err(error) => {
                     self.keeps(error);
                     break;
@@ -311,10 +315,6 @@ impl Flow {
             }
         }
         Ok(got)
-    }
-
-    fn is_held_at_mark(&self, attached: &Attached, own: &Held<Receiving>) -> bool {
-        !Self::is_elsewhere(attached, own) && kernel::is_at_mark(self.fd())
     }
 
     /// As [`receive_across`](Self::receive_across), of a call that only looks, and has seen `seen`
@@ -332,6 +332,11 @@ impl Flow {
         let mut rest = to.to_vec();
         advance(&mut rest, seen);
         match at {
+            At::Ring | At::Leaving if own.before_ring > 0 => {
+                let all = own.before_ring == seen && own.look(&attached.inward().produced).is_ok();
+                // SAFETY: the caller's promise.
+                if all { unsafe { self.take(attached, own, &rest, flags) }.unwrap_or(0) } else { 0 }
+            }
             // All that Linux has comes before the ring. (An empty look at the ring's own beginning,
             // where nothing was received from it yet.)
             // SAFETY: as above.
@@ -351,14 +356,18 @@ impl Flow {
             // (The sender may have put more into the ring before it left.)
             At::Leaving
                 if own.look(&attached.inward().produced).is_ok()
-                    && own.reader.filled() as usize == seen
-                    && !kernel::is_at_mark(self.fd()) =>
+                    && own.reader.filled() as usize == seen =>
             {
+                // (A mark behind which the ring's bytes come this call has passed.)
                 // SAFETY: as above.
-                unsafe { kernel::receive(self.fd(), &rest, flags) }.unwrap_or_else(|error| {
-                    self.keeps(error);
-                    0
-                })
+                match unsafe { self.receive_linuxs(&rest, flags, !own.past_mark) } {
+                    Ok(more) => more,
+                    Err(kernel::AT_MARK) => 0,
+                    Err(error) => {
+                        self.keeps(error);
+                        0
+                    }
+                }
             }
             _ => 0,
         }
@@ -383,12 +392,59 @@ impl Flow {
             && !kernel::has_mark(self.fd())
     }
 
+    /// What Linux has. [`kernel::AT_MARK`]: the call `goes_on`, and an urgent byte is next.
+    unsafe fn receive_linuxs(
+        &self,
+        to: &[iovec],
+        flags: i32,
+        goes_on: bool,
+    ) -> Result<usize, Errno> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if goes_on {
+                kernel::receive_to_mark(self.fd(), to, flags, |error| self.keeps(error))
+            } else {
+                kernel::receive(self.fd(), to, flags)
+            }
+        }
+    }
+
+    /// At the ring: what Linux has that comes before it. `None`: it has none of it any more.
+    unsafe fn receive_before_ring(
+        &self,
+        own: &mut Held<Receiving>,
+        to: &[iovec],
+        flags: i32,
+    ) -> Option<Result<usize, Errno>> {
+        let to = kernel::first(to, own.before_ring);
+        let is_empty = to.iter().all(|part| part.iov_len == 0);
+        // SAFETY: the caller's promise.
+        match unsafe { kernel::receive(self.fd(), &to, flags) } {
+            Ok(bytes) if bytes > 0 || is_empty => {
+                if flags & MSG_PEEK == 0 {
+                    own.before_ring -= bytes;
+                }
+                Some(Ok(bytes))
+            }
+            Err(error) if is_of_the_call(error) => Some(Err(error)),
+            // (Somebody has received it past the library.)
+            none => {
+                own.before_ring = 0;
+                none.err().into_iter().for_each(|error| self.keeps(error));
+                None
+            }
+        }
+    }
+
+    /// From where the stream is now. `goes_on`: the call has received something already;
+    /// [`kernel::AT_MARK`]: so an urgent byte, which is next, ends it.
     unsafe fn receive_locked(
         &self,
         attached: &Attached,
         own: &mut Held<Receiving>,
         to: &[iovec],
         flags: i32,
+        goes_on: bool,
     ) -> Result<usize, Errno> {
         let inward = attached.inward();
         let empty_buffers = to.iter().all(|part| part.iov_len == 0);
@@ -413,16 +469,29 @@ impl Flow {
                     // (Whoever has lent it is at the ring until that was received.)
                     return self.poison(&mut own.poisoned);
                 }
+                let to_mark = goes_on && !own.has_passed_mark();
                 // SAFETY: the caller's promise.
-                let got = unsafe { kernel::receive(self.fd(), to, flags) };
+                let got = unsafe { self.receive_linuxs(to, flags, to_mark) };
+                if got == Err(kernel::AT_MARK) {
+                    return got;
+                }
                 let looks = flags & MSG_PEEK != 0;
                 if !looks {
                     own.past_mark = false;
                     own.before_mark = own.before_mark.saturating_sub(got.unwrap_or(0));
+                    own.before_ring = own.before_ring.saturating_sub(got.unwrap_or(0));
                 }
+                if at == At::Linux
+                    && got == Err(Errno::AGAIN)
+                    && self.comes_now(attached, own, found)
+                {
+                    continue;
+                }
+                // (Of no bytes Linux says 0 also where there are some.)
+                let is_end =
+                    got == Ok(0) && (!empty_buffers || kernel::look(self.fd()) == Ok(Some(0)));
                 if at != At::Offered
-                    && matches!(got, Ok(0) | Err(Errno::AGAIN))
-                    && !empty_buffers
+                    && (is_end || got == Err(Errno::AGAIN))
                     && let Some(error) = attached.error().take()
                 {
                     // It followed what was received last.
@@ -430,7 +499,7 @@ impl Flow {
                 }
                 if at != At::Offered {
                     let ended = match got {
-                        Ok(0) => !empty_buffers,
+                        Ok(0) => is_end,
                         Ok(_) | Err(Errno::AGAIN | Errno::INTR) => false,
                         Err(error) => !is_of_the_call(error),
                     };
@@ -453,7 +522,7 @@ impl Flow {
                 // What was sent through the ring comes before the end of the stream, and before its
                 // error, which is told once.
                 match got {
-                    Ok(0) if !empty_buffers => self.stream_ends(attached, own),
+                    Ok(0) if is_end => self.stream_ends(attached, own),
                     Ok(bytes) => return Ok(bytes),
                     Err(Errno::AGAIN) => {}
                     Err(error) if is_of_the_call(error) => return Err(error),
@@ -466,8 +535,19 @@ impl Flow {
                 if inward.switch.phase.enter(found) {
                     own.past_mark = looks && kernel::is_at_mark(self.fd());
                     own.mark_at = own.reader.head();
+                    own.before_ring = 0;
                 }
                 continue;
+            }
+            if own.before_ring > 0 {
+                // SAFETY: the caller's promise.
+                match unsafe { self.receive_before_ring(own, to, flags) } {
+                    Some(got) => return got,
+                    None => continue,
+                }
+            }
+            if goes_on && own.stands_at_mark() && kernel::is_at_mark(self.fd()) {
+                return Err(kernel::AT_MARK);
             }
             if own.reader.filled() == lent {
                 own.look(&inward.produced).or_else(|_| self.poison(&mut own.poisoned))?;
@@ -528,8 +608,9 @@ impl Flow {
                     if lent > 0 {
                         return Err(lent::HELD);
                     }
+                    let to_mark = goes_on && !own.has_passed_mark();
                     // SAFETY: the caller's promise.
-                    return unsafe { kernel::receive(self.fd(), to, flags) };
+                    return unsafe { self.receive_linuxs(to, flags, to_mark) };
                 }
                 Ok(_) => {}
             }
@@ -716,4 +797,89 @@ enum Found {
 fn is_of_the_call(error: Errno) -> bool {
     use Errno as E;
     matches!(error, E::FAULT | E::INVAL | E::MSGSIZE | E::NOMEM | E::NOBUFS | E::OPNOTSUPP)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Waiting;
+    use crate::common::{End, at_rings, program_that, service, wait_until};
+
+    /// Receives as the rest of a call that has received something.
+    fn goes_on(end: &End, to: &mut [u8]) -> usize {
+        let part = iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
+        // SAFETY: ours.
+        unsafe { end.flow.receive_more(&[part], 0) }
+    }
+
+    fn send_urgent(a: &End, b: &End) {
+        a.send_with(b"!", MSG_OOB).unwrap();
+        wait_until("it has come", || kernel::has_mark(b.flow.fd()));
+        wait_until("that is known", || kernel::all_arrived(a.flow.fd()));
+    }
+
+    fn receive_urgent(end: &End) {
+        let mut byte = [0];
+        assert_eq!((end.receive_with(&mut byte, MSG_OOB), byte), (Ok(1), *b"!"));
+    }
+
+    #[test]
+    fn an_urgent_byte_ends_a_call_that_has_received_something() {
+        let service = service();
+        let program = || program_that(&service.name, Waiting::Sleep);
+        let (a, b) = at_rings(&program(), &program());
+        send_urgent(&a, &b);
+        let mut got = [0; 10];
+        a.flow.send_by_linux(true).unwrap();
+        a.send(b"Linux").unwrap();
+        assert_eq!(goes_on(&b, &mut got), 0);
+        receive_urgent(&b);
+        assert_eq!((b.receive(&mut got), &got[..5]), (Ok(5), &b"Linux"[..]));
+    }
+
+    #[test]
+    fn an_urgent_byte_before_the_ring_ends_a_call_also_after_a_reset() {
+        let service = service();
+        let program = || program_that(&service.name, Waiting::Sleep);
+        let (a, b) = at_rings(&program(), &program());
+        a.send_with(b"abc!", MSG_OOB).unwrap();
+        wait_until("it has come", || kernel::has_mark(b.flow.fd()));
+        wait_until("that is known", || kernel::all_arrived(a.flow.fd()));
+        let mut got = [0; 10];
+        assert_eq!(b.receive_with(&mut got, MSG_PEEK), Ok(3));
+        a.send(b"ring").unwrap();
+        assert_eq!(a.flow.counts.offers.load(Relaxed), 2);
+        let now = Some(std::time::Duration::ZERO);
+        rustix::net::sockopt::set_socket_linger(a.flow.fd(), now).unwrap();
+        a.close();
+        wait_until("the reset", || kernel::is_over(b.flow.fd()));
+        assert_eq!((b.receive(&mut got), &got[..3]), (Ok(3), &b"abc"[..]));
+        assert_eq!((b.receive(&mut got), &got[..4]), (Ok(4), &b"ring"[..]));
+        assert_eq!(b.receive(&mut got), Err(Errno::CONNRESET));
+        assert_eq!(b.receive(&mut got), Ok(0));
+    }
+
+    #[test]
+    fn an_urgent_byte_before_the_ring_ends_a_call_that_has_received_something() {
+        let service = service();
+        let program = || program_that(&service.name, Waiting::Sleep);
+        let (a, b) = at_rings(&program(), &program());
+        send_urgent(&a, &b);
+        // (Whoever looks leaves the ring that was left.)
+        let mut got = [0; 10];
+        assert_eq!(b.receive_with(&mut got, MSG_PEEK | MSG_DONTWAIT), Err(Errno::AGAIN));
+        a.send(b"ring").unwrap();
+        assert_eq!(a.flow.counts.offers.load(Relaxed), 2);
+        for looked in [false, true] {
+            assert_eq!(goes_on(&b, &mut got), 0, "looked {looked}");
+            // Who looks passes it, and enters the ring.
+            assert_eq!(b.receive_with(&mut got, MSG_PEEK), Ok(4));
+        }
+        receive_urgent(&b);
+        assert_eq!((b.receive(&mut got), &got[..4]), (Ok(4), &b"ring"[..]));
+        // It was passed by the ring, though not by Linux.
+        a.flow.send_by_linux(true).unwrap();
+        a.send(b"Linux").unwrap();
+        assert_eq!((goes_on(&b, &mut got), &got[..5]), (5, &b"Linux"[..]));
+    }
 }

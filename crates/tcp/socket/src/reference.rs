@@ -257,7 +257,7 @@ impl Flow {
         let (mapped, inward) = (&attached.mapped, attached.inward());
         let at = inward.switch.phase.at().ok()?;
         // (In a ring that is being left what follows is Linux'.)
-        if at != At::Ring {
+        if at != At::Ring || own.before_ring > 0 {
             return None;
         }
         // (Where it cannot be understood the call that is made in place of this finds the same.)

@@ -18,10 +18,10 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 use std::mem::take;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use uncopy_counters::add;
 use uncopy_tcp_shared::phase::At;
-use uncopy_tcp_shared::ring::{BY_LINUX, FINISHED, GONE, RECEIVES, TAKES_BLOCKS};
+use uncopy_tcp_shared::ring::{BY_LINUX, FINISHED, GONE, OWES, RECEIVES, TAKES_BLOCKS};
 use uncopy_tcp_shared::runs::Piece;
 
 /// What the other side has not taken of a ring.
@@ -444,6 +444,12 @@ impl Flow {
     pub(crate) fn flush(&self, attached: &Attached, own: &mut Held<Sending>) -> Result<(), Errno> {
         let flushed = self.flush_now(attached, own);
         let owes = flushed == Err(Errno::AGAIN);
+        let flags = &attached.out().produced.flags;
+        if owes {
+            flags.fetch_or(OWES, Release);
+        } else if flags.load(Relaxed) & OWES != 0 {
+            flags.fetch_and(!OWES, Release);
+        }
         if self.owes() != owes {
             self.owes.store(owes, Relaxed);
             if owes {
@@ -479,7 +485,9 @@ impl Flow {
                 sent => sent,
             };
             let sent = sent.inspect_err(|&error| self.keeps(error))?;
-            self.push();
+            // (The receiver could have had it from the ring.)
+            kernel::push_all(self.fd());
+            self.keeps_nodelay();
             own.withdrawn = Some(done + sent as u32);
         }
         Ok(())
@@ -537,6 +545,10 @@ impl Flow {
     /// Sends what Linux holds back ([`kernel::push`]). The program's option is as it last said.
     pub(crate) fn push(&self) {
         kernel::push(self.fd());
+        self.keeps_nodelay();
+    }
+
+    fn keeps_nodelay(&self) {
         if self.nodelay.load(SeqCst) {
             let _ = sockopt::set_tcp_nodelay(self.fd(), true);
         }

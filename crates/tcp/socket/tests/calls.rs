@@ -361,3 +361,33 @@ fn a_bad_second_buffer_is_no_error_of_the_next_call() {
     assert_eq!(b.receive_with(&mut got, libc::MSG_DONTWAIT), Ok(8));
     assert_eq!(&got, b"by linux");
 }
+
+/// Between its look for the mark and what it takes there is a moment.
+#[test]
+fn a_call_that_waits_for_all_ends_at_an_urgent_byte_that_comes_meanwhile() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let service = service();
+    let (a, b) = at_rings(&program(&service.name), &program(&service.name));
+    for round in 0..3000 {
+        let got = std::thread::scope(|scope| {
+            let waits = scope.spawn(|| b.receive_with(&mut [0; 3], libc::MSG_WAITALL));
+            let begun = Instant::now();
+            let moment = Duration::from_micros(rng.u64(0..100));
+            while begun.elapsed() < moment {}
+            a.send(b"x").unwrap();
+            a.send_with(b"!", libc::MSG_OOB).unwrap();
+            while !waits.is_finished() && begun.elapsed() < Duration::from_secs(2) {
+                std::thread::yield_now();
+            }
+            if !waits.is_finished() {
+                a.send(b"yz").unwrap();
+            }
+            waits.join().unwrap()
+        });
+        assert_eq!(got, Ok(1), "round {round}");
+        let mut byte = [0];
+        assert_eq!((b.receive_with(&mut byte, libc::MSG_OOB), byte), (Ok(1), *b"!"));
+    }
+}

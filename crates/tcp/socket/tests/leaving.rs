@@ -557,6 +557,26 @@ fn what_goes_by_linux_beside_a_ring_is_not_held_back() {
     assert_eq!(rustix::net::sockopt::tcp_nodelay(a.flow.fd()), Ok(false));
 }
 
+/// It was there for the receiver while it lay in the ring.
+#[test]
+fn what_is_taken_back_is_not_held_back_by_a_cork() {
+    use rustix::net::sockopt::{set_tcp_cork, set_tcp_nodelay, tcp_nodelay};
+    let service = service();
+    let (x, y) = both(&service.name);
+    for nodelay in [false, true] {
+        let (a, b) = common::shared(&x, &y);
+        // (As a program does before it connects.)
+        set_tcp_nodelay(a.flow.fd(), nodelay).unwrap();
+        set_tcp_cork(a.flow.fd(), true).unwrap();
+        assert_eq!(a.send(b"offered"), Ok(7));
+        assert!(b.flow.ready().now.contains(PollFlags::IN));
+        a.flow.send_by_linux(true).unwrap();
+        assert_eq!(held_back(&a), 0, "TCP_NODELAY {nodelay}");
+        assert_eq!(read_bare(&b, 7), b"offered");
+        assert_eq!(tcp_nodelay(a.flow.fd()), Ok(nodelay));
+    }
+}
+
 /// They were sent while the connection was Linux's alone, and acknowledged with the peer's next
 /// answer.
 #[test]
