@@ -10,7 +10,7 @@
 //! | [`fd_table`] | which of the program's descriptors is what |
 //! | `own_memory` | this process' memory by its number |
 //! | [`reach`] | the program's memory, reached through the kernel |
-//! | [`reading`] | the program's pointers, which may lead nowhere |
+//! | [`user_access`] | reads and writes through the program's pointers, which may lead nowhere |
 //! | [`critical`] | no signal handler of the program runs while a lock of ours is held |
 //! | [`sigpipe`] | calls that must not raise SIGPIPE |
 //! | [`sync`], [`lock`] | atomics and futexes, which the tests exchange for loom's; a lock that a forked child can reset |
@@ -53,7 +53,6 @@ pub mod own_process;
 pub mod procfs;
 #[cfg(not(loom))]
 pub mod reach;
-pub mod reading;
 #[cfg(not(loom))]
 pub mod sigpipe;
 #[cfg(not(loom))]
@@ -64,3 +63,4 @@ pub mod thread;
 #[cfg(not(loom))]
 pub mod threads;
 pub mod uffd;
+pub mod user_access;

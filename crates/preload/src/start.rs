@@ -22,8 +22,8 @@ use uncopy_inject::Plan;
 use uncopy_kernel::clock;
 use uncopy_kernel::imports;
 use uncopy_kernel::inject;
-use uncopy_kernel::reading;
 use uncopy_kernel::uffd::Refusal;
+use uncopy_kernel::user_access;
 use uncopy_log_files::Settings as LogSettings;
 use uncopy_options::{self as options, OPTIONS, Values, index_of};
 use uncopy_space::space::{Record, Settings};
@@ -95,7 +95,7 @@ unsafe extern "C" fn begin(
         real::find_copies();
         real::find_all();
         clock::prepare();
-        reading::caught_by(signals::catch_faults);
+        user_access::caught_by(signals::catch_faults);
         GLIBC_STACK_END.store(__libc_stack_end, Ordering::Relaxed);
         GLIBC_MALLOC.store(real::glibc_malloc(), Ordering::Relaxed);
         USABLE_SIZE.store(real::usable_size_fits(), Ordering::Relaxed);

@@ -43,7 +43,7 @@ use libc::{
 };
 use uncopy_copies::{Copies, near};
 use uncopy_kernel::descriptors::LOWEST;
-use uncopy_kernel::reading;
+use uncopy_kernel::user_access;
 use uncopy_lend::send::Lending;
 use uncopy_process::process::Process;
 use uncopy_space::gate;
@@ -446,8 +446,8 @@ macro_rules! list_entry {
                 state = const STATE,
                 serving = const gate::SERVING,
                 rings = const RINGS,
-                caught = sym reading::CAUGHT,
-                both = const reading::BOTH,
+                caught = sym user_access::CAUGHT,
+                both = const user_access::BOTH,
                 together = const TOGETHER,
                 length = const offset_of!(iovec, iov_len),
                 buffer = const size_of::<iovec>(),

@@ -13,7 +13,7 @@ use crate::process::PROCESS;
 use crate::{real, start, summary};
 use core::arch::naked_asm;
 use core::ffi::{c_char, c_int, c_void};
-use uncopy_kernel::reading;
+use uncopy_kernel::user_access;
 use uncopy_tcp_socket::Reason;
 
 type Strings = *const *const c_char;
@@ -168,7 +168,7 @@ const PRELOAD: &[u8] = b"LD_PRELOAD=";
 fn entries(envp: Strings) -> impl Iterator<Item = Option<*const c_char>> {
     let all = (0..)
         .take_while(move |_| !envp.is_null())
-        .map(move |i| reading::read(envp.wrapping_add(i)));
+        .map(move |i| user_access::read(envp.wrapping_add(i)));
     all.take_while(|entry| entry.is_none_or(|entry| !entry.is_null()))
 }
 
@@ -189,8 +189,8 @@ fn environment(ours: &start::ExecEntry, envp: Strings) -> Option<Made> {
     let mut named = vec![false; ours.settings.len()];
     for entry in entries(envp) {
         let entry = entry?;
-        if reading::begins_with(entry, PRELOAD)? {
-            let text = reading::string(entry)?;
+        if user_access::begins_with(entry, PRELOAD)? {
+            let text = user_access::string(entry)?;
             let value = text[PRELOAD.len()..].to_vec();
             if libraries(&value).any(|p| p == ours.library) {
                 return None;
@@ -198,10 +198,10 @@ fn environment(ours: &start::ExecEntry, envp: Strings) -> Option<Made> {
             list.extend(preload.replace((entry, value)).map(|(earlier, _)| earlier));
             continue;
         }
-        if reading::begins_with(entry, PREFIX)? {
+        if user_access::begins_with(entry, PREFIX)? {
             for (setting, named) in ours.settings.iter().zip(&mut named) {
                 let name = setting.to_bytes().split_inclusive(|b| *b == b'=').next()?;
-                *named |= reading::begins_with(entry, name)?;
+                *named |= user_access::begins_with(entry, name)?;
             }
         }
         list.push(entry);
@@ -225,8 +225,8 @@ fn environment_without(library: &[u8], envp: Strings) -> Option<Made> {
     let mut found = false;
     for entry in entries(envp) {
         let entry = entry?;
-        if reading::begins_with(entry, PRELOAD)? {
-            let text = reading::string(entry)?;
+        if user_access::begins_with(entry, PRELOAD)? {
+            let text = user_access::string(entry)?;
             let value = &text[PRELOAD.len()..];
             if libraries(value).any(|p| p == library) {
                 found = true;

@@ -4,10 +4,10 @@
 //!
 //! Of some signals our entry stands in the kernel also where the program has no handler (*held*
 //! signals): of SIGSEGV and SIGBUS once the program's pointers are read (see
-//! `uncopy_kernel::reading`), of those that dump core once anything may be unmapped, of those that
-//! end a program as a rule where it is to say a summary (`--verbose`). There the default action
-//! comes after ours. Only where the program ignores them it does so in the kernel: what it executes
-//! must find them ignored.
+//! `uncopy_kernel::user_access`), of those that dump core once anything may be unmapped, of those
+//! that end a program as a rule where it is to say a summary (`--verbose`). There the default
+//! action comes after ours. Only where the program ignores them it does so in the kernel: what it
+//! executes must find them ignored.
 //!
 //! Where nothing of ours runs that a handler could interrupt (all is switched off, or not begun
 //! yet), and where another library chains handlers behind us, all these calls are the next

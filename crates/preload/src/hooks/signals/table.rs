@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering
 use libc::{SIG_DFL, sigaction as Sigaction};
 use uncopy_kernel::critical::{self, SIGNALS};
 use uncopy_kernel::lock::Lock;
-use uncopy_kernel::reading::{self, Fault};
+use uncopy_kernel::user_access::{self, Fault};
 
 /// The program's handler of each signal, with the marks below; `SIG_DFL` of held signals. Of use
 /// only where the kernel has our entry.
@@ -81,7 +81,7 @@ static OWNER: AtomicI32 = AtomicI32::new(0);
 pub(in crate::hooks) fn own() {
     // (A sandbox may forbid the question: then nobody asks whose the table is.)
     // SAFETY: a plain question.
-    let owner = if reading::without_calls() { 0 } else { unsafe { libc::getpid() } };
+    let owner = if user_access::without_calls() { 0 } else { unsafe { libc::getpid() } };
     OWNER.store(owner, Relaxed);
     LOCK.reset();
 }
