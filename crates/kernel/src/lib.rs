@@ -5,7 +5,7 @@
 //! | [`call`] | system calls that leave `errno` alone |
 //! | [`inject`] | the calls of all these fail where a test says so |
 //! | [`uffd`] | userfaultfd |
-//! | [`mapping`], [`apart`] | mappings of our own; where large ones lie |
+//! | [`mapping`], [`placement`] | mappings of our own; where large ones lie |
 //! | [`descriptors`] | descriptors of our own |
 //! | [`fd_table`] | which of the program's descriptors is what |
 //! | `own_memory` | this process' memory by its number |
@@ -24,8 +24,6 @@
 //! | [`imports`] | what we call of libc is libc's own |
 //! | [`early`] | copies before libc's routines are known |
 
-#[cfg(not(loom))]
-pub mod apart;
 pub mod call;
 #[cfg(not(loom))]
 pub mod clock;
@@ -49,6 +47,8 @@ pub mod once;
 mod own_memory;
 #[cfg(not(loom))]
 pub mod own_process;
+#[cfg(not(loom))]
+pub mod placement;
 #[cfg(not(loom))]
 pub mod procfs;
 #[cfg(not(loom))]

@@ -5,7 +5,7 @@
 //! unsafe: maps one page of our own, which the kernel clears in children, and reads a word of it;
 //! calls what it was given to call.
 
-use crate::{apart, critical, inject};
+use crate::{critical, inject, placement};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -57,7 +57,7 @@ impl OwnProcess {
         // SAFETY: a fresh page of our own.
         let page = unsafe {
             rustix::mm::mmap_anonymous(
-                apart::SMALL.next(PAGE) as *mut _,
+                placement::SMALL.next(PAGE) as *mut _,
                 PAGE,
                 ProtFlags::READ | ProtFlags::WRITE,
                 MapFlags::PRIVATE,

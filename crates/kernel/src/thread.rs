@@ -15,11 +15,11 @@
 //! unsafe: makes a thread, in assembly because it begins on another stack; reads the word behind
 //! `fs`.
 
-use crate::apart;
 use crate::call::syscall4;
 use crate::critical;
 use crate::inject;
 use crate::lock::Lock;
+use crate::placement;
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
@@ -104,7 +104,7 @@ impl ThreadSlot {
         }
         inject::check(Call::Mmap).ok()?;
         let size = size();
-        let at = apart::SMALL.next(size);
+        let at = placement::SMALL.next(size);
         // SAFETY: fresh memory of our own, of which the lowest page is given up as a guard.
         let map = unsafe {
             let none = ProtFlags::empty();

@@ -21,7 +21,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use rustix::thread::futex;
 use uncopy_flow::Follower;
 use uncopy_flow::layout::header;
-use uncopy_kernel::apart;
+use uncopy_kernel::placement;
 use uncopy_kernel::uffd::{Event, FEATURE_EVENTS, FEATURE_MOVE, Maker, Msg, Uffd};
 use uncopy_ranges::span::{PAGE, Span, page_down};
 
@@ -296,7 +296,7 @@ fn spawn(run: Thread) -> bool {
 /// Starts both threads.
 fn start() {
     let access = ProtFlags::READ | ProtFlags::WRITE;
-    let at = apart::SMALL.next(SLOTS * PAGE) as *mut _;
+    let at = placement::SMALL.next(SLOTS * PAGE) as *mut _;
     // SAFETY: a new mapping where there is none.
     let shadow = unsafe {
         rustix::mm::mmap_anonymous(

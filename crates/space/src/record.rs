@@ -15,7 +15,7 @@ use std::ffi::CString;
 use uncopy_decide::{Deed, Event, SiteId, Times, Witness};
 use uncopy_inject::Call;
 use uncopy_kernel::descriptors::OwnFd;
-use uncopy_kernel::{apart, inject};
+use uncopy_kernel::{inject, placement};
 use uncopy_trace::{HEAD, Head, Start, Writer};
 
 /// A recording under way.
@@ -93,7 +93,7 @@ impl Recorder {
         rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, record.bytes as u64)?;
         inject::check(Call::Mmap)?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        let at = apart::SMALL.next(record.bytes) as *mut _;
+        let at = placement::SMALL.next(record.bytes) as *mut _;
         // SAFETY: a new mapping where there is none.
         let memory =
             unsafe { rustix::mm::mmap(at, record.bytes, access, MapFlags::SHARED, &fd, 0) }?;

@@ -13,10 +13,10 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 use uncopy_arena::{Arena, Block, NoBlock, Run, Touched};
 use uncopy_counters::add;
 use uncopy_inject::Call;
-use uncopy_kernel::apart::{self, Place};
 use uncopy_kernel::lock::Lock;
 use uncopy_kernel::mapping::{self, BOTH};
 use uncopy_kernel::once::OnceInit;
+use uncopy_kernel::placement::{self, Place};
 use uncopy_kernel::{clock, critical, inject, limits, threads};
 use uncopy_ranges::ranges::Ranges;
 use uncopy_ranges::span::{PAGE, Span, page_up};
@@ -131,7 +131,7 @@ impl Twin {
         let memory = rustix::system::sysinfo().totalram as usize;
         let bytes = (memory * SPACE_PER_MEMORY).clamp(SPACE_MIN, SPACE_MAX) / PAGE * PAGE;
         let pages = bytes / PAGE;
-        let hint = apart::hint(Place::Blocks);
+        let hint = placement::hint(Place::Blocks);
         let Ok(book) = mapping::reserve(hint, book_bytes(pages), BOTH) else { return false };
         let behind = hint + book_bytes(pages) + GUARD;
         let Ok(base) = mapping::reserve(behind, bytes, ProtFlags::empty()) else {

@@ -19,8 +19,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use uncopy_kernel::apart;
 use uncopy_kernel::descriptors::Kept;
+use uncopy_kernel::placement;
 use uncopy_tcp_shared::layout::PAGE;
 
 /// So long an answer is waited for. A service that has a core takes microseconds.
@@ -59,7 +59,7 @@ impl Client {
         else {
             return Err(Errno::PROTO);
         };
-        let at = apart::SMALL.next(PAGE) as *mut _;
+        let at = placement::SMALL.next(PAGE) as *mut _;
         // SAFETY: a new mapping. It is the service's, which we have to trust not to shorten it: it
         // is of our user, or root's.
         let mailbox =

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicUsize
 use std::sync::{Arc, OnceLock};
 use uncopy_kernel::call::syscall4;
 use uncopy_kernel::descriptors::{Kept, OwnFd};
-use uncopy_kernel::{apart, clock, critical};
+use uncopy_kernel::{clock, critical, placement};
 use uncopy_tcp_blocks::out::Out;
 use uncopy_tcp_blocks::pages::{Block, Pages};
 use uncopy_tcp_service::protocol::GIVERS;
@@ -702,7 +702,7 @@ impl Own {
     pub fn new(may_hold: fn(u64) -> bool) -> Result<Self, Errno> {
         let mut memory = None;
         let fd = Kept::if_room(|| {
-            let (mapped, fd) = Arena::create(apart::SHARED.next(ARENA))?;
+            let (mapped, fd) = Arena::create(placement::SHARED.next(ARENA))?;
             memory = Some(mapped);
             Ok(fd)
         })?;
@@ -760,7 +760,7 @@ impl Exchange {
         if !fits || forsworn || has.is_some_and(|has| has >= generation) || !is_dumpable() {
             return Err(Errno::INVAL);
         }
-        let memory = Arena::of_peer(apart::SHARED.next(ARENA), &fd)?;
+        let memory = Arena::of_peer(placement::SHARED.next(ARENA), &fd)?;
         // (Opened anew: locks are of what was opened.)
         let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use uncopy_kernel::descriptors::{Kept, OwnFd, have_room};
-use uncopy_kernel::{apart, clock, critical};
+use uncopy_kernel::{clock, critical, placement};
 use uncopy_tcp_service::ends::EndName;
 use uncopy_tcp_service::protocol::{Message, Reason};
 use uncopy_tcp_service::{Client, Wired};
@@ -601,7 +601,7 @@ impl Context {
         }
         let side = usize::from(side != 0);
         let memory = fds.remove(0);
-        let region = Arc::new(Region::map(apart::SHARED.next(REGION), &memory).ok()?);
+        let region = Arc::new(Region::map(placement::SHARED.next(REGION), &memory).ok()?);
         let mapped = Arc::new(Mapped {
             id,
             process: self.process(),

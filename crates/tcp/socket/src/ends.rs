@@ -13,7 +13,7 @@ use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
-use uncopy_kernel::apart;
+use uncopy_kernel::placement;
 use uncopy_tcp_shared::Poisoned;
 use uncopy_tcp_shared::layout::home;
 use uncopy_tcp_shared::notice::SLOTS;
@@ -139,7 +139,7 @@ impl Ends {
     /// Memory for a region's.
     pub fn new() -> Result<Self, Errno> {
         let flags = ProtFlags::READ | ProtFlags::WRITE;
-        let at = apart::SMALL.next(BYTES) as *mut _;
+        let at = placement::SMALL.next(BYTES) as *mut _;
         // SAFETY: a new mapping.
         let at = unsafe { mmap_anonymous(at, BYTES, flags, MapFlags::SHARED) }?;
         NonNull::new(at.cast()).map(Self).ok_or(Errno::NOMEM)

@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
-use uncopy_kernel::apart;
+use uncopy_kernel::placement;
 
 const PAGE: usize = 4096;
 const WORDS: usize = PAGE / size_of::<AtomicU32>();
@@ -27,7 +27,7 @@ unsafe impl Sync for Page {}
 impl Page {
     fn new() -> Result<Self, Errno> {
         let flags = ProtFlags::READ | ProtFlags::WRITE;
-        let at = apart::SMALL.next(PAGE) as *mut _;
+        let at = placement::SMALL.next(PAGE) as *mut _;
         // SAFETY: a new mapping.
         let at = unsafe { mmap_anonymous(at, PAGE, flags, MapFlags::SHARED) }?;
         NonNull::new(at.cast()).map(Self).ok_or(Errno::NOMEM)
