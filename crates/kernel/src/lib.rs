@@ -9,7 +9,7 @@
 //! | [`descriptors`] | descriptors of our own |
 //! | [`fd_table`] | which of the program's descriptors is what |
 //! | `own_memory` | this process' memory by its number |
-//! | [`reach`] | the program's memory, reached through the kernel |
+//! | [`remote_mem`] | the program's memory, reached as another process' would be |
 //! | [`user_access`] | reads and writes through the program's pointers, which may lead nowhere |
 //! | [`critical`] | no signal handler of the program runs while a lock of ours is held |
 //! | [`sigpipe`] | calls that must not raise SIGPIPE |
@@ -52,7 +52,7 @@ pub mod placement;
 #[cfg(not(loom))]
 pub mod procfs;
 #[cfg(not(loom))]
-pub mod reach;
+pub mod remote_mem;
 #[cfg(not(loom))]
 pub mod sigpipe;
 #[cfg(not(loom))]

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::mm::Advice;
 use uncopy_core::plan::Copy;
 use uncopy_kernel::critical;
-use uncopy_kernel::reach::{poke, populate, present};
+use uncopy_kernel::remote_mem::{poke, populate, present};
 use uncopy_kernel::uffd::Event;
 use uncopy_ranges::span::PAGE;
 

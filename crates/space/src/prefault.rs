@@ -2,7 +2,7 @@
 
 use crate::space::Space;
 use rustix::mm::Advice;
-use uncopy_kernel::reach::{peek, populate};
+use uncopy_kernel::remote_mem::{peek, populate};
 use uncopy_ranges::span::{PAGE, Span};
 
 /// How much of the stack is used at most while the lock is held, in bytes.
