@@ -21,12 +21,13 @@
 //! | [`parts`] | what one user may have of them |
 //! | [`options`] | options of sockets that rustix does not know |
 //! | `told` | what is told of connections to who looks |
-//! | [`room`] | all connections, as the service's threads see them |
+//! | [`connection_table`] | all connections, as the service's threads see them |
 //! | [`privileges`] | what is given up once all is open |
 //! | [`serve`] | a device: opened, and run |
 //! | [`several`] | the devices of a service |
 
 pub mod bridge;
+pub mod connection_table;
 pub mod detour;
 pub mod listeners;
 mod opening;
@@ -36,7 +37,6 @@ pub mod packets;
 pub mod parts;
 pub mod privileges;
 pub mod programs;
-pub mod room;
 pub mod serve;
 pub mod several;
 pub mod stand_in;

@@ -1,7 +1,7 @@
 //! Connections that programs open, on the slow path.
 
+use crate::connection_table::{ConnectionTable, Held, lock};
 use crate::outward::{Opening, Outward};
-use crate::room::{Held, Room, lock};
 use crate::stand_in;
 use std::os::fd::OwnedFd;
 use uncopy_tcp_events::line::Line;
@@ -9,7 +9,7 @@ use uncopy_tcp_fast::View;
 use uncopy_tcp_fast::applications::SlowOut;
 use uncopy_tcp_proto::{Connect, Endpoint, FlowId, FlowOptions, Reason, Refusal, Seq, Time};
 
-impl Room {
+impl ConnectionTable {
     /// A program's SYN has come: ours goes to the peer.
     pub(crate) fn open(
         &self,

@@ -1,11 +1,11 @@
 //! A device: opened, and run.
 
+use crate::connection_table::{Ask, ConnectionTable};
 use crate::detour::Detour;
 use crate::outward::{Outward, Passed};
 use crate::parts::Parts;
 use crate::privileges;
 use crate::programs::Programs;
-use crate::room::{Ask, Room};
 use crate::stand_in;
 use rustix::event::{PollFd, PollFlags, poll};
 use std::fmt;
@@ -124,7 +124,7 @@ fn step<T, E: Into<io::Error>>(what: &str, result: Result<T, E>) -> Result<T, Fa
 /// A device's wire, opened: [`crate::several`] runs it.
 pub struct Remote {
     device: String,
-    service: Arc<Service<Room>>,
+    service: Arc<Service<ConnectionTable>>,
     routes: Arc<Routes>,
     wires: Vec<Over>,
     way: Way,
@@ -245,7 +245,7 @@ impl Remote {
             ..Config::default()
         };
         let lanes = options.cores.map_or(wires.len(), |cores| cores.clamp(1, wires.len()));
-        let room = Room::new(
+        let connections = ConnectionTable::new(
             (options.connections, wires.len(), lanes, options.bits),
             options.congestion,
             (options.parts(), Programs::new(programs, options.limits)),
@@ -254,8 +254,8 @@ impl Remote {
             steer.clone(),
             outward,
         );
-        let room = step("the lanes' sets", room)?;
-        let service = step("the lanes", Service::new(&config, wires.len(), room))?;
+        let connections = step("the lanes' sets", connections)?;
+        let service = step("the lanes", Service::new(&config, wires.len(), connections))?;
         let service = service.waits(options.wait).at_most(lanes).steered_by(steer);
         let stop = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC);
         let stop = step("an eventfd", stop)?;
@@ -304,7 +304,7 @@ impl Remote {
     }
 
     /// Its threads' service.
-    pub(crate) fn service(&self) -> &Arc<Service<Room>> {
+    pub(crate) fn service(&self) -> &Arc<Service<ConnectionTable>> {
         &self.service
     }
 
@@ -339,9 +339,9 @@ impl Remote {
 }
 
 /// Programs that connect: their segments, until there are none any more.
-fn hear(service: &Service<Room>, stop: &OwnedFd) {
-    let room = service.applications();
-    let Some(outward) = room.outward() else { return };
+fn hear(service: &Service<ConnectionTable>, stop: &OwnedFd) {
+    let connections = service.applications();
+    let Some(outward) = connections.outward() else { return };
     let mut packet = [0; 2048];
     loop {
         let mut fds = [
@@ -365,11 +365,11 @@ fn hear(service: &Service<Room>, stop: &OwnedFd) {
                 Ok(None) => break,
                 // Somebody has taken the device away: Linux connects.
                 Err(_) => {
-                    room.ask(Ask::NoDetour);
+                    connections.ask(Ask::NoDetour);
                     return service.ask();
                 }
             };
-            room.ask(ask);
+            connections.ask(ask);
             service.ask();
         }
     }

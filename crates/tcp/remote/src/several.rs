@@ -2,10 +2,10 @@
 //! their sockets to all of them at once, and a connection that a program opens is of the device by
 //! which Linux would send it. Where one fails, the others go on.
 
+use crate::connection_table::{Ask, ConnectionTable, Withdrawn};
 use crate::listeners::Listens;
 use crate::options::chosen;
 use crate::outward::{self, freed};
-use crate::room::{Ask, Room, Withdrawn};
 use crate::serve::{Failure, Opened, Options, Remote, give_up};
 use rustix::fs::FileType;
 use rustix::io::Errno;
@@ -28,7 +28,7 @@ use uncopy_tcp_trace::chosen::{Chosen, Flow};
 const TOLD: Duration = Duration::from_millis(500);
 
 /// The devices' services; those that have failed are none any more.
-type Running = RwLock<Vec<Arc<Service<Room>>>>;
+type Running = RwLock<Vec<Arc<Service<ConnectionTable>>>>;
 
 /// The devices, opened: connections over them are carried while [`run`](Self::run) runs.
 pub struct Remotes {
@@ -115,7 +115,7 @@ struct Told {
 }
 
 impl Told {
-    fn each(&self) -> Vec<Arc<Service<Room>>> {
+    fn each(&self) -> Vec<Arc<Service<ConnectionTable>>> {
         self.running.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

@@ -1,7 +1,7 @@
 //! What is told of connections to who looks from outside.
 
 use crate::bridge::Shared;
-use crate::room::Room;
+use crate::connection_table::ConnectionTable;
 use std::net::{SocketAddr, SocketAddrV4};
 use uncopy_tcp_fast::View;
 use uncopy_tcp_proto::segment::Tuple;
@@ -58,7 +58,7 @@ fn wired(held: &Shared, endpoint: &mut Endpoint<View<'_>>) -> Option<Wired> {
     Some(told(&info?, held.lane))
 }
 
-impl Room {
+impl ConnectionTable {
     /// One, between these ends, as the slow path knows it.
     pub(crate) fn wired_one(
         &self,

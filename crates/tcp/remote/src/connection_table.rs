@@ -143,7 +143,7 @@ impl Unread {
 }
 
 /// See the module.
-pub struct Room {
+pub struct ConnectionTable {
     bits: u8,
     /// How connections slow down of which the program does not say.
     congestion: Algorithm,
@@ -180,7 +180,7 @@ pub(crate) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Why it cannot be: descriptors, mostly.
 type Made<T> = Result<T, Errno>;
 
-impl Room {
+impl ConnectionTable {
     /// For so many connections and lanes, with buffers of so many bits; only the first `carrying`
     /// of the lanes have connections. `name`: the service where its own ends are shown.
     pub fn new(
@@ -667,7 +667,7 @@ impl crate::programs::Applications for Endpoint<View<'_>> {
     }
 }
 
-impl Applications for Room {
+impl Applications for ConnectionTable {
     fn begins(&self, lane: usize) {
         // A program gets all of a turn at once, and is woken once.
         self.desks[lane].context.knocks_later();
@@ -878,10 +878,10 @@ impl Applications for Room {
     }
 }
 
-impl std::fmt::Debug for Room {
+impl std::fmt::Debug for ConnectionTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let sets: Vec<_> =
             self.desks.iter().map(|desk| desk.set.descriptor().as_raw_fd()).collect();
-        write!(f, "Room({} connections, sets {sets:?})", self.connections())
+        write!(f, "ConnectionTable({} connections, sets {sets:?})", self.connections())
     }
 }
