@@ -104,8 +104,8 @@ impl Ask {
 
 pub(crate) type Held = Arc<Shared>;
 
-/// Of a lane.
-pub(crate) struct Desk {
+/// What a lane has of its own.
+pub(crate) struct LaneState {
     pub(crate) context: Arc<Context>,
     set: Set,
     /// By the name that the set has for each.
@@ -148,7 +148,7 @@ pub struct ConnectionTable {
     /// How connections slow down of which the program does not say.
     congestion: Algorithm,
     /// Lanes that have connections.
-    lanes: usize,
+    carrying: usize,
     /// See [`stand_in::patience`].
     pub(crate) patience: Duration,
     pub(crate) routes: Arc<Routes>,
@@ -159,7 +159,7 @@ pub struct ConnectionTable {
     outward: Option<Outward>,
     /// The connection of each slot.
     slots: Box<[Spin<Option<Held>>]>,
-    desks: Box<[Desk]>,
+    lanes: Box<[LaneState]>,
     /// What the slow path has something to do for: connections that came, and others.
     came: Mutex<Vec<Held>>,
     slow: Mutex<Vec<Held>>,
@@ -197,11 +197,11 @@ impl ConnectionTable {
         let asks = false;
         // (All others of the lane would wait, too.)
         let may_wait = false;
-        let desk = |_| {
+        let state = |_| {
             let settings = Settings { waiting, wary, asks, may_wait, ..Settings::new(name) };
             let context = Context::new(settings)?;
             let kernel = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC)?;
-            Ok(Desk {
+            Ok(LaneState {
                 set: Set::new(context.clone(), kernel)?,
                 context,
                 bridges: Mutex::default(),
@@ -214,14 +214,14 @@ impl ConnectionTable {
         Ok(Self {
             bits,
             congestion,
-            lanes: carrying,
+            carrying,
             patience: stand_in::patience(),
             routes_seen: AtomicU64::new(routes.version()),
             routes,
             steer,
             outward,
             slots: (0..flows).map(|_| Spin::new(None)).collect(),
-            desks: (0..lanes).map(desk).collect::<Made<_>>()?,
+            lanes: (0..lanes).map(state).collect::<Made<_>>()?,
             came: Mutex::default(),
             slow: Mutex::default(),
             asks: Mutex::default(),
@@ -244,7 +244,7 @@ impl ConnectionTable {
 
     /// Connections that it has.
     pub fn connections(&self) -> usize {
-        self.desks.iter().map(|desk| lock(&desk.bridges).len()).sum()
+        self.lanes.iter().map(|state| lock(&state.bridges).len()).sum()
     }
 
     /// Programs that connect.
@@ -275,8 +275,8 @@ impl ConnectionTable {
         self.slots.iter().filter_map(|slot| slot.lock().as_ref().cloned()).collect()
     }
 
-    pub(crate) fn desk(&self, held: &Held) -> &Desk {
-        &self.desks[held.lane]
+    pub(crate) fn lane_of(&self, held: &Held) -> &LaneState {
+        &self.lanes[held.lane]
     }
 
     /// As much of a connection goes outward at once.
@@ -287,7 +287,7 @@ impl ConnectionTable {
     /// A connection gets its place, and a lane.
     pub(crate) fn hold(&self, flow: FlowId) -> Held {
         let key = self.last_key.fetch_add(1, Relaxed);
-        let lane = flow.slot as usize % self.lanes;
+        let lane = flow.slot as usize % self.carrying;
         let held = Arc::new(Shared {
             id: flow,
             bridge: Mutex::new(Bridge::new(key, self.bits, self.outward_bits())),
@@ -310,22 +310,22 @@ impl ConnectionTable {
             return;
         }
         let of = held.lane;
-        let desk = &self.desks[of];
-        lock(&desk.todo).push(held);
+        let state = &self.lanes[of];
+        lock(&state.todo).push(held);
         if lane != Some(of) {
-            desk.set.call();
+            state.set.call();
         }
     }
 
     /// A lane does what there is to do for a connection.
-    fn serve(&self, desk: &Desk, held: &Held, calls: &mut dyn Calls, turn: &mut Turn) {
+    fn serve(&self, state: &LaneState, held: &Held, calls: &mut dyn Calls, turn: &mut Turn) {
         held.queued.store(false, Release);
         let mut bridge = held.lock();
         bridge.advance();
         let (id, told) = (held.id, bridge.take_untold());
         if let Some((line, before, wanted)) = bridge.wanted() {
             let (fd, flow) = (line.number(), line.flow().cloned());
-            let (key, set) = (bridge.key, &desk.set);
+            let (key, set) = (bridge.key, &state.set);
             let asked = match (before, wanted) {
                 (None, Some(events)) => set.add(fd, flow, events, key),
                 (Some(_), Some(events)) => set.modify(fd, events, key),
@@ -340,11 +340,11 @@ impl ConnectionTable {
         let slow = told.slow || bridge.wants() != Wants::Nothing;
         drop(bridge);
         if let Some(key) = unread {
-            lock(&desk.unread).add(key, held);
+            lock(&state.unread).add(key, held);
         }
         if let Some((key, line)) = over {
             drop(line);
-            lock(&desk.bridges).remove(&key);
+            lock(&state.bridges).remove(&key);
             return;
         }
         // (Not while it is locked: these lock its flow.)
@@ -670,7 +670,7 @@ impl crate::programs::Applications for Endpoint<View<'_>> {
 impl Applications for ConnectionTable {
     fn begins(&self, lane: usize) {
         // A program gets all of a turn at once, and is woken once.
-        self.desks[lane].context.knocks_later();
+        self.lanes[lane].context.knocks_later();
     }
 
     fn place(&self, lane: Option<usize>, flow: FlowId, place: Place, payload: &[u8]) {
@@ -739,15 +739,15 @@ impl Applications for ConnectionTable {
     }
 
     fn turn(&self, lane: usize, calls: &mut dyn Calls) -> Turn {
-        let desk = &self.desks[lane];
-        let asks = (desk.turns.fetch_add(1, Relaxed) as u32).is_multiple_of(ASK);
-        let said = core::mem::take(&mut *lock(&desk.said));
+        let state = &self.lanes[lane];
+        let asks = (state.turns.fetch_add(1, Relaxed) as u32).is_multiple_of(ASK);
+        let said = core::mem::take(&mut *lock(&state.said));
         let mut ready = [Ready::default(); EVENTS];
-        let count = desk.set.look_now(&mut ready, &said, asks).unwrap_or(0);
-        let mut doing = core::mem::take(&mut *lock(&desk.todo));
+        let count = state.set.look_now(&mut ready, &said, asks).unwrap_or(0);
+        let mut doing = core::mem::take(&mut *lock(&state.todo));
         let mut turn = Turn::default();
         for event in &ready[..count] {
-            let held = lock(&desk.bridges).get(&event.data).cloned();
+            let held = lock(&state.bridges).get(&event.data).cloned();
             let Some(held) = held else { continue };
             let heard = held.lock().hears(event.events);
             let refused = match heard {
@@ -764,7 +764,7 @@ impl Applications for ConnectionTable {
                 doing.push(held);
             }
         }
-        for held in lock(&desk.unread).late(Instant::now()) {
+        for held in lock(&state.unread).late(Instant::now()) {
             held.lock().fails();
             if !held.queued.swap(true, AcqRel) {
                 doing.push(held);
@@ -772,11 +772,11 @@ impl Applications for ConnectionTable {
         }
         turn.worked = !doing.is_empty();
         // (Begun before, but where the lane is about to sleep.)
-        desk.context.knocks_later();
+        state.context.knocks_later();
         for held in doing {
-            self.serve(desk, &held, calls, &mut turn);
+            self.serve(state, &held, calls, &mut turn);
         }
-        desk.context.knocks_now();
+        state.context.knocks_now();
         turn
     }
 
@@ -858,22 +858,22 @@ impl Applications for ConnectionTable {
     }
 
     fn park_set(&self, lane: usize) -> Option<(BorrowedFd<'_>, u64)> {
-        Some((self.desks[lane].set.descriptor(), set::door()))
+        Some((self.lanes[lane].set.descriptor(), set::door()))
     }
 
     fn asleep(&self, lane: usize) -> bool {
-        let desk = &self.desks[lane];
-        let quiet = desk.set.falls_asleep();
-        quiet && lock(&desk.todo).is_empty()
+        let state = &self.lanes[lane];
+        let quiet = state.set.falls_asleep();
+        quiet && lock(&state.todo).is_empty()
     }
 
     fn awake(&self, lane: usize, said: &[epoll::Event]) {
-        let desk = &self.desks[lane];
-        desk.set.is_awake();
+        let state = &self.lanes[lane];
+        state.set.is_awake();
         let said = said.iter().map(Ready::said);
         let mut of_sockets = said.filter(|said| said.data != set::door()).peekable();
         if of_sockets.peek().is_some() {
-            lock(&desk.said).extend(of_sockets);
+            lock(&state.said).extend(of_sockets);
         }
     }
 }
@@ -881,7 +881,7 @@ impl Applications for ConnectionTable {
 impl std::fmt::Debug for ConnectionTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let sets: Vec<_> =
-            self.desks.iter().map(|desk| desk.set.descriptor().as_raw_fd()).collect();
+            self.lanes.iter().map(|state| state.set.descriptor().as_raw_fd()).collect();
         write!(f, "ConnectionTable({} connections, sets {sets:?})", self.connections())
     }
 }

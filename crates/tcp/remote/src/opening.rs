@@ -118,11 +118,11 @@ impl ConnectionTable {
 
     /// A stand-in was made for a connection.
     pub(crate) fn stands_in(&self, held: &Held, socket: OwnedFd, connected: bool) {
-        let desk = self.desk(held);
-        let line = Line::new(socket, Some(&desk.context));
+        let state = self.lane_of(held);
+        let line = Line::new(socket, Some(&state.context));
         let mut bridge = held.lock();
         bridge.stands_in(line, connected, self.patience);
-        lock(&desk.bridges).insert(bridge.key, held.clone());
+        lock(&state.bridges).insert(bridge.key, held.clone());
         drop(bridge);
         self.to_lane(held.clone(), None);
     }
