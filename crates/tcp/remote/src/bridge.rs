@@ -168,28 +168,28 @@ pub struct Bridge {
     patience: Duration,
 }
 
-/// A bridge, and whether its lane knows that there is something to do.
+/// A connection: its bridge, and whether its lane knows that there is something to do.
 #[derive(Debug)]
-pub struct Shared {
+pub struct Connection {
     /// The connection over the wire.
     pub id: FlowId,
     /// The bridge.
     pub bridge: std::sync::Mutex<Bridge>,
     /// It is in its lane's list.
     pub queued: AtomicBool,
-    /// The lane that it is of.
+    /// Its lane.
     pub lane: usize,
-    /// Its user's, once that is known.
+    /// The part of its user, once that is known.
     pub part: OnceLock<Part>,
 }
 
-impl Shared {
-    /// It is known whose it is.
+impl Connection {
+    /// Its user is known from now on.
     pub fn is_part_of(&self, part: Part) {
         let _ = self.part.set(part);
     }
 
-    /// The bridge, to oneself.
+    /// Locks the bridge.
     pub fn lock(&self) -> std::sync::MutexGuard<'_, Bridge> {
         self.bridge.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }

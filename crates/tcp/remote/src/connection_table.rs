@@ -5,7 +5,7 @@
 //! Locks: who holds a flow (the protocol does while it tells of one) locks its bridge, never the
 //! other way round; lists are locked by themselves.
 
-use crate::bridge::{Bridge, Heard, Shared, Wants};
+use crate::bridge::{Bridge, Connection, Heard, Wants};
 use crate::listeners::{self, Listener, Listeners, Listens};
 use crate::outward::{Before, Opening, Outward};
 use crate::parts::Parts;
@@ -102,16 +102,14 @@ impl Ask {
     }
 }
 
-pub(crate) type Held = Arc<Shared>;
-
 /// What a lane has of its own.
 pub(crate) struct LaneState {
     pub(crate) context: Arc<Context>,
     set: Set,
     /// By the name that the set has for each.
-    pub(crate) bridges: Mutex<HashMap<u64, Held>>,
+    pub(crate) bridges: Mutex<HashMap<u64, Arc<Connection>>>,
     /// What there is something to do for.
-    todo: Mutex<Vec<Held>>,
+    todo: Mutex<Vec<Arc<Connection>>>,
     /// What the kernel's set has said of stand-ins.
     said: Mutex<Vec<Ready>>,
     turns: AtomicUsize,
@@ -121,24 +119,26 @@ pub(crate) struct LaneState {
 
 /// See above, and when they were looked at last: a lane does it at each turn after so long.
 #[derive(Default)]
-struct Unread(HashMap<u64, Held>, Option<Instant>);
+struct Unread(HashMap<u64, Arc<Connection>>, Option<Instant>);
 
 const LOOKS_AT_UNREAD: Duration = Duration::from_secs(1);
 
 impl Unread {
-    fn add(&mut self, key: u64, held: &Held) {
-        self.0.entry(key).or_insert_with(|| held.clone());
+    fn add(&mut self, key: u64, connection: &Arc<Connection>) {
+        self.0.entry(key).or_insert_with(|| connection.clone());
     }
 
     /// Those that have waited for too long.
-    fn late(&mut self, now: Instant) -> Vec<Held> {
+    fn late(&mut self, now: Instant) -> Vec<Arc<Connection>> {
         if self.0.is_empty() || self.1.is_some_and(|last| now < last + LOOKS_AT_UNREAD) {
             return vec![];
         }
         self.1 = Some(now);
-        self.0.retain(|_, held| held.lock().unread_until().is_some());
-        let late = |_: &u64, held: &mut Held| held.lock().was_unread_for_too_long(now);
-        self.0.extract_if(late).map(|(_, held)| held).collect()
+        self.0.retain(|_, connection| connection.lock().unread_until().is_some());
+        let late = |_: &u64, connection: &mut Arc<Connection>| {
+            connection.lock().was_unread_for_too_long(now)
+        };
+        self.0.extract_if(late).map(|(_, connection)| connection).collect()
     }
 }
 
@@ -158,11 +158,11 @@ pub struct ConnectionTable {
     /// None: programs that connect are Linux's.
     outward: Option<Outward>,
     /// The connection of each slot.
-    slots: Box<[Spin<Option<Held>>]>,
+    slots: Box<[Spin<Option<Arc<Connection>>>]>,
     lanes: Box<[LaneState]>,
     /// What the slow path has something to do for: connections that came, and others.
-    came: Mutex<Vec<Held>>,
-    slow: Mutex<Vec<Held>>,
+    came: Mutex<Vec<Arc<Connection>>>,
+    slow: Mutex<Vec<Arc<Connection>>>,
     asks: Mutex<Vec<Ask>>,
     listeners: Mutex<Listeners>,
     pub(crate) parts: Parts,
@@ -271,12 +271,12 @@ impl ConnectionTable {
     }
 
     /// All connections that have a place.
-    pub(crate) fn all(&self) -> Vec<Held> {
+    pub(crate) fn all(&self) -> Vec<Arc<Connection>> {
         self.slots.iter().filter_map(|slot| slot.lock().as_ref().cloned()).collect()
     }
 
-    pub(crate) fn lane_of(&self, held: &Held) -> &LaneState {
-        &self.lanes[held.lane]
+    pub(crate) fn lane_of(&self, connection: &Arc<Connection>) -> &LaneState {
+        &self.lanes[connection.lane]
     }
 
     /// As much of a connection goes outward at once.
@@ -285,44 +285,50 @@ impl ConnectionTable {
     }
 
     /// A connection gets its place, and a lane.
-    pub(crate) fn hold(&self, flow: FlowId) -> Held {
+    pub(crate) fn insert(&self, flow: FlowId) -> Arc<Connection> {
         let key = self.last_key.fetch_add(1, Relaxed);
         let lane = flow.slot as usize % self.carrying;
-        let held = Arc::new(Shared {
+        let connection = Arc::new(Connection {
             id: flow,
             bridge: Mutex::new(Bridge::new(key, self.bits, self.outward_bits())),
             queued: AtomicBool::new(false),
             lane,
             part: OnceLock::new(),
         });
-        *self.slots[flow.slot as usize].lock() = Some(held.clone());
-        held
+        *self.slots[flow.slot as usize].lock() = Some(connection.clone());
+        connection
     }
 
-    pub(crate) fn at(&self, flow: FlowId) -> Option<Held> {
+    pub(crate) fn at(&self, flow: FlowId) -> Option<Arc<Connection>> {
         let slot = self.slots[flow.slot as usize].lock();
         slot.as_ref().cloned()
     }
 
     /// Its lane has something to do for it. `lane`: who says so, if a lane does.
-    pub(crate) fn to_lane(&self, held: Held, lane: Option<usize>) {
-        if held.queued.swap(true, AcqRel) {
+    pub(crate) fn to_lane(&self, connection: Arc<Connection>, lane: Option<usize>) {
+        if connection.queued.swap(true, AcqRel) {
             return;
         }
-        let of = held.lane;
+        let of = connection.lane;
         let state = &self.lanes[of];
-        lock(&state.todo).push(held);
+        lock(&state.todo).push(connection);
         if lane != Some(of) {
             state.set.call();
         }
     }
 
     /// A lane does what there is to do for a connection.
-    fn serve(&self, state: &LaneState, held: &Held, calls: &mut dyn Calls, turn: &mut Turn) {
-        held.queued.store(false, Release);
-        let mut bridge = held.lock();
+    fn serve(
+        &self,
+        state: &LaneState,
+        connection: &Arc<Connection>,
+        calls: &mut dyn Calls,
+        turn: &mut Turn,
+    ) {
+        connection.queued.store(false, Release);
+        let mut bridge = connection.lock();
         bridge.advance();
-        let (id, told) = (held.id, bridge.take_untold());
+        let (id, told) = (connection.id, bridge.take_untold());
         if let Some((line, before, wanted)) = bridge.wanted() {
             let (fd, flow) = (line.number(), line.flow().cloned());
             let (key, set) = (bridge.key, &state.set);
@@ -340,7 +346,7 @@ impl ConnectionTable {
         let slow = told.slow || bridge.wants() != Wants::Nothing;
         drop(bridge);
         if let Some(key) = unread {
-            lock(&state.unread).add(key, held);
+            lock(&state.unread).add(key, connection);
         }
         if let Some((key, line)) = over {
             drop(line);
@@ -351,22 +357,27 @@ impl ConnectionTable {
         let mut refused = false;
         if told.read > 0 {
             turn.gave = true;
-            refused |= self.told(held, calls.read(id, told.read), (told.read, 0));
+            refused |= self.told(connection, calls.read(id, told.read), (told.read, 0));
         }
         if told.written > 0 {
-            refused |= self.told(held, calls.write(id, told.written), (0, told.written));
+            refused |= self.told(connection, calls.write(id, told.written), (0, told.written));
         }
         if slow || refused {
-            lock(&self.slow).push(held.clone());
+            lock(&self.slow).push(connection.clone());
             turn.for_slow_path = true;
         }
     }
 
     /// True: the slow path is to say it.
-    fn told(&self, held: &Held, result: Result<(), Refusal>, what: (u32, u32)) -> bool {
+    fn told(
+        &self,
+        connection: &Arc<Connection>,
+        result: Result<(), Refusal>,
+        what: (u32, u32),
+    ) -> bool {
         match result {
             Err(Refusal::WrongState) => {
-                let mut bridge = held.lock();
+                let mut bridge = connection.lock();
                 bridge.refused(&crate::bridge::Told { read: what.0, written: what.1, slow: true });
                 true
             }
@@ -379,11 +390,11 @@ impl ConnectionTable {
     fn meet(
         &self,
         time: Time,
-        held: &Held,
+        connection: &Arc<Connection>,
         endpoint: &mut Endpoint<View<'_>>,
         out: &mut SlowOut<'_, Self>,
     ) {
-        let id = held.id;
+        let id = connection.id;
         // (Refused where it has gone already.)
         let ends = endpoint.accept(id, 0, 0).and_then(|()| Ok(endpoint.info(id)?.tuple));
         endpoint.leave();
@@ -402,14 +413,14 @@ impl ConnectionTable {
             self.forget(id);
             return;
         };
-        held.is_part_of(part);
+        connection.is_part_of(part);
         let stand_in = stand_in::connected(peer, local);
         // (Else its user's data would be shown to ours, who asks for frames of it.)
         let stand_in = stand_in.and_then(|stand_in| {
             if self.is_shown(local) { Ok(stand_in) } else { Err(Errno::CONNREFUSED) }
         });
         match stand_in {
-            Ok((socket, connected)) => self.stands_in(held, socket, connected),
+            Ok((socket, connected)) => self.stands_in(connection, socket, connected),
             Err(error) => {
                 let _ = endpoint.abort(time, id, out);
                 endpoint.leave();
@@ -446,13 +457,13 @@ impl ConnectionTable {
     fn finish(
         &self,
         time: Time,
-        held: &Held,
+        connection: &Arc<Connection>,
         endpoint: &mut Endpoint<View<'_>>,
         out: &mut SlowOut<'_, Self>,
     ) {
         let (id, told, wants) = {
-            let mut bridge = held.lock();
-            (held.id, bridge.take_untold(), bridge.wants())
+            let mut bridge = connection.lock();
+            (connection.id, bridge.take_untold(), bridge.wants())
         };
         if told.read > 0 {
             let _ = endpoint.read(id, told.read);
@@ -467,16 +478,16 @@ impl ConnectionTable {
             Wants::Shutdown => {
                 let _ = endpoint.shutdown(id);
                 endpoint.leave();
-                held.lock().done(wants);
+                connection.lock().done(wants);
             }
             Wants::Close => {
-                held.lock().done(wants);
+                connection.lock().done(wants);
                 // (What is unread makes it a reset, as with Linux.)
                 let _ = endpoint.close(time, id, out);
                 endpoint.leave();
             }
             Wants::Abort => {
-                held.lock().done(wants);
+                connection.lock().done(wants);
                 if endpoint.abort(time, id, out).is_ok() {
                     endpoint.leave();
                     // (No event follows.)
@@ -489,17 +500,17 @@ impl ConnectionTable {
     }
 
     /// It has no place any more.
-    pub(crate) fn forget(&self, flow: FlowId) -> Option<Held> {
+    pub(crate) fn forget(&self, flow: FlowId) -> Option<Arc<Connection>> {
         let mut slot = self.slots[flow.slot as usize].lock();
         // (The slot may be another connection's by now.)
-        slot.take_if(|held| held.id == flow)
+        slot.take_if(|connection| connection.id == flow)
     }
 
     /// The connection over the wire is over.
     fn ended(&self, lane: Option<usize>, flow: FlowId, reset: bool) {
-        let Some(held) = self.forget(flow) else { return };
-        held.lock().over(reset);
-        self.to_lane(held, lane);
+        let Some(connection) = self.forget(flow) else { return };
+        connection.lock().over(reset);
+        self.to_lane(connection, lane);
     }
 
     /// Whence who listens there is steered to: this host's addresses alone. A socket may listen at
@@ -628,11 +639,11 @@ impl ConnectionTable {
         if self.routes_seen.swap(version, Relaxed) == version {
             return;
         }
-        for held in self.all() {
-            let peer = endpoint.info(held.id).map(|info| info.tuple.peer_ip);
+        for connection in self.all() {
+            let peer = endpoint.info(connection.id).map(|info| info.tuple.peer_ip);
             endpoint.leave();
             if let Some(route) = peer.ok().and_then(|peer| self.routes.number(peer)) {
-                let _ = endpoint.reroute(held.id, route);
+                let _ = endpoint.reroute(connection.id, route);
                 endpoint.leave();
             }
         }
@@ -674,17 +685,17 @@ impl Applications for ConnectionTable {
     }
 
     fn place(&self, lane: Option<usize>, flow: FlowId, place: Place, payload: &[u8]) {
-        if let Some(held) = self.at(flow) {
-            let own = lane == Some(held.lane);
-            held.lock().place(place, payload, own);
+        if let Some(connection) = self.at(flow) {
+            let own = lane == Some(connection.lane);
+            connection.lock().place(place, payload, own);
         }
     }
 
     fn fetch(&self, flow: FlowId, range: RingRange, to: &mut [u8]) -> bool {
-        let Some(held) = self.at(flow) else { return false };
-        let fetched = held.lock().fetch(range, to);
+        let Some(connection) = self.at(flow) else { return false };
+        let fetched = connection.lock().fetch(range, to);
         if !fetched {
-            self.to_lane(held, None);
+            self.to_lane(connection, None);
         }
         fetched
     }
@@ -695,14 +706,14 @@ impl Applications for ConnectionTable {
         range: RingRange,
         with: &mut dyn FnMut(&[Piece<'_>; PIECES]),
     ) -> bool {
-        self.at(flow).is_some_and(|held| held.lock().lend(range, with))
+        self.at(flow).is_some_and(|connection| connection.lock().lend(range, with))
     }
 
     fn event(&self, lane: Option<usize>, flow: FlowId, event: Event) {
         match event {
             Event::Incoming { .. } => {
-                let held = self.hold(flow);
-                lock(&self.came).push(held);
+                let connection = self.insert(flow);
+                lock(&self.came).push(connection);
             }
             Event::Closed => self.ended(lane, flow, false),
             Event::Reset(why) => {
@@ -717,8 +728,8 @@ impl Applications for ConnectionTable {
                 }
             }
             Event::Readable(_) | Event::Acked(_) | Event::PeerClosed => {
-                let Some(held) = self.at(flow) else { return };
-                let mut bridge = held.lock();
+                let Some(connection) = self.at(flow) else { return };
+                let mut bridge = connection.lock();
                 let of_use = match event {
                     Event::Readable(bytes) => {
                         bridge.came(bytes);
@@ -732,7 +743,7 @@ impl Applications for ConnectionTable {
                 };
                 drop(bridge);
                 if of_use {
-                    self.to_lane(held, lane);
+                    self.to_lane(connection, lane);
                 }
             }
         }
@@ -747,34 +758,34 @@ impl Applications for ConnectionTable {
         let mut doing = core::mem::take(&mut *lock(&state.todo));
         let mut turn = Turn::default();
         for event in &ready[..count] {
-            let held = lock(&state.bridges).get(&event.data).cloned();
-            let Some(held) = held else { continue };
-            let heard = held.lock().hears(event.events);
+            let connection = lock(&state.bridges).get(&event.data).cloned();
+            let Some(connection) = connection else { continue };
+            let heard = connection.lock().hears(event.events);
             let refused = match heard {
                 Heard::Nothing => false,
                 Heard::Refused => true,
                 Heard::Connected(to) => to.is_some_and(|to| !self.is_shown(to)),
             };
             if refused {
-                held.lock().fails();
+                connection.lock().fails();
                 self.ask(Ask::Look);
                 turn.for_slow_path = true;
             }
-            if !held.queued.swap(true, AcqRel) {
-                doing.push(held);
+            if !connection.queued.swap(true, AcqRel) {
+                doing.push(connection);
             }
         }
-        for held in lock(&state.unread).late(Instant::now()) {
-            held.lock().fails();
-            if !held.queued.swap(true, AcqRel) {
-                doing.push(held);
+        for connection in lock(&state.unread).late(Instant::now()) {
+            connection.lock().fails();
+            if !connection.queued.swap(true, AcqRel) {
+                doing.push(connection);
             }
         }
         turn.worked = !doing.is_empty();
         // (Begun before, but where the lane is about to sleep.)
         state.context.knocks_later();
-        for held in doing {
-            self.serve(state, &held, calls, &mut turn);
+        for connection in doing {
+            self.serve(state, &connection, calls, &mut turn);
         }
         state.context.knocks_now();
         turn
@@ -840,8 +851,8 @@ impl Applications for ConnectionTable {
         }
         // (Their numbers are free once their listeners are gone.)
         gone.into_iter().for_each(|program| lock(&self.programs).gone(program, endpoint));
-        came.iter().for_each(|held| self.meet(time, held, endpoint, out));
-        slow.iter().for_each(|held| self.finish(time, held, endpoint, out));
+        came.iter().for_each(|connection| self.meet(time, connection, endpoint, out));
+        slow.iter().for_each(|connection| self.finish(time, connection, endpoint, out));
         if let Some(outward) = &self.outward {
             some |= self.decided(time, outward, endpoint, out);
         }

@@ -1,9 +1,11 @@
 //! Connections that programs open, on the slow path.
 
-use crate::connection_table::{ConnectionTable, Held, lock};
+use crate::bridge::Connection;
+use crate::connection_table::{ConnectionTable, lock};
 use crate::outward::{Opening, Outward};
 use crate::stand_in;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use uncopy_tcp_events::line::Line;
 use uncopy_tcp_fast::View;
 use uncopy_tcp_fast::applications::SlowOut;
@@ -50,7 +52,7 @@ impl ConnectionTable {
         endpoint.leave();
         match opened {
             Ok(flow) => {
-                self.hold(flow).is_part_of(part);
+                self.insert(flow).is_part_of(part);
                 outward.opens(flow, opening);
             }
             // One between the same ends that Linux knows nothing of is not over yet.
@@ -83,10 +85,11 @@ impl ConnectionTable {
                 Some(_) => outward.by_linux(&opening),
                 None => {
                     let connects = || stand_in::connected(opening.asked.to, opening.local);
-                    let held = self.at(flow);
-                    let met = held.map(|held| (outward.meets(&opening, connects), held));
-                    if let Some((Ok((socket, connected)), held)) = met {
-                        self.stands_in(&held, socket, connected);
+                    let connection = self.at(flow);
+                    let met = connection
+                        .map(|connection| (outward.meets(&opening, connects), connection));
+                    if let Some((Ok((socket, connected)), connection)) = met {
+                        self.stands_in(&connection, socket, connected);
                         continue;
                     }
                     // (No descriptor, or an older stand-in has that name: that is not the peer's
@@ -117,13 +120,13 @@ impl ConnectionTable {
     }
 
     /// A stand-in was made for a connection.
-    pub(crate) fn stands_in(&self, held: &Held, socket: OwnedFd, connected: bool) {
-        let state = self.lane_of(held);
+    pub(crate) fn stands_in(&self, connection: &Arc<Connection>, socket: OwnedFd, connected: bool) {
+        let state = self.lane_of(connection);
         let line = Line::new(socket, Some(&state.context));
-        let mut bridge = held.lock();
+        let mut bridge = connection.lock();
         bridge.stands_in(line, connected, self.patience);
-        lock(&state.bridges).insert(bridge.key, held.clone());
+        lock(&state.bridges).insert(bridge.key, connection.clone());
         drop(bridge);
-        self.to_lane(held.clone(), None);
+        self.to_lane(connection.clone(), None);
     }
 }

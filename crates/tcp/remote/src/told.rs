@@ -1,6 +1,6 @@
 //! What is told of connections to who looks from outside.
 
-use crate::bridge::Shared;
+use crate::bridge::Connection;
 use crate::connection_table::ConnectionTable;
 use std::net::{SocketAddr, SocketAddrV4};
 use uncopy_tcp_fast::View;
@@ -52,10 +52,10 @@ fn told(of: &Info, lane: usize) -> Wired {
     }
 }
 
-fn wired(held: &Shared, endpoint: &mut Endpoint<View<'_>>) -> Option<Wired> {
-    let info = endpoint.info(held.id).ok();
+fn wired(connection: &Connection, endpoint: &mut Endpoint<View<'_>>) -> Option<Wired> {
+    let info = endpoint.info(connection.id).ok();
     endpoint.leave();
-    Some(told(&info?, held.lane))
+    Some(told(&info?, connection.lane))
 }
 
 impl ConnectionTable {
@@ -79,7 +79,7 @@ impl ConnectionTable {
     /// All connections, as the slow path knows them.
     pub(crate) fn wired(&self, endpoint: &mut Endpoint<View<'_>>) -> Vec<Wired> {
         let all = self.all().into_iter();
-        all.filter_map(|held| wired(&held, endpoint)).collect()
+        all.filter_map(|connection| wired(&connection, endpoint)).collect()
     }
 }
 
