@@ -53,15 +53,16 @@ const LENT_BITS: u8 = 18;
 /// Sockets of one address that are known, of the workers of a server; the oldest are forgotten.
 const SOCKETS: usize = 1024;
 
-/// What is asked of the slow path.
+/// What the slow path is to do.
 #[derive(Debug)]
-pub(crate) enum Ask {
-    /// This program has shown a socket that listens, and how its connections are to slow down.
+pub(crate) enum Command {
+    /// This program has registered a socket that listens. Its connections slow down by this
+    /// algorithm.
     Listens((u64, Owner), Listens, Option<Algorithm>),
-    /// What listens here is Linux's, and somebody may wait until it is.
+    /// What listens here becomes Linux's; somebody may wait until it is.
     Withdraw(SocketAddrV4, Option<Arc<Withdrawn>>),
-    /// Somebody may have ceased to.
-    Look,
+    /// A listener may have gone.
+    LookAtListeners,
     /// The device's addresses, or the ways by it, may be others.
     Addresses,
     /// A program has begun to connect.
@@ -72,10 +73,10 @@ pub(crate) enum Ask {
     NoDetour,
     /// This program has gone.
     Gone(u64),
-    /// Somebody wants to know of all connections, and of those that programs did not get.
-    Tell(Sender<Wires>),
-    /// Somebody wants to know of the connection between these ends.
-    TellOf([SocketAddrV4; 2], Arc<Lent>),
+    /// Report all connections, and those that programs did not get.
+    ReportAll(Sender<Wires>),
+    /// Report the connection between these ends.
+    ReportOne([SocketAddrV4; 2], Arc<Lent>),
 }
 
 /// Who waits until something is Linux's on all of a service's devices hears it when nobody has this
@@ -89,11 +90,13 @@ impl Drop for Withdrawn {
     }
 }
 
-impl Ask {
-    /// What is done for one is done for both.
+impl Command {
+    /// One execution serves both.
     fn is_done_with(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Look, Self::Look) | (Self::Addresses, Self::Addresses) => true,
+            (Self::LookAtListeners, Self::LookAtListeners) | (Self::Addresses, Self::Addresses) => {
+                true
+            }
             (Self::Listens(a, at, by), Self::Listens(b, there, also)) => {
                 (a, at, by) == (b, there, also)
             }
@@ -163,7 +166,7 @@ pub struct ConnectionTable {
     /// What the slow path has something to do for: connections that came, and others.
     came: Mutex<Vec<Arc<Connection>>>,
     slow: Mutex<Vec<Arc<Connection>>>,
-    asks: Mutex<Vec<Ask>>,
+    commands: Mutex<Vec<Command>>,
     listeners: Mutex<Listeners>,
     pub(crate) parts: Parts,
     /// Locked after the listeners.
@@ -224,7 +227,7 @@ impl ConnectionTable {
             lanes: (0..lanes).map(state).collect::<Made<_>>()?,
             came: Mutex::default(),
             slow: Mutex::default(),
-            asks: Mutex::default(),
+            commands: Mutex::default(),
             listeners: Mutex::default(),
             parts,
             programs: Mutex::new(programs),
@@ -233,12 +236,13 @@ impl ConnectionTable {
         })
     }
 
-    /// Asks the slow path. (Then it is to be told: [`uncopy_tcp_fast::Service::ask`].)
-    pub(crate) fn ask(&self, ask: Ask) {
-        let mut asks = lock(&self.asks);
+    /// Queues a command for the slow path, which is then to be told
+    /// ([`uncopy_tcp_fast::Service::ask`]).
+    pub(crate) fn command(&self, command: Command) {
+        let mut commands = lock(&self.commands);
         // (Linux may have much news, and programs may listen and end in a loop.)
-        if !asks.iter().any(|other| ask.is_done_with(other)) {
-            asks.push(ask);
+        if !commands.iter().any(|other| command.is_done_with(other)) {
+            commands.push(command);
         }
     }
 
@@ -426,7 +430,7 @@ impl ConnectionTable {
                 endpoint.leave();
                 self.forget(id);
                 if error == Errno::CONNREFUSED {
-                    self.ask(Ask::Look);
+                    self.command(Command::LookAtListeners);
                 }
             }
         }
@@ -447,7 +451,7 @@ impl ConnectionTable {
         // (Who listened for one connection may have got it, and be gone.)
         found.map_or(true, |found| {
             if found.signs {
-                self.ask(Ask::Withdraw(found.at, None));
+                self.command(Command::Withdraw(found.at, None));
             }
             !found.signs && lock(&self.listeners).has(at, &found)
         })
@@ -768,7 +772,7 @@ impl Applications for ConnectionTable {
             };
             if refused {
                 connection.lock().fails();
-                self.ask(Ask::Look);
+                self.command(Command::LookAtListeners);
                 turn.for_slow_path = true;
             }
             if !connection.queued.swap(true, AcqRel) {
@@ -797,50 +801,50 @@ impl Applications for ConnectionTable {
         endpoint: &mut Endpoint<View<'_>>,
         out: &mut SlowOut<'_, Self>,
     ) -> bool {
-        let asks = core::mem::take(&mut *lock(&self.asks));
+        let commands = core::mem::take(&mut *lock(&self.commands));
         let came = core::mem::take(&mut *lock(&self.came));
         let slow = core::mem::take(&mut *lock(&self.slow));
-        let mut some = !(asks.is_empty() && came.is_empty() && slow.is_empty());
+        let mut some = !(commands.is_empty() && came.is_empty() && slow.is_empty());
         // (Once for all: Linux is asked for all of its sockets.)
         let (mut looks, mut gone) = (false, vec![]);
-        for ask in asks {
-            match (ask, &self.outward) {
-                (Ask::Connect(opening), Some(outward)) => {
+        for command in commands {
+            match (command, &self.outward) {
+                (Command::Connect(opening), Some(outward)) => {
                     self.open(time, outward, *opening, endpoint, out);
                 }
-                (Ask::Closes(before), Some(outward)) => {
+                (Command::Closes(before), Some(outward)) => {
                     let flows = outward.take_back_before(before);
                     self.take_back(time, flows, endpoint, out);
                 }
-                (Ask::NoDetour, Some(outward)) => {
+                (Command::NoDetour, Some(outward)) => {
                     self.take_back(time, outward.ends(), endpoint, out);
                 }
-                (Ask::Gone(program), outward) => {
+                (Command::Gone(program), outward) => {
                     let all = |outward: &Outward| outward.take_back_of(program);
                     self.take_back(time, outward.as_ref().map_or(vec![], all), endpoint, out);
                     looks = true;
                     gone.push(program);
                 }
                 // (Who does not wait any more does not hear it.)
-                (Ask::Tell(to), _) => {
+                (Command::ReportAll(to), _) => {
                     let refused = lock(&self.programs).refused(endpoint);
                     let _ = to.send(Wires { flows: self.wired(endpoint), refused });
                 }
-                (Ask::TellOf(ends, answer), _) => {
+                (Command::ReportOne(ends, answer), _) => {
                     if let Some(wired) = self.wired_one(ends, endpoint) {
                         answer.says(&wired.bytes());
                     }
                 }
-                (Ask::Connect(_) | Ask::Closes(_) | Ask::NoDetour, None) => {}
-                (Ask::Listens(program, shown, by), _) => {
+                (Command::Connect(_) | Command::Closes(_) | Command::NoDetour, None) => {}
+                (Command::Listens(program, shown, by), _) => {
                     self.listens(time, (program, shown, by), endpoint, out);
                 }
-                (Ask::Withdraw(at, answer), _) => {
+                (Command::Withdraw(at, answer), _) => {
                     self.withdraw(time, at, endpoint, out);
                     drop(answer);
                 }
-                (Ask::Look, _) => looks = true,
-                (Ask::Addresses, _) => {
+                (Command::LookAtListeners, _) => looks = true,
+                (Command::Addresses, _) => {
                     self.look_at_addresses();
                     self.look_at_routes(endpoint);
                 }

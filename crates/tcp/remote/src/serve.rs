@@ -1,6 +1,6 @@
 //! A device: opened, and run.
 
-use crate::connection_table::{Ask, ConnectionTable};
+use crate::connection_table::{Command, ConnectionTable};
 use crate::detour::Detour;
 use crate::outward::{Outward, Passed};
 use crate::parts::Parts;
@@ -320,7 +320,7 @@ impl Remote {
             let (told, stop) = (&service, &stop);
             let kept = keeper.spawn_scoped(scope, move || {
                 let kept = routes.keep(stop.as_fd(), || {
-                    told.applications().ask(Ask::Addresses);
+                    told.applications().command(Command::Addresses);
                     told.ask();
                 });
                 // (Who does not hear where its peers are cannot go on.)
@@ -356,20 +356,20 @@ fn hear(service: &Service<ConnectionTable>, stop: &OwnedFd) {
             outward.purge();
         }
         loop {
-            let ask = match outward.detour().read(&mut packet) {
+            let command = match outward.detour().read(&mut packet) {
                 Ok(Some(length)) => match outward.passes(&packet[..length]) {
                     None => continue,
-                    Some(Passed::Opens(opening)) => Ask::Connect(Box::new(opening)),
-                    Some(Passed::Again(before)) => Ask::Closes(before),
+                    Some(Passed::Opens(opening)) => Command::Connect(Box::new(opening)),
+                    Some(Passed::Again(before)) => Command::Closes(before),
                 },
                 Ok(None) => break,
                 // Somebody has taken the device away: Linux connects.
                 Err(_) => {
-                    connections.ask(Ask::NoDetour);
+                    connections.command(Command::NoDetour);
                     return service.ask();
                 }
             };
-            connections.ask(ask);
+            connections.command(command);
             service.ask();
         }
     }

@@ -2,7 +2,7 @@
 //! their sockets to all of them at once, and a connection that a program opens is of the device by
 //! which Linux would send it. Where one fails, the others go on.
 
-use crate::connection_table::{Ask, ConnectionTable, Withdrawn};
+use crate::connection_table::{Command, ConnectionTable, Withdrawn};
 use crate::listeners::Listens;
 use crate::options::chosen;
 use crate::outward::{self, freed};
@@ -119,10 +119,10 @@ impl Told {
         self.running.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Asks all of them.
-    fn ask(&self, ask: impl Fn() -> Ask) {
+    /// Gives all devices a command.
+    fn command(&self, command: impl Fn() -> Command) {
         for service in self.each() {
-            service.applications().ask(ask());
+            service.applications().command(command());
             service.ask();
         }
     }
@@ -133,17 +133,17 @@ impl Listening for Told {
         let inode = found.inode().into();
         let shown = Listens { at, user: owner.uid(), inode, signs: false };
         let congestion = found.congestion().and_then(chosen);
-        self.ask(|| Ask::Listens((program, owner), shown, congestion));
+        self.command(|| Command::Listens((program, owner), shown, congestion));
     }
 
     fn withdraws(&self, at: SocketAddrV4, answer: Lent) {
         let answer = Arc::new(Withdrawn(answer));
-        self.ask(|| Ask::Withdraw(at, Some(answer.clone())));
+        self.command(|| Command::Withdraw(at, Some(answer.clone())));
     }
 
     fn gone(&self, program: u64) {
         let _ = self.end_trace(program);
-        self.ask(|| Ask::Gone(program));
+        self.command(|| Command::Gone(program));
     }
 
     fn trace(
@@ -178,7 +178,7 @@ impl Listening for Told {
 
     fn wired(&self) -> Wires {
         let (to, told) = channel();
-        self.ask(|| Ask::Tell(to.clone()));
+        self.command(|| Command::ReportAll(to.clone()));
         drop(to);
         let end = Instant::now() + TOLD;
         let mut all = Wires::default();
@@ -192,7 +192,7 @@ impl Listening for Told {
 
     fn info(&self, ends: [SocketAddrV4; 2], answer: Lent) {
         let answer = Arc::new(answer);
-        self.ask(|| Ask::TellOf(ends, answer.clone()));
+        self.command(|| Command::ReportOne(ends, answer.clone()));
     }
 
     fn carries_connects(&self) -> bool {
@@ -207,7 +207,7 @@ impl Listening for Told {
             .collect();
         if !had.is_empty() && freed(&socket) {
             for (service, before) in had {
-                service.applications().ask(Ask::Closes(before));
+                service.applications().command(Command::Closes(before));
                 service.ask();
             }
         }
@@ -232,7 +232,7 @@ impl Listening for Told {
         for service in self.each() {
             if let Some(outward) = service.applications().outward() {
                 let before = outward.before_of(program, cookie);
-                service.applications().ask(Ask::Closes(before));
+                service.applications().command(Command::Closes(before));
                 service.ask();
             }
         }
