@@ -8,10 +8,10 @@
 use crate::bridge::{Bridge, Connection, Heard, Wants};
 use crate::listeners::{self, Listener, Listeners, Listens};
 use crate::outward::{Before, Opening, Outward};
+use crate::owner_lookup::OwnerLookup;
 use crate::parts::Parts;
 use crate::programs::Programs;
 use crate::stand_in;
-use crate::whose::Whose;
 use rustix::event::epoll;
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::io::Errno;
@@ -172,7 +172,7 @@ pub struct ConnectionTable {
     /// Locked after the listeners.
     pub(crate) programs: Mutex<Programs>,
     /// None: the kernel has no such thing.
-    whose: Option<Whose>,
+    owner_lookup: Option<OwnerLookup>,
     last_key: AtomicU64,
 }
 
@@ -231,7 +231,7 @@ impl ConnectionTable {
             listeners: Mutex::default(),
             parts,
             programs: Mutex::new(programs),
-            whose: Whose::open().ok(),
+            owner_lookup: OwnerLookup::open().ok(),
             last_key: AtomicU64::new(0),
         })
     }
@@ -440,7 +440,8 @@ impl ConnectionTable {
     /// another user who has the port now. To be asked after the stand-in has been connected, or has
     /// not been.
     fn is_shown(&self, at: SocketAddrV4) -> bool {
-        let asked = self.whose.as_ref().ok_or(Errno::NOENT).and_then(|whose| whose.ask(at));
+        let lookup = self.owner_lookup.as_ref().ok_or(Errno::NOENT);
+        let asked = lookup.and_then(|lookup| lookup.ask(at));
         let found = asked.or_else(|_| {
             // Nobody does, or that question cannot be asked.
             let all = listeners::of_this_host().unwrap_or_default();
@@ -550,7 +551,8 @@ impl ConnectionTable {
     ) {
         let at = shown.at;
         // (Who shows it may not know: another process has given it a key.)
-        if self.whose.as_ref().is_some_and(|whose| whose.ask(at).is_ok_and(|found| found.signs)) {
+        let lookup = self.owner_lookup.as_ref();
+        if lookup.is_some_and(|lookup| lookup.ask(at).is_ok_and(|found| found.signs)) {
             return self.withdraw(time, at, endpoint, out);
         }
         let is_others = |known: &mut Listener| known.user() != shown.user;

@@ -13,14 +13,14 @@
 //! | [`bridge`] | one connection: between the wire's buffers and the stand-in |
 //! | [`programs`] | the service's programs as the protocol's applications, with their limits |
 //! | [`listeners`] | who listens, and whether that one still does |
-//! | [`whose`] | whose the listener is that a stand-in finds |
+//! | [`owner_lookup`] | the owner of the listener that a stand-in finds |
 //! | [`outward`] | programs' sockets that connect, until they are connected |
 //! | [`detour`] | where their segments go until then |
 //! | [`packets`] | what these say |
 //! | `opening` | such a connection, on the slow path |
 //! | [`parts`] | what one user may have of them |
 //! | [`options`] | options of sockets that rustix does not know |
-//! | `told` | what is told of connections to who looks |
+//! | `report` | what is reported of connections, for `uncopy tcp flows` and TCP_INFO |
 //! | [`connection_table`] | all connections, as the service's threads see them |
 //! | [`privileges`] | what is given up once all is open |
 //! | [`serve`] | a device: opened, and run |
@@ -33,15 +33,15 @@ pub mod listeners;
 mod opening;
 pub mod options;
 pub mod outward;
+pub mod owner_lookup;
 pub mod packets;
 pub mod parts;
 pub mod privileges;
 pub mod programs;
+mod report;
 pub mod serve;
 pub mod several;
 pub mod stand_in;
-mod told;
-pub mod whose;
 
 pub use serve::{Options, Remote};
 pub use several::Remotes;

@@ -72,7 +72,7 @@ impl Remotes {
             running: self.running.clone(),
             trace: self.trace.clone(),
             names: self.names.clone(),
-            whose: Mutex::default(),
+            tracer: Mutex::default(),
         }
     }
 
@@ -110,8 +110,8 @@ struct Told {
     trace: Arc<Trace>,
     /// Of the devices, for who reads a trace.
     names: String,
-    /// Who has the frames written.
-    whose: Mutex<Option<u64>>,
+    /// The program that has the frames written.
+    tracer: Mutex<Option<u64>>,
 }
 
 impl Told {
@@ -148,11 +148,11 @@ impl Listening for Told {
 
     fn trace(
         &self,
-        whose: u64,
+        program: u64,
         (address, port): (Option<Ipv4Addr>, Option<u16>),
         file: OwnedFd,
     ) -> Result<(), Errno> {
-        let mut holder = self.whose.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut holder = self.tracer.lock().unwrap_or_else(PoisonError::into_inner);
         if holder.is_some() {
             return Err(Errno::BUSY);
         }
@@ -164,13 +164,13 @@ impl Listening for Told {
         let flows = if all { vec![] } else { vec![Flow::of(address, port)] };
         let begun = self.trace.begin(Chosen::new(flows), &self.names, Box::new(File::from(file)));
         begun.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-        *holder = Some(whose);
+        *holder = Some(program);
         Ok(())
     }
 
-    fn end_trace(&self, whose: u64) -> Result<u64, Errno> {
-        let mut holder = self.whose.lock().unwrap_or_else(PoisonError::into_inner);
-        holder.take_if(|holder| *holder == whose).ok_or(Errno::INVAL)?;
+    fn end_trace(&self, program: u64) -> Result<u64, Errno> {
+        let mut holder = self.tracer.lock().unwrap_or_else(PoisonError::into_inner);
+        holder.take_if(|holder| *holder == program).ok_or(Errno::INVAL)?;
         let ended = self.trace.end();
         ended.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
         Ok(self.trace.frames())

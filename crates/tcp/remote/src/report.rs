@@ -1,4 +1,4 @@
-//! What is told of connections to who looks from outside.
+//! What is reported of connections to who looks from outside.
 
 use crate::bridge::Connection;
 use crate::connection_table::ConnectionTable;
@@ -8,7 +8,7 @@ use uncopy_tcp_proto::segment::Tuple;
 use uncopy_tcp_proto::{Algorithm, Endpoint, Info, State};
 use uncopy_tcp_service::Wired;
 
-fn told(of: &Info, lane: usize) -> Wired {
+fn report(of: &Info, lane: usize) -> Wired {
     let end = |ip, port| SocketAddr::V4(SocketAddrV4::new(ip, port));
     let ends = &of.tuple;
     // (In the order of the names that the service has for them.)
@@ -55,7 +55,7 @@ fn told(of: &Info, lane: usize) -> Wired {
 fn wired(connection: &Connection, endpoint: &mut Endpoint<View<'_>>) -> Option<Wired> {
     let info = endpoint.info(connection.id).ok();
     endpoint.leave();
-    Some(told(&info?, connection.lane))
+    Some(report(&info?, connection.lane))
 }
 
 impl ConnectionTable {
@@ -111,11 +111,11 @@ mod tests {
             agreed: (true, false, true),
             totals: Totals { acked: 8, ..Totals::default() },
         };
-        let one = told(&info(State::LastAck, Algorithm::Timely), 2);
+        let one = report(&info(State::LastAck, Algorithm::Timely), 2);
         assert_eq!((one.state(), one.control(), one.lane), ("LAST-ACK", "timely", 2));
         assert_eq!(one.addresses.map(|end| end.to_string()), ["10.0.0.1:80", "10.0.0.2:4000"]);
         assert_eq!((one.delivered, one.rate, one.agreed), (8, 0, [true, false, true]));
-        let two = told(&info(State::Established, Algorithm::Cubic), 0);
+        let two = report(&info(State::Established, Algorithm::Cubic), 0);
         assert_eq!((two.state(), two.control()), ("ESTAB", "cubic"));
     }
 }
