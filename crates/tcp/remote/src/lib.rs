@@ -24,12 +24,13 @@
 //! | [`connection_table`] | all connections, as the service's threads see them |
 //! | [`privileges`] | what is given up once all is open |
 //! | [`serve`] | a device: opened, and run |
-//! | [`several`] | the devices of a service |
+//! | [`multi_device`] | the devices of a service, several of them |
 
 pub mod bridge;
 pub mod connection_table;
 pub mod detour;
 pub mod listeners;
+pub mod multi_device;
 mod opening;
 pub mod options;
 pub mod outward;
@@ -40,11 +41,10 @@ pub mod privileges;
 pub mod programs;
 mod report;
 pub mod serve;
-pub mod several;
 pub mod stand_in;
 
+pub use multi_device::Remotes;
 pub use serve::{Options, Remote};
-pub use several::Remotes;
 pub use uncopy_tcp_fast::Wait;
 pub use uncopy_tcp_proto::{Algorithm, Limits};
 pub use uncopy_tcp_wire::over::Way;

@@ -121,7 +121,7 @@ fn step<T, E: Into<io::Error>>(what: &str, result: Result<T, E>) -> Result<T, Fa
     result.map_err(|why| Failure { what: what.to_owned(), why: why.into() })
 }
 
-/// A device's wire, opened: [`crate::several`] runs it.
+/// A device's wire, opened: [`crate::multi_device`] runs it.
 pub struct Remote {
     device: String,
     service: Arc<Service<ConnectionTable>>,

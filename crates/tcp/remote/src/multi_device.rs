@@ -23,9 +23,8 @@ use uncopy_tcp_service::{Lent, Listening, Owner, Wires};
 use uncopy_tcp_trace::Trace;
 use uncopy_tcp_trace::chosen::{Chosen, Flow};
 
-/// So long devices are waited for that are to tell of their connections: half of what who asks
-/// waits.
-const TOLD: Duration = Duration::from_millis(500);
+/// How long the devices have to report their connections: half of what the asker waits.
+const REPORT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The devices' services; those that have failed are none any more.
 type Running = RwLock<Vec<Arc<Service<ConnectionTable>>>>;
@@ -61,14 +60,14 @@ impl Remotes {
         Ok(Self { all, running: Arc::new(RwLock::new(running)), trace, names })
     }
 
-    /// Each.
+    /// Each device.
     pub fn each(&self) -> impl Iterator<Item = &Remote> {
         self.all.iter()
     }
 
-    /// Who is to be told of what programs do.
+    /// What hears of programs' sockets.
     pub fn listening(&self) -> impl Listening + use<> {
-        Told {
+        AllDevices {
             running: self.running.clone(),
             trace: self.trace.clone(),
             names: self.names.clone(),
@@ -105,16 +104,17 @@ impl Remotes {
     }
 }
 
-struct Told {
+/// Hears what programs do, and has each device do its part.
+struct AllDevices {
     running: Arc<Running>,
     trace: Arc<Trace>,
-    /// Of the devices, for who reads a trace.
+    /// The devices' names, for readers of a trace.
     names: String,
     /// The program that has the frames written.
     tracer: Mutex<Option<u64>>,
 }
 
-impl Told {
+impl AllDevices {
     fn each(&self) -> Vec<Arc<Service<ConnectionTable>>> {
         self.running.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -128,7 +128,7 @@ impl Told {
     }
 }
 
-impl Listening for Told {
+impl Listening for AllDevices {
     fn listens(&self, (program, owner): (u64, Owner), at: SocketAddrV4, found: &Found) {
         let inode = found.inode().into();
         let shown = Listens { at, user: owner.uid(), inode, signs: false };
@@ -177,13 +177,13 @@ impl Listening for Told {
     }
 
     fn wired(&self) -> Wires {
-        let (to, told) = channel();
+        let (to, reports) = channel();
         self.command(|| Command::ReportAll(to.clone()));
         drop(to);
-        let end = Instant::now() + TOLD;
+        let end = Instant::now() + REPORT_TIMEOUT;
         let mut all = Wires::default();
         // (Where one is behind, who looks sees the rest.)
-        while let Ok(one) = told.recv_timeout(end.saturating_duration_since(Instant::now())) {
+        while let Ok(one) = reports.recv_timeout(end.saturating_duration_since(Instant::now())) {
             all.flows.extend(one.flows);
             all.refused.extend(one.refused);
         }
