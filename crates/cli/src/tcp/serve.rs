@@ -194,7 +194,7 @@ fn reached(remote: &Remote, args: &ServeArgs) -> Result<(), Failure> {
     if let Some((way, why)) = remote.refused() {
         complain(failure!("not by {}, which would be better", way.name()).because(why));
     }
-    match remote.why_not_outward() {
+    match remote.why_no_active_opens() {
         None => uncopy_measure::print("uncopy: and programs that connect to other hosts.\n")?,
         Some(why) => {
             let stay =

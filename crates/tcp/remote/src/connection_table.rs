@@ -5,9 +5,9 @@
 //! Locks: who holds a flow (the protocol does while it tells of one) locks its bridge, never the
 //! other way round; lists are locked by themselves.
 
+use crate::active_opens::{ActiveOpens, Before, Opening};
 use crate::bridge::{Bridge, Connection, Heard, Wants};
 use crate::listeners::{self, Listener, Listeners, Listens};
-use crate::outward::{Before, Opening, Outward};
 use crate::owner_lookup::OwnerLookup;
 use crate::parts::Parts;
 use crate::programs::Programs;
@@ -159,7 +159,7 @@ pub struct ConnectionTable {
     routes_seen: AtomicU64,
     steer: Arc<Steer>,
     /// None: programs that connect are Linux's.
-    outward: Option<Outward>,
+    active_opens: Option<ActiveOpens>,
     /// The connection of each slot.
     slots: Box<[Spin<Option<Arc<Connection>>>]>,
     lanes: Box<[LaneState]>,
@@ -193,7 +193,7 @@ impl ConnectionTable {
         name: &str,
         routes: Arc<Routes>,
         steer: Arc<Steer>,
-        outward: Option<Outward>,
+        active_opens: Option<ActiveOpens>,
     ) -> Made<Self> {
         let (waiting, wary) = (Waiting::Sleep, parts.shared);
         // (A lane's set has each stand-in that can be received from, and says when it has ended.)
@@ -222,7 +222,7 @@ impl ConnectionTable {
             routes_seen: AtomicU64::new(routes.version()),
             routes,
             steer,
-            outward,
+            active_opens,
             slots: (0..flows).map(|_| Spin::new(None)).collect(),
             lanes: (0..lanes).map(state).collect::<Made<_>>()?,
             came: Mutex::default(),
@@ -252,8 +252,8 @@ impl ConnectionTable {
     }
 
     /// Programs that connect.
-    pub(crate) fn outward(&self) -> Option<&Outward> {
-        self.outward.as_ref()
+    pub(crate) fn active_opens(&self) -> Option<&ActiveOpens> {
+        self.active_opens.as_ref()
     }
 
     /// The device has this address.
@@ -268,10 +268,10 @@ impl ConnectionTable {
         to: SocketAddrV4,
         socket: Lent,
     ) -> Option<u64> {
-        let outward = self.outward.as_ref()?;
-        let room = self.connections() + outward.count() < self.slots.len()
-            && self.parts.has_room(program.1, outward.waiting_of(program.1));
-        if room { outward.takes(program, to, socket, &self.routes) } else { None }
+        let active_opens = self.active_opens.as_ref()?;
+        let room = self.connections() + active_opens.count() < self.slots.len()
+            && self.parts.has_room(program.1, active_opens.waiting_of(program.1));
+        if room { active_opens.takes(program, to, socket, &self.routes) } else { None }
     }
 
     /// All connections that have a place.
@@ -283,8 +283,8 @@ impl ConnectionTable {
         &self.lanes[connection.lane]
     }
 
-    /// As much of a connection goes outward at once.
-    fn outward_bits(&self) -> u8 {
+    /// How much of a connection may be on its way to the peer at once, as a power of two.
+    fn send_bits(&self) -> u8 {
         self.bits.max(LENT_BITS)
     }
 
@@ -294,7 +294,7 @@ impl ConnectionTable {
         let lane = flow.slot as usize % self.carrying;
         let connection = Arc::new(Connection {
             id: flow,
-            bridge: Mutex::new(Bridge::new(key, self.bits, self.outward_bits())),
+            bridge: Mutex::new(Bridge::new(key, self.bits, self.send_bits())),
             queued: AtomicBool::new(false),
             lane,
             part: OnceLock::new(),
@@ -532,7 +532,7 @@ impl ConnectionTable {
         FlowOptions {
             algorithm: by.unwrap_or(self.congestion),
             rcv_bits: self.bits,
-            snd_bits: self.outward_bits(),
+            snd_bits: self.send_bits(),
             // (What is lent lies in the program's ring.)
             snd_counted: Some(self.bits),
             // What the program hands over has waited for it already.
@@ -723,14 +723,14 @@ impl Applications for ConnectionTable {
             }
             Event::Closed => self.ended(lane, flow, false),
             Event::Reset(why) => {
-                if let Some(outward) = &self.outward {
-                    outward.decides(flow, Some(why));
+                if let Some(active_opens) = &self.active_opens {
+                    active_opens.decides(flow, Some(why));
                 }
                 self.ended(lane, flow, true);
             }
             Event::Connected => {
-                if let Some(outward) = &self.outward {
-                    outward.decides(flow, None);
+                if let Some(active_opens) = &self.active_opens {
+                    active_opens.decides(flow, None);
                 }
             }
             Event::Readable(_) | Event::Acked(_) | Event::PeerClosed => {
@@ -810,20 +810,20 @@ impl Applications for ConnectionTable {
         // (Once for all: Linux is asked for all of its sockets.)
         let (mut looks, mut gone) = (false, vec![]);
         for command in commands {
-            match (command, &self.outward) {
-                (Command::Connect(opening), Some(outward)) => {
-                    self.open(time, outward, *opening, endpoint, out);
+            match (command, &self.active_opens) {
+                (Command::Connect(opening), Some(active_opens)) => {
+                    self.open(time, active_opens, *opening, endpoint, out);
                 }
-                (Command::Closes(before), Some(outward)) => {
-                    let flows = outward.take_back_before(before);
+                (Command::Closes(before), Some(active_opens)) => {
+                    let flows = active_opens.take_back_before(before);
                     self.take_back(time, flows, endpoint, out);
                 }
-                (Command::NoDetour, Some(outward)) => {
-                    self.take_back(time, outward.ends(), endpoint, out);
+                (Command::NoDetour, Some(active_opens)) => {
+                    self.take_back(time, active_opens.ends(), endpoint, out);
                 }
-                (Command::Gone(program), outward) => {
-                    let all = |outward: &Outward| outward.take_back_of(program);
-                    self.take_back(time, outward.as_ref().map_or(vec![], all), endpoint, out);
+                (Command::Gone(program), active_opens) => {
+                    let all = |active_opens: &ActiveOpens| active_opens.take_back_of(program);
+                    self.take_back(time, active_opens.as_ref().map_or(vec![], all), endpoint, out);
                     looks = true;
                     gone.push(program);
                 }
@@ -859,8 +859,8 @@ impl Applications for ConnectionTable {
         gone.into_iter().for_each(|program| lock(&self.programs).gone(program, endpoint));
         came.iter().for_each(|connection| self.meet(time, connection, endpoint, out));
         slow.iter().for_each(|connection| self.finish(time, connection, endpoint, out));
-        if let Some(outward) = &self.outward {
-            some |= self.decided(time, outward, endpoint, out);
+        if let Some(active_opens) = &self.active_opens {
+            some |= self.decided(time, active_opens, endpoint, out);
         }
         some
     }

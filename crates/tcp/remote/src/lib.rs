@@ -14,7 +14,7 @@
 //! | [`programs`] | the service's programs as the protocol's applications, with their limits |
 //! | [`listeners`] | who listens, and whether that one still does |
 //! | [`owner_lookup`] | the owner of the listener that a stand-in finds |
-//! | [`outward`] | programs' sockets that connect, until they are connected |
+//! | [`active_opens`] | programs' sockets that connect, until they are connected |
 //! | [`detour`] | where their segments go until then |
 //! | [`packets`] | what these say |
 //! | `opening` | such a connection, on the slow path |
@@ -26,6 +26,7 @@
 //! | [`serve`] | a device: opened, and run |
 //! | [`multi_device`] | the devices of a service, several of them |
 
+pub mod active_opens;
 pub mod bridge;
 pub mod connection_table;
 pub mod detour;
@@ -33,7 +34,6 @@ pub mod listeners;
 pub mod multi_device;
 mod opening;
 pub mod options;
-pub mod outward;
 pub mod owner_lookup;
 pub mod packets;
 pub mod parts;

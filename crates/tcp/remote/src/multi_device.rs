@@ -2,10 +2,10 @@
 //! their sockets to all of them at once, and a connection that a program opens is of the device by
 //! which Linux would send it. Where one fails, the others go on.
 
+use crate::active_opens::{self, freed};
 use crate::connection_table::{Command, ConnectionTable, Withdrawn};
 use crate::listeners::Listens;
 use crate::options::chosen;
-use crate::outward::{self, freed};
 use crate::serve::{Failure, Opened, Options, Remote, give_up};
 use rustix::fs::FileType;
 use rustix::io::Errno;
@@ -196,14 +196,14 @@ impl Listening for AllDevices {
     }
 
     fn carries_connects(&self) -> bool {
-        self.each().iter().any(|service| service.applications().outward().is_some())
+        self.each().iter().any(|service| service.applications().active_opens().is_some())
     }
 
     fn connects(&self, program: (u64, Owner), to: SocketAddrV4, socket: Lent, answer: OwnedFd) {
         let each = self.each();
         let had: Vec<_> = each
             .iter()
-            .filter_map(|one| Some((one, one.applications().outward()?.had(&socket)?)))
+            .filter_map(|one| Some((one, one.applications().active_opens()?.had(&socket)?)))
             .collect();
         if !had.is_empty() && freed(&socket) {
             for (service, before) in had {
@@ -214,7 +214,7 @@ impl Listening for AllDevices {
         let chosen = match &each[..] {
             [only] => Some(only),
             // (Linux says by which it would go.)
-            several => outward::source(to)
+            several => active_opens::source(to)
                 .and_then(|from| several.iter().find(|one| one.applications().has_address(from))),
         };
         let Some(service) = chosen else { return };
@@ -230,8 +230,8 @@ impl Listening for AllDevices {
 
     fn closes(&self, program: u64, cookie: u64) {
         for service in self.each() {
-            if let Some(outward) = service.applications().outward() {
-                let before = outward.before_of(program, cookie);
+            if let Some(active_opens) = service.applications().active_opens() {
+                let before = active_opens.before_of(program, cookie);
                 service.applications().command(Command::Closes(before));
                 service.ask();
             }

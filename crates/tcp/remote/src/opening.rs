@@ -1,8 +1,8 @@
 //! Connections that programs open, on the slow path.
 
+use crate::active_opens::{ActiveOpens, Opening};
 use crate::bridge::Connection;
 use crate::connection_table::{ConnectionTable, lock};
-use crate::outward::{Opening, Outward};
 use crate::stand_in;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ impl ConnectionTable {
     pub(crate) fn open(
         &self,
         time: Time,
-        outward: &Outward,
+        active_opens: &ActiveOpens,
         opening: Opening,
         endpoint: &mut Endpoint<View<'_>>,
         out: &mut SlowOut<'_, Self>,
     ) {
-        if !Outward::is_current(&opening) {
+        if !ActiveOpens::is_current(&opening) {
             // It has failed meanwhile.
-            return outward.gives_up(&opening);
+            return active_opens.gives_up(&opening);
         }
         let (local, peer) = (opening.local, opening.asked.to);
         // (Another address of this host's would be answered by another device.)
@@ -31,7 +31,7 @@ impl ConnectionTable {
         let ours = self.routes.addresses().contains(local.ip());
         let part = self.parts.connection(opening.asked.owner);
         let (Some(route), Some(part)) = (route.filter(|_| ours), part) else {
-            return outward.by_linux(&opening);
+            return active_opens.by_linux(&opening);
         };
         let app = lock(&self.programs).of(opening.asked.program, endpoint);
         let connect = Connect {
@@ -53,11 +53,11 @@ impl ConnectionTable {
         match opened {
             Ok(flow) => {
                 self.insert(flow).is_part_of(part);
-                outward.opens(flow, opening);
+                active_opens.opens(flow, opening);
             }
             // One between the same ends that Linux knows nothing of is not over yet.
-            Err(Refusal::InUse) => outward.later(opening),
-            Err(_) => outward.by_linux(&opening),
+            Err(Refusal::InUse) => active_opens.later(opening),
+            Err(_) => active_opens.by_linux(&opening),
         }
     }
 
@@ -65,29 +65,29 @@ impl ConnectionTable {
     pub(crate) fn decided(
         &self,
         time: Time,
-        outward: &Outward,
+        active_opens: &ActiveOpens,
         endpoint: &mut Endpoint<View<'_>>,
         out: &mut SlowOut<'_, Self>,
     ) -> bool {
-        let decided = outward.take_decided();
+        let decided = active_opens.take_decided();
         let some = !decided.is_empty();
         for (flow, opening, why_not) in decided {
             match why_not {
                 // What it says now is of another connection.
-                _ if !Outward::is_current(&opening) => {
+                _ if !ActiveOpens::is_current(&opening) => {
                     let _ = endpoint.abort(time, flow, out);
                     endpoint.leave();
                     self.forget(flow);
-                    outward.gives_up(&opening);
+                    active_opens.gives_up(&opening);
                 }
-                Some(Reason::Refused | Reason::ByPeer) => outward.refused(&opening),
+                Some(Reason::Refused | Reason::ByPeer) => active_opens.refused(&opening),
                 // (Linux has its own patience, which the program may have set.)
-                Some(_) => outward.by_linux(&opening),
+                Some(_) => active_opens.by_linux(&opening),
                 None => {
                     let connects = || stand_in::connected(opening.asked.to, opening.local);
                     let connection = self.at(flow);
                     let met = connection
-                        .map(|connection| (outward.meets(&opening, connects), connection));
+                        .map(|connection| (active_opens.meets(&opening, connects), connection));
                     if let Some((Ok((socket, connected)), connection)) = met {
                         self.stands_in(&connection, socket, connected);
                         continue;
@@ -97,7 +97,7 @@ impl ConnectionTable {
                     let _ = endpoint.abort(time, flow, out);
                     endpoint.leave();
                     self.forget(flow);
-                    outward.by_linux(&opening);
+                    active_opens.by_linux(&opening);
                 }
             }
         }

@@ -1,8 +1,8 @@
 //! A device: opened, and run.
 
+use crate::active_opens::{ActiveOpens, Passed};
 use crate::connection_table::{Command, ConnectionTable};
 use crate::detour::Detour;
-use crate::outward::{Outward, Passed};
 use crate::parts::Parts;
 use crate::privileges;
 use crate::programs::Programs;
@@ -165,7 +165,7 @@ pub(crate) struct Opened {
     index: u32,
     reached: Reached,
     routes: Arc<Routes>,
-    outward: Option<Outward>,
+    active_opens: Option<ActiveOpens>,
     why_not: Option<io::Error>,
 }
 
@@ -196,11 +196,12 @@ impl Opened {
         let source = routes.addresses().first().copied();
         let source = source.ok_or_else(|| io::Error::other("the device has no address"));
         let detour = source.and_then(|source| Detour::open(index, source));
-        let (outward, why_not) = match detour.and_then(|detour| Ok(Outward::new(detour)?)) {
-            Ok(outward) => (Some(outward), None),
+        let opened = detour.and_then(|detour| Ok(ActiveOpens::new(detour)?));
+        let (active_opens, why_not) = match opened {
+            Ok(active_opens) => (Some(active_opens), None),
             Err(error) => (None, Some(error)),
         };
-        Ok(Self { device: device.to_owned(), index, reached, routes, outward, why_not })
+        Ok(Self { device: device.to_owned(), index, reached, routes, active_opens, why_not })
     }
 
     /// The device's number.
@@ -224,7 +225,7 @@ impl Remote {
         options: &Options,
         trace: &Arc<Trace>,
     ) -> Result<Self, Failure> {
-        let Opened { device, reached, routes, outward, why_not, .. } = opened;
+        let Opened { device, reached, routes, active_opens, why_not, .. } = opened;
         let Reached { way, steer, wires, refused } = reached;
         let mtu = routes.device().mtu.clamp(576, 65_535) as u16;
         // (Each that uses its number has a listener or a connection; and one number is for all
@@ -252,7 +253,7 @@ impl Remote {
             &options.name,
             routes.clone(),
             steer.clone(),
-            outward,
+            active_opens,
         );
         let connections = step("the lanes' sets", connections)?;
         let service = step("the lanes", Service::new(&config, wires.len(), connections))?;
@@ -294,7 +295,7 @@ impl Remote {
     }
 
     /// Why programs that connect are Linux's, if they are.
-    pub fn why_not_outward(&self) -> Option<&io::Error> {
+    pub fn why_no_active_opens(&self) -> Option<&io::Error> {
         self.why_not.as_ref()
     }
 
@@ -341,23 +342,23 @@ impl Remote {
 /// Programs that connect: their segments, until there are none any more.
 fn hear(service: &Service<ConnectionTable>, stop: &OwnedFd) {
     let connections = service.applications();
-    let Some(outward) = connections.outward() else { return };
+    let Some(active_opens) = connections.active_opens() else { return };
     let mut packet = [0; 2048];
     loop {
         let mut fds = [
-            PollFd::from_borrowed_fd(outward.detour().descriptor(), PollFlags::IN),
-            PollFd::from_borrowed_fd(outward.bell(), PollFlags::IN),
+            PollFd::from_borrowed_fd(active_opens.detour().descriptor(), PollFlags::IN),
+            PollFd::from_borrowed_fd(active_opens.bell(), PollFlags::IN),
             PollFd::new(stop, PollFlags::IN),
         ];
         if poll(&mut fds, None).is_ok_and(|_| !fds[2].revents().is_empty()) {
             return;
         }
         if !fds[1].revents().is_empty() {
-            outward.purge();
+            active_opens.purge();
         }
         loop {
-            let command = match outward.detour().read(&mut packet) {
-                Ok(Some(length)) => match outward.passes(&packet[..length]) {
+            let command = match active_opens.detour().read(&mut packet) {
+                Ok(Some(length)) => match active_opens.passes(&packet[..length]) {
                     None => continue,
                     Some(Passed::Opens(opening)) => Command::Connect(Box::new(opening)),
                     Some(Passed::Again(before)) => Command::Closes(before),

@@ -39,7 +39,7 @@
 //! | `order` | what was sent first is told first |
 //! | [`ending`] | shutdown, close |
 //! | [`leaving`] | back to Linux for good: before exec, SCM_RIGHTS, io_uring |
-//! | `outward` | sockets that connect to other hosts |
+//! | `active_open` | sockets that connect to other hosts |
 //! | [`queued`] | how much waits: SIOCINQ, SIOCOUTQ |
 //! | [`ends`] | a process' own state of its ends, which its children share |
 //! | [`lock`] | locks, also between processes, whose holder may be killed |
@@ -48,6 +48,7 @@
 #[cfg(test)]
 extern crate self as uncopy_tcp_socket;
 
+pub mod active_open;
 mod asks;
 mod attached;
 mod batch;
@@ -77,7 +78,6 @@ pub mod lock;
 mod mapped;
 mod offering;
 mod order;
-pub mod outward;
 pub mod queued;
 pub mod ready;
 pub mod receive;
@@ -95,12 +95,12 @@ pub mod wait;
 mod watcher;
 pub mod way;
 
+pub use active_open::Carrier;
 pub use blocks::{Blocks, Keeps, Peer, Views};
 pub use context::Context;
 pub use counts::stayed;
 pub use flow::Flow;
 pub use libc::iovec;
-pub use outward::Carrier;
 pub use reference::{Forward, Taken};
 pub use rustix::io::Errno;
 pub use set::Set;

@@ -96,7 +96,7 @@ type Ends = (SocketAddrV4, SocketAddrV4);
 
 /// See the module.
 #[derive(Debug)]
-pub struct Outward {
+pub struct ActiveOpens {
     detour: Detour,
     /// Those whose SYN has not come.
     waiting: Mutex<Vec<Asked>>,
@@ -147,7 +147,7 @@ pub fn freed(socket: &Lent) -> bool {
     set(socket, libc::SOL_SOCKET, libc::SO_MARK, 0).is_ok()
 }
 
-impl Outward {
+impl ActiveOpens {
     /// None yet.
     ///
     /// # Errors
