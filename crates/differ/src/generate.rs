@@ -2,7 +2,7 @@
 
 use crate::op::{
     Ask, CloseBy, Ctl, DupBy, Events, Flags, HANDLES, Handle, How, NONE, NonblockBy, Op, Opt,
-    Patience, PollBy, RecvBy, SETS, Seat, SendBy, WaitBy,
+    PollBy, RecvBy, SETS, Seat, SendBy, Timeout, WaitBy,
 };
 use crate::script::{Connection, Line, Script};
 use uncopy_torture::random::Random;
@@ -96,7 +96,7 @@ impl Generator {
                     others: Events::default(),
                     set: NONE,
                     by: PollBy::Poll,
-                    wait: Patience::No,
+                    wait: Timeout::No,
                 };
                 self.add(seat, op);
             }
@@ -303,13 +303,13 @@ impl Generator {
         self.add(seat, Op::Recv { h, len, by, flags, pieces });
     }
 
-    fn patience(&mut self) -> Patience {
-        self.r.weighted(&[(10, Patience::No), (1, Patience::Short), (2, Patience::Ever)])
+    fn timeout(&mut self) -> Timeout {
+        self.r.weighted(&[(10, Timeout::No), (1, Timeout::Short), (2, Timeout::Ever)])
     }
 
     fn poll(&mut self, h: Handle) {
-        let wait = self.patience();
-        let seat = if wait == Patience::Ever { self.waiter() } else { self.seat() };
+        let wait = self.timeout();
+        let seat = if wait == Timeout::Ever { self.waiter() } else { self.seat() };
         let (events, others) = (self.poll_events(), self.poll_events());
         let also = if self.r.one_in(3) { self.handle() } else { NONE };
         let set = if self.profile.sets && self.r.one_in(4) { self.r.below(SETS) } else { NONE };
@@ -318,8 +318,8 @@ impl Generator {
     }
 
     fn wait(&mut self) {
-        let wait = self.patience();
-        let seat = if wait == Patience::Ever { self.waiter() } else { self.seat() };
+        let wait = self.timeout();
+        let seat = if wait == Timeout::Ever { self.waiter() } else { self.seat() };
         let s = self.r.weighted(&[(6, 0), (1, 1), (2, 2)]);
         let (max, by) = (self.r.pick(&[8, 8, 8, 1, 2]), self.r.pick(WaitBy::ALL));
         self.add(seat, Op::Wait { s, max, by, wait });
@@ -393,7 +393,7 @@ impl Generator {
                 others: Events::default(),
                 set: NONE,
                 by: PollBy::Poll,
-                wait: Patience::No,
+                wait: Timeout::No,
             },
         };
         self.add(seat, op);

@@ -119,7 +119,7 @@ impl How {
             uncopy: self.uncopy.unwrap_or_else(beside),
             service: format!("uncopy-differ-{}", std::process::id()),
             environment: self.environment,
-            patience: Duration::from_secs(self.timeout),
+            timeout: Duration::from_secs(self.timeout),
         };
         let ways = if self.ways.is_empty() { Way::usual() } else { self.ways };
         let ways = if self.plain { vec![None] } else { ways.into_iter().map(Some).collect() };

@@ -151,7 +151,7 @@ words! {
         Del = "del",
     }
     /// How long a call waits.
-    Patience {
+    Timeout {
         /// Not at all.
         No = "no",
         /// 15 ms.
@@ -336,7 +336,7 @@ operations! {
     /// Asks about a socket.
     Ask = "ask" { h: Handle, what: Ask, }
     /// Waits for one or two descriptors, or a set.
-    Poll = "poll" { h: Handle, events: Events, also: Handle, others: Events, set: usize, by: PollBy, wait: Patience, }
+    Poll = "poll" { h: Handle, events: Events, also: Handle, others: Events, set: usize, by: PollBy, wait: Timeout, }
     /// A new epoll set.
     NewSet = "newset" { s: usize, }
     /// Closes it.
@@ -346,7 +346,7 @@ operations! {
     /// `epoll_ctl` for a set that is in another one.
     Nest = "nest" { s: usize, within: usize, how: Ctl, events: Events, }
     /// Waits for a set.
-    Wait = "wait" { s: usize, max: usize, by: WaitBy, wait: Patience, }
+    Wait = "wait" { s: usize, max: usize, by: WaitBy, wait: Timeout, }
     /// `fork`.
     Fork = "fork" { }
     /// A child executes this program anew.

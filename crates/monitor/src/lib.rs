@@ -173,7 +173,7 @@ impl Monitor {
         let page = wake_page as *mut u8;
         // SAFETY: a page of ours that nobody uses, which is missing from here on; touching it wakes
         // the thread. (Where it cannot be dropped, because it is locked, the thread looks by
-        // itself: see `patience`.)
+        // itself: see `poll_timeout`.)
         unsafe {
             let _ = madvise(page.cast(), PAGE, Advice::LinuxDontNeed);
             core::ptr::read_volatile(page);
@@ -292,7 +292,7 @@ extern "C" fn run<S: Server>(slot: usize) {
         let mut fds = [PollFd::new(&program, PollFlags::IN), PollFd::new(&pool, PollFlags::IN)];
         let soon = watch.waits() || order.load(Ordering::Acquire) == GO;
         let polled = inject::check(Call::Poll)
-            .and_then(|()| poll(&mut fds, patience(soon, server.runs(), due).as_ref()));
+            .and_then(|()| poll(&mut fds, poll_timeout(soon, server.runs(), due).as_ref()));
         if polled.is_err() {
             // Not to be had: looked at now and then instead.
             let _ = rustix::thread::nanosleep(&SOON);
@@ -320,7 +320,7 @@ extern "C" fn run<S: Server>(slot: usize) {
 }
 
 /// How long the thread sleeps at most; `due`: when it is to look after what lies idle, in ms.
-fn patience(soon: bool, runs: bool, due: u64) -> Option<rustix::event::Timespec> {
+fn poll_timeout(soon: bool, runs: bool, due: u64) -> Option<rustix::event::Timespec> {
     if soon {
         return Some(SOON);
     }

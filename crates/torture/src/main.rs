@@ -148,7 +148,7 @@ impl How {
             runner: Runner {
                 uncopy: self.uncopy.clone().unwrap_or_else(beside),
                 environment: self.environment.clone(),
-                patience: Duration::from_secs(self.timeout),
+                timeout: Duration::from_secs(self.timeout),
             },
             ways: if self.ways.is_empty() { Variant::known() } else { self.ways.clone() },
             directory: self.directory.clone().unwrap_or_else(drive::default_directory),

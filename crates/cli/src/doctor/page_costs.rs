@@ -15,7 +15,8 @@ use super::sample::{of, time};
 /// Pages that are filled around a fault: one, or these.
 const AROUND: [usize; 2] = [1, 16];
 
-/// Measures, with faults taken and answered on the first of `available` cores; calls `done` after each piece of work.
+/// Measures, with faults taken and answered on the first of `available` cores; calls `done` after
+/// each piece of work.
 pub fn measure(
     available: &[usize],
     results: &mut Vec<Measured>,
@@ -124,11 +125,11 @@ fn faults(own: usize, handler: usize, pages: usize) -> Result<f64, Failure> {
 /// Fills all of `span` at every fault in it, as the library's thread does: waiting in `poll`.
 fn answer(uffd: &Uffd, span: Span, content: Span, stop: &AtomicBool) {
     // How long the end is not noticed.
-    const PATIENCE_MS: u8 = 2;
+    const TIMEOUT_MS: u8 = 2;
     let mut messages = [Msg::default(); 32];
     while !stop.load(Ordering::Acquire) {
         let _ =
-            poll(&mut [PollFd::new(uffd.fd(), PollFlags::POLLIN)], PollTimeout::from(PATIENCE_MS));
+            poll(&mut [PollFd::new(uffd.fd(), PollFlags::POLLIN)], PollTimeout::from(TIMEOUT_MS));
         for message in uffd.read(&mut messages) {
             if matches!(message.event(), Event::Fault(_)) {
                 let (_, refusal) = uffd.copy(span, content.start);

@@ -1,4 +1,5 @@
-//! Frames of the service's wire, in a file. The service has given its rights up, and writes where it is told by a descriptor.
+//! Frames of the service's wire, in a file. The service has given its rights up, and writes where
+//! it is told by a descriptor.
 
 use std::fs::File;
 use std::net::Ipv4Addr;
@@ -68,8 +69,9 @@ pub fn main(args: &TraceArgs) -> Result<(), Failure> {
     let until = args.seconds.map(|seconds| Instant::now() + seconds);
     loop {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-        let patience = left.map_or(PollTimeout::NONE, |left| {
-            // (A length beyond its range is waited for in parts; a part of a millisecond, to its end.)
+        let timeout = left.map_or(PollTimeout::NONE, |left| {
+            // (A length beyond its range is waited for in parts; a part of a millisecond, to its
+            // end.)
             let left = left.as_millis() + u128::from(left.subsec_nanos() % 1_000_000 != 0);
             PollTimeout::try_from(left.min(1_000_000)).unwrap_or(PollTimeout::ZERO)
         });
@@ -77,7 +79,7 @@ pub fn main(args: &TraceArgs) -> Result<(), Failure> {
             PollFd::new(signals.as_fd(), PollFlags::POLLIN),
             PollFd::new(tracing.as_fd(), PollFlags::POLLIN),
         ];
-        let over = match poll(&mut fds, patience) {
+        let over = match poll(&mut fds, timeout) {
             Err(Errno::EINTR) => continue,
             polled => polled.map_err(Failure::new)? > 0,
         };

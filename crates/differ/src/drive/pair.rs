@@ -28,7 +28,7 @@ pub struct Starts {
     /// More environment under uncopy.
     pub environment: Vec<(String, String)>,
     /// How long a call may take that is to return.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
 /// A process that runs.
@@ -48,7 +48,7 @@ pub struct Pair {
     page: *mut AtomicU32,
     /// Sockets that listen: of each side, IPv4 and IPv6, with their ports.
     listeners: [[(i64, u64); 2]; 2],
-    patience: Duration,
+    timeout: Duration,
     /// Connections with rings so far, of both sides.
     attached: [u64; 2],
     counted: [[u64; 3]; 2],
@@ -177,7 +177,7 @@ impl Pair {
             channels,
             page: at.cast(),
             listeners: [[(0, 0); 2]; 2],
-            patience: starts.patience,
+            timeout: starts.timeout,
             attached: [0; 2],
             counted: [[0; 3]; 2],
         })
@@ -258,7 +258,7 @@ impl Pair {
 
     /// As above, once it was told.
     pub fn returns(&mut self, seat: Seat, what: &str) -> Result<Said, Fault> {
-        let said = self.wait(seat, self.patience)?;
+        let said = self.wait(seat, self.timeout)?;
         said.ok_or_else(|| {
             let (call, place) = self.whereabouts(seat);
             Fault::stuck(format!("{seat} waits, where it is to return ({what}; {call} {place})"))
@@ -282,7 +282,7 @@ impl Pair {
     /// Waits until a seat sleeps in its call (a signal that comes before interrupts nothing), or
     /// says what came of it.
     pub fn sleeps(&mut self, seat: Seat) -> Result<Option<Said>, Fault> {
-        let end = Instant::now() + self.patience;
+        let end = Instant::now() + self.timeout;
         let pid = self.known[seat.process()].as_ref().map_or(0, |known| known.pid);
         let task = format!("/proc/{pid}/task/{}", self.threads[seat.index()]);
         let read = |name: &str| fs::read_to_string(format!("{task}/{name}")).unwrap_or_default();

@@ -12,8 +12,8 @@ use uncopy_differ::model::{
     Because, Call, Handle, Polled, Said, World, answers, key, recv_flags, send_flags,
 };
 use uncopy_differ::op::{
-    Ask, Ctl, DupBy, Events, Flags, HANDLES, Handle as Number, How, Op, Opt, Patience, PollBy,
-    RecvBy, SETS, Seat, SendBy,
+    Ask, Ctl, DupBy, Events, Flags, HANDLES, Handle as Number, How, Op, Opt, PollBy, RecvBy, SETS,
+    Seat, SendBy, Timeout,
 };
 use uncopy_differ::script::{Line, Script};
 
@@ -430,7 +430,7 @@ impl<'a> Run<'a> {
             return skip("used");
         }
         let short = match &call {
-            Call::Poll { wait, .. } | Call::Wait { wait, .. } => *wait == Patience::Short,
+            Call::Poll { wait, .. } | Call::Wait { wait, .. } => *wait == Timeout::Short,
             Call::Recv { end, .. } => self.world.end(*end).timeout,
             _ => false,
         };
@@ -663,7 +663,7 @@ impl<'a> Run<'a> {
         asked: [(Number, Events); 2],
         set: usize,
         by: PollBy,
-        wait: Patience,
+        wait: Timeout,
     ) -> Result<Entry, Fault> {
         let select = matches!(by, PollBy::Select | PollBy::Pselect);
         let mut polled = vec![];

@@ -4,7 +4,7 @@
 pub mod end;
 pub mod set;
 
-use crate::op::{Ctl, Events, Flags, HANDLES, How, Opt, Patience, RecvBy, SETS, Seat, SendBy};
+use crate::op::{Ctl, Events, Flags, HANDLES, How, Opt, RecvBy, SETS, Seat, SendBy, Timeout};
 use crate::script::Connection;
 use crate::stream::Digest;
 use end::{End, Outcome, Pair, SURE, Side, State, Urgent, bytes};
@@ -81,7 +81,7 @@ pub enum Call {
         /// By `select`: IN, OUT and PRI stand for its three lists.
         select: bool,
         /// How long.
-        wait: Patience,
+        wait: Timeout,
     },
     /// Waits for a set.
     Wait {
@@ -92,7 +92,7 @@ pub enum Call {
         /// So many events at most.
         max: usize,
         /// How long.
-        wait: Patience,
+        wait: Timeout,
     },
 }
 
@@ -230,12 +230,12 @@ impl World {
                 let (must, may) = all.fold((false, false), |(must, may), (more, perhaps)| {
                     (must || more != none, may || perhaps != none)
                 });
-                let never = wait == Patience::No;
+                let never = wait == Timeout::No;
                 Expected { returns: never || may, waits: !never && !must }
             }
             Call::Wait { side, set, wait, .. } => {
                 let (must, may) = self.set_is_ready(side, set);
-                let never = wait == Patience::No;
+                let never = wait == Timeout::No;
                 Expected { returns: never || may, waits: !never && !must }
             }
         }

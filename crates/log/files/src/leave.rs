@@ -19,7 +19,7 @@ use uncopy_log_share::claims::What;
 /// So long, in ms, is slept before it is looked whether the service lives.
 const NAP: u32 = 20;
 /// So long, in ns, bytes that cannot come home are tried again; then they are put aside.
-const PATIENCE: u64 = 30_000_000_000;
+const TIMEOUT: u64 = 30_000_000_000;
 
 impl Log {
     /// Makes it plain.
@@ -128,7 +128,7 @@ impl Log {
         if entry.state() == EntryState::Held && session.is_of(entry, index) {
             let directory = self.settings().map(|settings| settings.directory.as_path());
             let _ = file.refused.compare_exchange(0, now(), SeqCst, SeqCst);
-            let hopeless = now() - file.refused.load(SeqCst) > PATIENCE;
+            let hopeless = now() - file.refused.load(SeqCst) > TIMEOUT;
             // What this program has in its log is home, and so must not come there again.
             let struck = |size| {
                 session.writer.with(|writer| match writer {

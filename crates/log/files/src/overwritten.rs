@@ -30,7 +30,7 @@ const TURNS: u32 = 1000;
 /// It grew before so many syncs in a row.
 const GROWN_LONG: u32 = 8;
 /// So long, in ns, this process tries to end what the log has of a file. Then the service does.
-const PATIENCE: u64 = 30_000_000_000;
+const TIMEOUT: u64 = 30_000_000_000;
 
 impl File {
     /// It is held by this number.
@@ -222,7 +222,7 @@ impl Log {
         });
         if let Answer::Failed(why) = answer {
             let _ = file.refused.compare_exchange(0, now(), SeqCst, SeqCst);
-            if now() - file.refused.load(SeqCst) < PATIENCE {
+            if now() - file.refused.load(SeqCst) < TIMEOUT {
                 return Err(Errno::from_raw_os_error(why));
             }
         }

@@ -17,7 +17,7 @@ use uncopy_log_store::Kind;
 
 /// So long an answer is waited for. (A service that was stopped does not answer. Whoever has waited
 /// so long does not ask it any more.)
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// See the module.
 #[derive(Debug)]
@@ -35,8 +35,8 @@ fn connected(directory: &Path) -> Result<OwnedFd, Errno> {
     let at = open(directory, flags, Mode::empty())?;
     let socket =
         socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(PATIENCE))?;
-    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(PATIENCE))?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(TIMEOUT))?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(TIMEOUT))?;
     connect(&socket, &address(&at)?)?;
     Ok(socket)
 }

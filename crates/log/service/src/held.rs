@@ -17,7 +17,7 @@ use uncopy_log_share::layout::{Entry, FOR_GOOD, ONCE, RING};
 use uncopy_log_share::memory::Memory;
 
 /// So long a file that cannot be brought home is tried again, at first soon, then this far apart.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 const APART: Duration = Duration::from_secs(1);
 /// An overwritten file that was not logged for so many ticks is plain again. (What is live in a log
 /// is not to be old: recovery takes what changed long after a heartbeat for a stranger's.)
@@ -120,7 +120,7 @@ impl Hold {
             Err(why) => why,
         };
         let begun = *self.refused.get_or_insert(now);
-        if (matches!(why, NotHome::Changed { .. }) || begun.elapsed() >= PATIENCE)
+        if (matches!(why, NotHome::Changed { .. }) || begun.elapsed() >= TIMEOUT)
             && let Ok(said) = put_aside(memory, slot, place)
         {
             hand_position_over(self.file.as_fd(), entry);
@@ -139,7 +139,7 @@ impl Hold {
 
     /// It was refused for as long as it is tried.
     fn is_hopeless(&mut self) -> bool {
-        self.refused.get_or_insert_with(Instant::now).elapsed() >= PATIENCE
+        self.refused.get_or_insert_with(Instant::now).elapsed() >= TIMEOUT
     }
 
     /// A second has passed over an overwritten file.

@@ -34,7 +34,7 @@ use uncopy_log_store::Kind;
 const TICK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 const STOPPED: u32 = 3;
 /// So long is tried to bring home what does not come there. (Then programs try on.)
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_millis(5);
 
 /// Makes a keeper for this process, which is about to serve in `directory`. Where none can be made
@@ -119,7 +119,7 @@ fn take_over(directory: &Path, kind: Kind) -> Option<()> {
     }
     let mut homes = None;
     let begun = Instant::now();
-    while !holds.is_empty() && begun.elapsed() < PATIENCE {
+    while !holds.is_empty() && begun.elapsed() < TIMEOUT {
         let mut left = Vec::new();
         for (slot, mut hold) in holds {
             let alone = !claims.is_others(What::Client(hold.client));

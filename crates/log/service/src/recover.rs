@@ -26,7 +26,7 @@ use uncopy_log_share::writer::{NoLog, write_superblock};
 use uncopy_log_store::{Held, Kind, Store, open};
 
 /// So long recovery waits for programs that bring their bytes home themselves.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Recovers what is in `place`, while nobody serves there.
 ///
@@ -114,7 +114,7 @@ fn from_entry(
     let begun = std::time::Instant::now();
     // A program that has lost its service brings its bytes home by itself.
     while lives(memory, claims, slot) && entry.state() == State::Held {
-        if begun.elapsed() > PATIENCE {
+        if begun.elapsed() > TIMEOUT {
             let path = entry.named().path;
             return report.keep(format!(
                 "{}: a program that was served before holds it still; it ends, or goes on plainly \

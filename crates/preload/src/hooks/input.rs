@@ -396,7 +396,7 @@ unsafe fn recvmmsg_one_by_one(
     // SAFETY: the program passes `count` headers.
     unsafe {
         let begun = std::time::Instant::now();
-        let patience = take(timeout.cast::<[i64; 2]>()).map(|[seconds, more]| {
+        let most = take(timeout.cast::<[i64; 2]>()).map(|[seconds, more]| {
             let more = Duration::from_nanos(more.max(0) as u64);
             Duration::from_secs(seconds.max(0) as u64).saturating_add(more)
         });
@@ -421,7 +421,7 @@ unsafe fn recvmmsg_one_by_one(
             if once {
                 flags |= libc::MSG_DONTWAIT;
             }
-            if patience.is_some_and(|patience| begun.elapsed() >= patience) {
+            if most.is_some_and(|most| begun.elapsed() >= most) {
                 break;
             }
         }

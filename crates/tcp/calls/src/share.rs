@@ -24,7 +24,7 @@ type Numbered = Vec<(RawFd, Arc<Connection>)>;
 
 /// How long a program that is executed waits for the other side to take what it sent by the ring. A
 /// peer that runs takes microseconds.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 /// The same of a call that copies what the other side does not take.
 const MOMENT: Duration = Duration::from_millis(1);
 
@@ -73,10 +73,10 @@ impl Tcp {
     /// Connections whose bytes may lie there become Linux's.
     fn forgets_arenas(&self) {
         let (connections, _) = self.all();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         for (_, connection) in connections.iter().filter(|(_, of)| of.flow.has_arenas()) {
-            let patience = deadline.saturating_duration_since(Instant::now());
-            self.by_linux(connection, patience);
+            let timeout = deadline.saturating_duration_since(Instant::now());
+            self.by_linux(connection, timeout);
         }
         let flows = connections.iter().map(|(_, connection)| &connection.flow);
         self.contexts(flows).iter().for_each(|context| context.forgets_arenas());
@@ -224,7 +224,7 @@ impl Tcp {
             let older = self.table.put(fd, Entry::Connection(connection));
             self.was_closed(older);
         } else {
-            let _ = self.is_handed_on(&connection, PATIENCE, Reason::Used);
+            let _ = self.is_handed_on(&connection, TIMEOUT, Reason::Used);
         }
     }
 
@@ -234,7 +234,7 @@ impl Tcp {
             return;
         }
         self.before_end();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         for (fd, connection) in self.all().0 {
             // (Its socket may have been replaced under another of its numbers.)
             if self.connection(fd).is_none() || !self.is_number_of(fd, &connection) {
@@ -243,8 +243,8 @@ impl Tcp {
             // SAFETY: asks only.
             let flags = rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(fd) });
             if flags.is_ok_and(|flags| !flags.contains(FdFlags::CLOEXEC)) {
-                let patience = deadline.saturating_duration_since(Instant::now());
-                let _ = self.is_handed_on(&connection, patience, Reason::Forked);
+                let timeout = deadline.saturating_duration_since(Instant::now());
+                let _ = self.is_handed_on(&connection, timeout, Reason::Forked);
             }
         }
     }
@@ -262,7 +262,7 @@ impl Tcp {
     #[cold]
     pub fn is_used_past(&self, fd: RawFd) -> bool {
         let Some(connection) = self.connection(fd) else { return true };
-        self.is_handed_on(&connection, PATIENCE, Reason::Used)
+        self.is_handed_on(&connection, TIMEOUT, Reason::Used)
     }
 
     /// As [`is_used_past`](Self::is_used_past), in a child of vfork: its descriptors are its own,
@@ -270,17 +270,17 @@ impl Tcp {
     #[cold]
     pub(crate) fn is_left_to_another(&self, fd: RawFd) -> bool {
         let Some(connection) = self.connection(fd) else { return true };
-        self.by_linux_for(&connection, PATIENCE, Reason::Forked)
+        self.by_linux_for(&connection, TIMEOUT, Reason::Forked)
             || connection.flow.by_linux_later() == Ok(true)
     }
 
     fn is_handed_on(
         &self,
         connection: &Arc<Connection>,
-        patience: Duration,
+        timeout: Duration,
         reason: Reason,
     ) -> bool {
-        self.by_linux_for(connection, patience, reason)
+        self.by_linux_for(connection, timeout, reason)
             || self.replace(connection)
             || connection.flow.by_linux_later() == Ok(true)
     }
@@ -310,14 +310,14 @@ impl Tcp {
     }
 
     /// Both directions are Linux's from now on, as far as that can be had.
-    pub(crate) fn by_linux(&self, connection: &Connection, patience: Duration) -> bool {
-        self.by_linux_for(connection, patience, Reason::Used)
+    pub(crate) fn by_linux(&self, connection: &Connection, timeout: Duration) -> bool {
+        self.by_linux_for(connection, timeout, Reason::Used)
     }
 
-    fn by_linux_for(&self, connection: &Connection, patience: Duration, reason: Reason) -> bool {
+    fn by_linux_for(&self, connection: &Connection, timeout: Duration, reason: Reason) -> bool {
         let flow = &connection.flow;
         if flow.is_attached() {
-            return flow.by_linux(patience) == Ok(true);
+            return flow.by_linux(timeout) == Ok(true);
         }
         flow.leave_to_linux(reason);
         true
@@ -358,7 +358,7 @@ impl Tcp {
 
     pub(crate) fn give_to_linux_for(&self, fd: RawFd, reason: Reason) -> bool {
         let connection = self.connection(fd);
-        connection.is_none_or(|connection| self.by_linux_for(&connection, PATIENCE, reason))
+        connection.is_none_or(|connection| self.by_linux_for(&connection, TIMEOUT, reason))
     }
 
     /// The same for splice, which copies what the other side does not take: so that is asked once,

@@ -87,7 +87,7 @@ enum Host {
 /// Frames of a host that are taken before the others have their turn.
 const BATCH: usize = 64;
 /// So long all flows may take to begin.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Measures.
 ///
@@ -218,12 +218,12 @@ fn carry(plan: &Plan, flows: &Arc<Flows>, hosts: &mut [(usize, Host)]) -> io::Re
             None if flows.accepted.load(Relaxed) as usize == plan.flows => {
                 next_sample = Some(now + nanos(plan.warmup));
             }
-            None if start.elapsed() > PATIENCE => {
+            None if start.elapsed() > TIMEOUT => {
                 return Err(io::Error::other(format!(
                     "{} of {} flows began within {} s",
                     flows.accepted.load(Relaxed),
                     plan.flows,
-                    PATIENCE.as_secs()
+                    TIMEOUT.as_secs()
                 )));
             }
             Some(at) if at <= now => {

@@ -30,7 +30,7 @@ use uncopy_tcp_service::{Lent, Owner};
 
 /// A program connects as soon as it is told that it may; and what it sends is sent again after a
 /// second.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// So many of one user's at once, of those that have been told to connect and have not begun: they
 /// are looked through for each that begins.
 const WAITING: usize = 1024;
@@ -176,10 +176,10 @@ impl ActiveOpens {
         let mut rung = [0; 8];
         let _ = rustix::io::read(&self.bell, &mut rung);
         let mut waiting = lock(&self.waiting);
-        let late = |asked: &mut Asked| asked.since.elapsed() >= PATIENCE;
+        let late = |asked: &mut Asked| asked.since.elapsed() >= TIMEOUT;
         waiting.extract_if(.., late).for_each(|asked| self.detour.leave(&asked.socket));
         if let Some(oldest) = waiting.iter().map(|asked| asked.since).min() {
-            self.ring(PATIENCE.saturating_sub(oldest.elapsed()));
+            self.ring(TIMEOUT.saturating_sub(oldest.elapsed()));
         }
     }
 
@@ -230,7 +230,7 @@ impl ActiveOpens {
         let number = self.next.fetch_add(1, Relaxed);
         let congestion = congestion(&socket);
         if waiting.is_empty() {
-            self.ring(PATIENCE);
+            self.ring(TIMEOUT);
         }
         waiting.push(Asked {
             program,
@@ -338,7 +338,7 @@ impl ActiveOpens {
     pub fn later(&self, opening: Opening) {
         let mut waiting = lock(&self.waiting);
         if waiting.is_empty() {
-            self.ring(PATIENCE);
+            self.ring(TIMEOUT);
         }
         waiting.push(Asked { since: Instant::now(), ..opening.asked });
     }
@@ -426,7 +426,7 @@ impl ActiveOpens {
         // What the program's socket answers is passed on once that is so, and not before: then the
         // program can send.
         let mut meeting = lock(&self.meeting);
-        meeting.retain(|_, since| since.elapsed() < PATIENCE);
+        meeting.retain(|_, since| since.elapsed() < TIMEOUT);
         let connected = connects()?;
         if Detour::keep(&opening.asked.socket).is_ok() {
             meeting.insert((opening.local, opening.asked.to), Instant::now());

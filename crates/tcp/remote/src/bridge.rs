@@ -165,7 +165,7 @@ pub struct Bridge {
     aborted: bool,
     /// What its lane's set was asked for.
     asked: Option<u32>,
-    patience: Duration,
+    fin_timeout: Duration,
 }
 
 /// A connection: its bridge, and whether its lane knows that there is something to do.
@@ -223,15 +223,15 @@ impl Bridge {
             failed: false,
             aborted: false,
             asked: None,
-            patience: Duration::ZERO,
+            fin_timeout: Duration::ZERO,
         }
     }
 
     /// Its stand-in, which is connected, or will be. A program that has closed it, and not only
     /// sends no more, is found out after so long.
-    pub fn stands_in(&mut self, line: Line, connected: bool, patience: Duration) {
+    pub fn stands_in(&mut self, line: Line, connected: bool, fin_timeout: Duration) {
         self.connecting = !connected;
-        self.patience = patience;
+        self.fin_timeout = fin_timeout;
         self.line = Some(line);
     }
 
@@ -462,7 +462,7 @@ impl Bridge {
                     Ok(0) => {
                         self.ended = true;
                         // (Refused, the connection stays until its peer ends it.)
-                        let _ = stand_in::asks(line.descriptor(), self.patience);
+                        let _ = stand_in::asks(line.descriptor(), self.fin_timeout);
                     }
                     Ok(bytes) => {
                         self.outward.came += bytes as u64;

@@ -152,8 +152,8 @@ pub struct ConnectionTable {
     congestion: Algorithm,
     /// Lanes that have connections.
     carrying: usize,
-    /// See [`stand_in::patience`].
-    pub(crate) patience: Duration,
+    /// See [`stand_in::fin_timeout`].
+    pub(crate) fin_timeout: Duration,
     pub(crate) routes: Arc<Routes>,
     /// As which its connections have followed them.
     routes_seen: AtomicU64,
@@ -218,7 +218,7 @@ impl ConnectionTable {
             bits,
             congestion,
             carrying,
-            patience: stand_in::patience(),
+            fin_timeout: stand_in::fin_timeout(),
             routes_seen: AtomicU64::new(routes.version()),
             routes,
             steer,

@@ -81,7 +81,7 @@ impl ConnectionTable {
                     active_opens.gives_up(&opening);
                 }
                 Some(Reason::Refused | Reason::ByPeer) => active_opens.refused(&opening),
-                // (Linux has its own patience, which the program may have set.)
+                // (Linux has its own timeout, which the program may have set.)
                 Some(_) => active_opens.by_linux(&opening),
                 None => {
                     let connects = || stand_in::connected(opening.asked.to, opening.local);
@@ -124,7 +124,7 @@ impl ConnectionTable {
         let state = self.lane_of(connection);
         let line = Line::new(socket, Some(&state.context));
         let mut bridge = connection.lock();
-        bridge.stands_in(line, connected, self.patience);
+        bridge.stands_in(line, connected, self.fin_timeout);
         lock(&state.bridges).insert(bridge.key, connection.clone());
         drop(bridge);
         self.to_lane(connection.clone(), None);

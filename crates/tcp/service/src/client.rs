@@ -24,7 +24,7 @@ use uncopy_kernel::placement;
 use uncopy_tcp_shared::layout::PAGE;
 
 /// So long an answer is waited for. A service that has a core takes microseconds.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// So long for the whole state, for which no program waits: of 64,000 connections it takes a
 /// quarter of a second of a core, and 3.5 s where eight busy servers share that core.
@@ -54,7 +54,7 @@ impl Client {
     pub fn connect(name: &str, doors: &[BorrowedFd]) -> Result<Self, Errno> {
         let (socket, user) = (open(name)?, rustix::process::geteuid());
         protocol::send(socket.as_fd(), Message::Hello(VERSION), doors)?;
-        let (message, fds) = answer(&socket, PATIENCE)?;
+        let (message, fds) = answer(&socket, TIMEOUT)?;
         let (Message::Welcome { version: VERSION, wire }, [mailbox]) = (message, fds.as_slice())
         else {
             return Err(Errno::PROTO);
@@ -104,7 +104,7 @@ impl Client {
             Message::Withdraw { address: at.ip().to_bits().into(), port: at.port().into() };
         protocol::send(self.socket.as_fd(), message, &[proof.as_fd(), theirs.as_fd()])?;
         drop(theirs);
-        wait(&own, PATIENCE)?;
+        wait(&own, TIMEOUT)?;
         let (got, _) = rustix::net::recv(&own, &mut [0], RecvFlags::DONTWAIT)?;
         Ok(got == 1)
     }
@@ -135,7 +135,7 @@ impl Client {
             Message::Connect { address: to.ip().to_bits().into(), port: to.port().into() };
         protocol::send(self.socket.as_fd(), message, &[socket, theirs.as_fd()])?;
         drop(theirs);
-        wait(&own, PATIENCE)?;
+        wait(&own, TIMEOUT)?;
         let mut byte = [0];
         let (got, _) = rustix::net::recv(&own, &mut byte, RecvFlags::DONTWAIT)?;
         Ok(got == 1)
@@ -147,7 +147,7 @@ impl Client {
         let (own, theirs) = pair()?;
         protocol::send(self.socket.as_fd(), Message::Info, &[socket, theirs.as_fd()])?;
         drop(theirs);
-        wait(&own, PATIENCE)?;
+        wait(&own, TIMEOUT)?;
         let mut bytes = [0; INFO];
         let (got, _) = rustix::net::recv(&own, &mut bytes, RecvFlags::DONTWAIT)?;
         Ok(Wired::of_bytes(&bytes[..got]))
@@ -216,7 +216,7 @@ impl Client {
         let with = [socket, stand_in, first, theirs.as_fd()];
         protocol::send(self.socket.as_fd(), Message::Relay, &with)?;
         drop(theirs);
-        wait(&own, PATIENCE)?;
+        wait(&own, TIMEOUT)?;
         match rustix::net::recv(&own, &mut [0], RecvFlags::DONTWAIT)? {
             (1, _) => Ok(Relaying(own)),
             _ => Err(Errno::CONNREFUSED),
@@ -275,8 +275,8 @@ pub(crate) fn open(name: &str) -> Result<OwnedFd, Errno> {
 }
 
 /// See [`answer`]. Signals do not make it longer.
-fn wait(socket: &OwnedFd, patience: Duration) -> Result<(), Errno> {
-    let end = Instant::now() + patience;
+fn wait(socket: &OwnedFd, timeout: Duration) -> Result<(), Errno> {
+    let end = Instant::now() + timeout;
     loop {
         let left = end.saturating_duration_since(Instant::now());
         let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
@@ -289,8 +289,8 @@ fn wait(socket: &OwnedFd, patience: Duration) -> Result<(), Errno> {
 }
 
 /// It answers at once. Somebody who has stopped it shall not stop us.
-fn answer(socket: &OwnedFd, patience: Duration) -> Result<(Message, Vec<OwnedFd>), Errno> {
-    wait(socket, patience)?;
+fn answer(socket: &OwnedFd, timeout: Duration) -> Result<(Message, Vec<OwnedFd>), Errno> {
+    wait(socket, timeout)?;
     protocol::receive(socket.as_fd(), RecvFlags::DONTWAIT)
 }
 
@@ -328,7 +328,7 @@ pub fn trace(
 }
 
 fn traced(socket: &OwnedFd) -> Result<u64, Errno> {
-    match answer(socket, PATIENCE)? {
+    match answer(socket, TIMEOUT)? {
         (Message::Traced { frames, error: 0 }, _) => Ok(frames),
         (Message::Traced { error, .. }, _) => Err(Errno::from_raw_os_error(error as i32)),
         _ => Err(Errno::PROTO),
@@ -397,7 +397,7 @@ mod tests {
                 }
             });
             let begun = Instant::now();
-            assert_eq!(wait(&own, PATIENCE), Err(Errno::TIMEDOUT));
+            assert_eq!(wait(&own, TIMEOUT), Err(Errno::TIMEDOUT));
             done.store(true, Ordering::Relaxed);
             assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
         });

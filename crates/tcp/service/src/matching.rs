@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// How long an end waits. A server that takes longer than this to accept keeps that connection with
 /// Linux.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// So many entries of the order may be of ends that wait no more, before they are looked for.
 const STALE: usize = 1024;
@@ -70,7 +70,7 @@ impl Waiting {
         None
     }
 
-    /// Who shows and forgets in a loop would else have an entry for each time, until its patience
+    /// Who shows and forgets in a loop would else have an entry for each time, until its timeout
     /// is over. (Not each time: all are looked at.)
     fn clean(&mut self) {
         if self.order.len() > 2 * self.ends.len() + STALE {
@@ -83,7 +83,7 @@ impl Waiting {
     /// Calls `gone` for each end that has waited long enough.
     pub fn expire(&mut self, now: Instant, mut gone: impl FnMut(Shown, EndName)) {
         while let Some(&(since, name)) = self.order.front() {
-            if now - since < PATIENCE {
+            if now - since < TIMEOUT {
                 break;
             }
             self.order.pop_front();
@@ -111,7 +111,7 @@ impl Waiting {
 
     /// When the next one will have.
     pub fn next(&self) -> Option<Instant> {
-        self.order.front().map(|(since, _)| *since + PATIENCE)
+        self.order.front().map(|(since, _)| *since + TIMEOUT)
     }
 
     /// A program has gone, and its ends with it.
@@ -205,9 +205,9 @@ mod tests {
         }
         assert_eq!((waiting.of(1), waiting.of_owner(ME)), (1, 1));
         // Who still waits hears when its time is over, and once.
-        assert_eq!(waiting.next(), Some(now + PATIENCE));
+        assert_eq!(waiting.next(), Some(now + TIMEOUT));
         let mut gone = vec![];
-        waiting.expire(now + PATIENCE, |shown, name| gone.push((shown, name)));
+        waiting.expire(now + TIMEOUT, |shown, name| gone.push((shown, name)));
         assert_eq!(gone, [(shown(0), waits)]);
         assert_eq!((waiting.of(1), waiting.of_owner(ME)), (0, 0));
     }

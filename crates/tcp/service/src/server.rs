@@ -172,17 +172,14 @@ impl Running {
             if has_programs {
                 idle_since = now;
             }
-            let idle_ends = self
-                .options
-                .ends_idle
-                .filter(|_| !has_programs)
-                .map(|patience| idle_since + patience);
+            let idle_ends =
+                self.options.ends_idle.filter(|_| !has_programs).map(|idle| idle_since + idle);
             if idle_ends.is_some_and(|end| end <= now) {
                 return Ok(());
             }
             // (A relay that ends does not say so.)
             let relays_end =
-                relayed.then(|| self.options.ends_idle.map(|patience| now + patience)).flatten();
+                relayed.then(|| self.options.ends_idle.map(|idle| now + idle)).flatten();
             let until = [idle_ends, relays_end, expires].into_iter().flatten().min();
             let timeout = until.map(|until| {
                 let left = until.saturating_duration_since(now) + Duration::from_millis(1);

@@ -234,7 +234,7 @@ impl Figure {
 }
 
 /// Load goes on until all flows that count are complete, so long at most.
-const PATIENCE: u64 = 200 * MILLISECOND;
+const TIMEOUT: u64 = 200 * MILLISECOND;
 
 /// The load before flows count.
 fn warm_up(extent: Extent) -> u64 {
@@ -248,7 +248,7 @@ fn single_link(seed: u64, extent: Extent, sender: Sender) -> Setup {
     let bytes_a_second = 0.75 * middle.rate as f64 / 8.0 / OVERHEAD;
     let mean = SIZES.mean() / bytes_a_second * 1e9;
     let warm = warm_up(extent);
-    let end = warm + extent.time + PATIENCE;
+    let end = warm + extent.time + TIMEOUT;
     Setup {
         topology: Topology::One(One { each, host: room, middle }),
         sender,
@@ -293,7 +293,7 @@ fn cluster(seed: u64, extent: Extent, sender: Sender) -> Setup {
     let beyond = (hosts - hosts / f64::from(tree.pods)) / (hosts - 1.0);
     let mean = SIZES.mean() / (core / beyond / hosts) * 1e9;
     let warm = warm_up(extent);
-    let end = warm + extent.time + PATIENCE;
+    let end = warm + extent.time + TIMEOUT;
     Setup {
         flows: on_off(seed, hosts as u32, mean, SIZES, end),
         topology: Topology::FatTree(tree),

@@ -212,7 +212,7 @@ impl Context {
             // It is there, and many have come before.
             (Err(Errno::AGAIN), ..) => Found::NotYet,
             // It is there, and has no core, or was stopped. Each question may take this program's
-            // patience: so they are fewer and fewer.
+            // timeout: so they are fewer and fewer.
             (Err(Errno::TIMEDOUT), before, _) => {
                 let pause = match before {
                     Service::Silent(_, pause) => (*pause * 2).min(AGAIN),

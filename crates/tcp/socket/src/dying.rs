@@ -20,8 +20,8 @@ const LOOKS: usize = 3;
 const MOMENT: Duration = Duration::from_millis(1);
 /// Connections at which is looked at once, later: each takes some ten microseconds.
 const AT_ONCE: usize = 64;
-/// For so long that one looks, in ms.
-const PATIENCE: u64 = 2000;
+/// How long a connection is looked at, in ms.
+const LOOKS_FOR_MS: u64 = 2000;
 
 /// Those that are to be looked at: when, in ms, and for how long after that they rest.
 #[derive(Debug, Default)]
@@ -123,7 +123,7 @@ impl Deaths {
             let next = lock(&self.dying).take(now);
             let Some((flow, rest)) = next else { break };
             let over = flow.upgrade().is_none_or(|flow| flow.may_have_ended(&mut diag));
-            if !over && rest < PATIENCE {
+            if !over && rest < LOOKS_FOR_MS {
                 lock(&self.dying).add(now + rest, flow, rest * 2);
             }
         }

@@ -42,8 +42,8 @@ impl Flow {
     /// Then the rest of the ring is to be received here, as before; sending is Linux's all the
     /// same. (A peer that sleeps in a call of ours or has a thread in `Context::attend` answers at
     /// once; another at its next call.)
-    pub fn by_linux(&self, patience: Duration) -> Result<bool, Errno> {
-        self.goes_to_linux(patience, Unanswered::Reclaimed)
+    pub fn by_linux(&self, timeout: Duration) -> Result<bool, Errno> {
+        self.goes_to_linux(timeout, Unanswered::Reclaimed)
     }
 
     /// As [`Flow::by_linux`], of a side that cannot read the ring any more and does not wait: what
@@ -54,11 +54,11 @@ impl Flow {
         self.goes_to_linux(Duration::ZERO, Unanswered::Left)
     }
 
-    fn goes_to_linux(&self, patience: Duration, unanswered: Unanswered) -> Result<bool, Errno> {
+    fn goes_to_linux(&self, timeout: Duration, unanswered: Unanswered) -> Result<bool, Errno> {
         let Some(attached) = self.attached() else { return Ok(true) };
         // (A peer that has died with bytes unread in its ring: they are not sent once more.)
         self.sees_end(attached);
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         loop {
             match self.send_by_linux(true) {
                 Err(Errno::AGAIN) if Instant::now() < deadline => std::thread::sleep(LOOK),

@@ -215,8 +215,8 @@ impl Context {
                     Some(deadline.saturating_duration_since(Instant::now()))
                 })
             };
-            let patience = by_ring.iter().flatten().min().copied();
-            let left = patience.map(|most| left.map_or(most, |left| left.min(most))).or(left);
+            let most = by_ring.iter().flatten().min().copied();
+            let left = most.map(|most| left.map_or(most, |left| left.min(most))).or(left);
             let left = self.deaths.wake(left);
             let left = match left {
                 _ if !keepers.miss_one() => left,

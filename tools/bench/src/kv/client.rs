@@ -28,7 +28,7 @@ pub fn main(args: &ClientArgs<Plan>) -> Result<(), Failure> {
 /// Pairs that are set by one message, before the load.
 const BATCH: usize = 64;
 /// Nothing has come for so long: the other end hangs, or has died without a word.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 fn run(plan: &Plan, server: &Hello) -> io::Result<()> {
     let mut client = Client::new(plan)?;
@@ -120,7 +120,7 @@ impl<'a> Client<'a> {
     }
 
     fn events(&mut self) -> io::Result<usize> {
-        match self.context.poll(Some(PATIENCE))? {
+        match self.context.poll(Some(TIMEOUT))? {
             0 => Err(io::Error::other("nothing has come back for 10 s")),
             events => Ok(events),
         }

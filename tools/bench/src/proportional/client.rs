@@ -29,7 +29,7 @@ use crate::rpc::server::answer;
 pub const NAME: &str = "__proportional-clients";
 
 /// Nothing is answered for so long: the server hangs, or has died without a word.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What it is told.
 #[derive(clap::Args)]
@@ -205,7 +205,7 @@ impl Clients<'_> {
             let waiting: u64 = self.callers().map(Caller::waiting).sum();
             if self.results.answered > before || waiting == 0 {
                 self.last_answer = now;
-            } else if now - self.last_answer > PATIENCE {
+            } else if now - self.last_answer > TIMEOUT {
                 return Err(io::Error::other("nothing has come back for 10 s"));
             }
         }

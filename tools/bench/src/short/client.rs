@@ -1,4 +1,5 @@
-//! The client: each connection is made, has its requests answered one after the other, is closed, and made anew. Every answer is compared.
+//! The client: each connection is made, has its requests answered one after the other, is closed,
+//! and made anew. Every answer is compared.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -17,7 +18,7 @@ use crate::rpc::requests::{requests, wrong};
 pub const NAME: &str = "__short-client";
 
 /// Nothing has come for so long: the other end hangs, or has died without a word.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Does what it is told until standard input ends.
 pub fn main(args: &ClientArgs<Plan>) -> Result<(), Failure> {
@@ -111,7 +112,7 @@ impl Client<'_> {
         }
         let mut open = self.links.len();
         while open > 0 {
-            let events = self.context.poll(Some(PATIENCE))?;
+            let events = self.context.poll(Some(TIMEOUT))?;
             if events == 0 {
                 return Err(io::Error::other("nothing has come back for 10 s"));
             }

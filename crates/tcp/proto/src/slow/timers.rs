@@ -101,15 +101,16 @@ impl<F: Flows> Endpoint<F> {
             conn.stalled.2 = looks.saturating_add(1);
         }
         let (_, since, looks) = if in_flight == 0 { (una, since, 0) } else { conn.stalled };
-        let patience = backed_off(timeout, conn.backoff, self.config.rto_max);
+        let until_resent = backed_off(timeout, conn.backoff, self.config.rto_max);
         if in_flight == 0 {
             // Idle, or waiting for its rate or window: what is sent next starts the looks again.
             flow.unset(flag::WATCHED);
-        } else if looks >= STALLED_INTERVALS && now.time.since(since) >= patience {
+        } else if looks >= STALLED_INTERVALS && now.time.since(since) >= until_resent {
             return self.timed_out(now, slot, feedback, out);
         } else {
             let next = now.time + interval;
-            let next = if looks >= STALLED_INTERVALS { next.max(since + patience) } else { next };
+            let next =
+                if looks >= STALLED_INTERVALS { next.max(since + until_resent) } else { next };
             let next = self.together(next, interval);
             self.conns[index].set_due(Timer::Control, next);
         }
