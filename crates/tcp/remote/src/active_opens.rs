@@ -108,8 +108,8 @@ pub struct ActiveOpens {
     meeting: Mutex<HashMap<Ends, Instant>>,
     /// Of the next that is asked about.
     next: AtomicU64,
-    /// Rings when some may have waited for too long.
-    bell: OwnedFd,
+    /// Expires when some may have waited for too long.
+    timer: OwnedFd,
     /// Their segments do not come here any more.
     over: AtomicBool,
 }
@@ -155,7 +155,7 @@ impl ActiveOpens {
     pub fn new(detour: Detour) -> Result<Self, Errno> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         Ok(Self {
-            bell: timerfd_create(TimerfdClockId::Monotonic, flags)?,
+            timer: timerfd_create(TimerfdClockId::Monotonic, flags)?,
             over: AtomicBool::new(false),
             detour,
             waiting: Mutex::default(),
@@ -167,30 +167,30 @@ impl ActiveOpens {
     }
 
     /// Readable when [`purge`](Self::purge) is to be called.
-    pub fn bell(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+    pub fn timer(&self) -> BorrowedFd<'_> {
+        self.timer.as_fd()
     }
 
     /// Those that have waited for too long are Linux's: their segments went another way.
     pub fn purge(&self) {
-        let mut rung = [0; 8];
-        let _ = rustix::io::read(&self.bell, &mut rung);
+        let mut expired = [0; 8];
+        let _ = rustix::io::read(&self.timer, &mut expired);
         let mut waiting = lock(&self.waiting);
         let late = |asked: &mut Asked| asked.since.elapsed() >= TIMEOUT;
         waiting.extract_if(.., late).for_each(|asked| self.detour.leave(&asked.socket));
         if let Some(oldest) = waiting.iter().map(|asked| asked.since).min() {
-            self.ring(TIMEOUT.saturating_sub(oldest.elapsed()));
+            self.set_timer(TIMEOUT.saturating_sub(oldest.elapsed()));
         }
     }
 
-    /// The bell rings after so long.
-    fn ring(&self, after: Duration) {
+    /// The timer expires after so long.
+    fn set_timer(&self, after: Duration) {
         let after = after + Duration::from_millis(1);
         let it_value =
             Timespec { tv_sec: after.as_secs() as i64, tv_nsec: after.subsec_nanos().into() };
         let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value };
         // (With a time that can be, it cannot fail.)
-        let _ = timerfd_settime(&self.bell, TimerfdTimerFlags::empty(), &once);
+        let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
     }
 
     /// Their segments do not come here any more: nothing is taken from now on. Those that are under
@@ -230,7 +230,7 @@ impl ActiveOpens {
         let number = self.next.fetch_add(1, Relaxed);
         let congestion = congestion(&socket);
         if waiting.is_empty() {
-            self.ring(TIMEOUT);
+            self.set_timer(TIMEOUT);
         }
         waiting.push(Asked {
             program,
@@ -338,7 +338,7 @@ impl ActiveOpens {
     pub fn later(&self, opening: Opening) {
         let mut waiting = lock(&self.waiting);
         if waiting.is_empty() {
-            self.ring(TIMEOUT);
+            self.set_timer(TIMEOUT);
         }
         waiting.push(Asked { since: Instant::now(), ..opening.asked });
     }

@@ -180,12 +180,12 @@ pub(crate) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Why it cannot be: descriptors, mostly.
-type Made<T> = Result<T, Errno>;
-
 impl ConnectionTable {
     /// For so many connections and lanes, with buffers of so many bits; only the first `carrying`
-    /// of the lanes have connections. `name`: the service where its own ends are shown.
+    /// of the lanes have connections. `name`: the service where its own ends are registered.
+    ///
+    /// # Errors
+    /// No descriptor is left.
     pub fn new(
         (flows, lanes, carrying, bits): (usize, usize, usize, u8),
         congestion: Algorithm,
@@ -194,7 +194,7 @@ impl ConnectionTable {
         routes: Arc<Routes>,
         steer: Arc<Steer>,
         active_opens: Option<ActiveOpens>,
-    ) -> Made<Self> {
+    ) -> Result<Self, Errno> {
         let (waiting, wary) = (Waiting::Sleep, parts.shared);
         // (A lane's set has each stand-in that can be received from, and says when it has ended.)
         let asks = false;
@@ -224,7 +224,7 @@ impl ConnectionTable {
             steer,
             active_opens,
             slots: (0..flows).map(|_| Spin::new(None)).collect(),
-            lanes: (0..lanes).map(state).collect::<Made<_>>()?,
+            lanes: (0..lanes).map(state).collect::<Result<_, Errno>>()?,
             came: Mutex::default(),
             slow: Mutex::default(),
             commands: Mutex::default(),

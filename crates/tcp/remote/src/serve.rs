@@ -347,7 +347,7 @@ fn hear(service: &Service<ConnectionTable>, stop: &OwnedFd) {
     loop {
         let mut fds = [
             PollFd::from_borrowed_fd(active_opens.detour().descriptor(), PollFlags::IN),
-            PollFd::from_borrowed_fd(active_opens.bell(), PollFlags::IN),
+            PollFd::from_borrowed_fd(active_opens.timer(), PollFlags::IN),
             PollFd::new(stop, PollFlags::IN),
         ];
         if poll(&mut fds, None).is_ok_and(|_| !fds[2].revents().is_empty()) {
