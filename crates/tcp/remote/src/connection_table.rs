@@ -6,7 +6,7 @@
 //! other way round; lists are locked by themselves.
 
 use crate::active_opens::{ActiveOpens, Before, Opening};
-use crate::bridge::{Bridge, Connection, Heard, Wants};
+use crate::bridge::{Bridge, Connection, Heard, Progress, Wants};
 use crate::listeners::{self, Listener, Listeners, Listens};
 use crate::owner_lookup::OwnerLookup;
 use crate::parts::Parts;
@@ -332,7 +332,7 @@ impl ConnectionTable {
         connection.queued.store(false, Release);
         let mut bridge = connection.lock();
         bridge.advance();
-        let (id, told) = (connection.id, bridge.take_untold());
+        let (id, progress) = (connection.id, bridge.take_progress());
         if let Some((line, before, wanted)) = bridge.wanted() {
             let (fd, flow) = (line.number(), line.flow().cloned());
             let (key, set) = (bridge.key, &state.set);
@@ -347,7 +347,7 @@ impl ConnectionTable {
         }
         let unread = bridge.unread_until().map(|_| bridge.key);
         let over = bridge.is_over().then(|| (bridge.key, bridge.take_line()));
-        let slow = told.slow || bridge.wants() != Wants::Nothing;
+        let slow = progress.slow || bridge.wants() != Wants::Nothing;
         drop(bridge);
         if let Some(key) = unread {
             lock(&state.unread).add(key, connection);
@@ -359,12 +359,14 @@ impl ConnectionTable {
         }
         // (Not while it is locked: these lock its flow.)
         let mut refused = false;
-        if told.read > 0 {
+        if progress.read > 0 {
             turn.gave = true;
-            refused |= self.told(connection, calls.read(id, told.read), (told.read, 0));
+            let read = Progress { read: progress.read, ..Progress::default() };
+            refused |= self.is_refused(connection, calls.read(id, progress.read), &read);
         }
-        if told.written > 0 {
-            refused |= self.told(connection, calls.write(id, told.written), (0, told.written));
+        if progress.written > 0 {
+            let written = Progress { written: progress.written, ..Progress::default() };
+            refused |= self.is_refused(connection, calls.write(id, progress.written), &written);
         }
         if slow || refused {
             lock(&self.slow).push(connection.clone());
@@ -372,20 +374,19 @@ impl ConnectionTable {
         }
     }
 
-    /// True: the slow path is to say it.
-    fn told(
+    /// Whether the slow path is to report this progress: a lane may not now.
+    fn is_refused(
         &self,
         connection: &Arc<Connection>,
         result: Result<(), Refusal>,
-        what: (u32, u32),
+        progress: &Progress,
     ) -> bool {
         match result {
             Err(Refusal::WrongState) => {
-                let mut bridge = connection.lock();
-                bridge.refused(&crate::bridge::Told { read: what.0, written: what.1, slow: true });
+                connection.lock().refused(progress);
                 true
             }
-            // It has gone meanwhile; or it is told of by an event.
+            // It has gone meanwhile; or an event reports it.
             _ => false,
         }
     }
@@ -466,16 +467,16 @@ impl ConnectionTable {
         endpoint: &mut Endpoint<View<'_>>,
         out: &mut SlowOut<'_, Self>,
     ) {
-        let (id, told, wants) = {
+        let (id, progress, wants) = {
             let mut bridge = connection.lock();
-            (connection.id, bridge.take_untold(), bridge.wants())
+            (connection.id, bridge.take_progress(), bridge.wants())
         };
-        if told.read > 0 {
-            let _ = endpoint.read(id, told.read);
+        if progress.read > 0 {
+            let _ = endpoint.read(id, progress.read);
             endpoint.leave();
         }
-        if told.written > 0 {
-            let _ = endpoint.write(id, told.written);
+        if progress.written > 0 {
+            let _ = endpoint.write(id, progress.written);
             endpoint.leave();
         }
         match wants {

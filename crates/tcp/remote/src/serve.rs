@@ -318,18 +318,18 @@ impl Remote {
         let wires = wires.into_iter().map(|wire| Traced::new(wire, trace.clone())).collect();
         std::thread::scope(|scope| {
             let keeper = std::thread::Builder::new().name("uncopy-routes".into());
-            let (told, stop) = (&service, &stop);
+            let (service, stop) = (&service, &stop);
             let kept = keeper.spawn_scoped(scope, move || {
                 let kept = routes.keep(stop.as_fd(), || {
-                    told.applications().command(Command::Addresses);
-                    told.ask();
+                    service.applications().command(Command::Addresses);
+                    service.ask();
                 });
                 // (Who does not hear where its peers are cannot go on.)
-                told.stop();
+                service.stop();
                 kept
             })?;
             let connects = std::thread::Builder::new().name("uncopy-connects".into());
-            let hears = connects.spawn_scoped(scope, move || hear(told, stop))?;
+            let hears = connects.spawn_scoped(scope, move || hear(service, stop))?;
             let result = service.run(wires);
             let _ = rustix::io::write(stop, &1u64.to_ne_bytes());
             let kept = kept.join().expect("it does not panic");
