@@ -1,5 +1,6 @@
-//! Peers that mean harm: floods of SYNs, connections that are never used as they should be. The service's memory stays what it was, or as much as so many connections have at
-//! most; and whoever else is connected goes on. And programs of this host that listen where they should not.
+//! Peers that mean harm: floods of SYNs, connections that are never used as they should be. The
+//! service's memory stays what it was, or as much as so many connections have at most; and whoever
+//! else is connected goes on. And programs of this host that listen where they should not.
 
 use crate::network::{ADDRESS, Network, OUTSIDE};
 use crate::{Named, Outcome, REDIS, redis};
@@ -13,7 +14,8 @@ pub const ALL: [Named; 5] = [
     ("a_listener_at_another_hosts_address_is_not_steered", anothers),
 ];
 
-/// Segments from hosts that are not there: `send(source, port, seq, ack, flags, window, payload)`, `answers()`.
+/// Segments from hosts that are not there: `send(source, port, seq, ack, flags, window, payload)`,
+/// `answers()`.
 const FORGE: &str = r#"
 import random, socket, struct, sys, time
 wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0800)); wire.bind(("outer", 0x0800))
@@ -45,7 +47,8 @@ def answers():
             yield ip[16:20], struct.unpack("!HHIIBBH", tcp[:16])
 "#;
 
-/// Asks again and again until its input ends; says at once that it is there, and at the end how often it was answered.
+/// Asks again and again until its input ends; says at once that it is there, and at the end how
+/// often it was answered.
 const ASKS: &str = r#"
 import select, socket, sys
 s = socket.create_connection((sys.argv[1], 6379), timeout=20)
@@ -127,7 +130,8 @@ fn cookies() -> Outcome {
     let mut linuxs = network.outside_python_talking(ASKS, &[ADDRESS])?;
     linuxs.says("here")?;
     let service = network.serve()?;
-    // (A connection that comes by Linux makes the program show its listener to a service that is new.)
+    // (A connection that comes by Linux makes the program register its listener with a service that
+    // is new.)
     network.until_steered(REDIS)?;
     let mut services = network.outside_python_talking(ASKS, &[ADDRESS])?;
     services.says("here")?;
@@ -163,7 +167,8 @@ time.sleep(0.5)
 
 fn holes() -> Outcome {
     const PEERS: u64 = 300;
-    // Each asks for something, leaves out every second piece of what it sends from then on, and takes nothing: no window. A third of them says besides that it sends no more.
+    // Each asks for something, leaves out every second piece of what it sends from then on, and
+    // takes nothing: no window. A third of them says besides that it sends no more.
     let script = r#"
 open, wanted = {}, {}
 for n in range(300):
@@ -199,7 +204,7 @@ fn anothers() -> Outcome {
     network.inside(&["sysctl", "-qw", "net.ipv4.ip_forward=1"])?;
     network.outside(&["ip", "route", "add", "198.51.100.0/24", "via", ADDRESS])?;
     let _service = network.serve()?;
-    // (What is shown later is steered to later. 15: IP_FREEBIND)
+    // (What is registered later is steered to later. 15: IP_FREEBIND)
     let script = r#"
 import socket, sys, time
 all = []

@@ -129,7 +129,7 @@ struct Places {
     summary: Option<CString>,
     /// The service of connections within this host.
     tcp_service: Option<String>,
-    /// Calls after which a connection is shown there.
+    /// Calls after which a connection is registered there.
     tcp_after: Option<u32>,
     /// Where the log's service answers, and which files may be held.
     log: Option<String>,

@@ -40,7 +40,7 @@ impl Tcp {
         (connections, sets)
     }
 
-    /// No connection, and nobody whom a service knows: a listener may have been shown.
+    /// No connection, and nobody whom a service knows: a listener may have been registered.
     fn is_unknown(&self) -> bool {
         !self.in_use() && self.known_context().is_none()
     }

@@ -35,7 +35,7 @@ pub struct Settings {
     pub waiting: Waiting,
     /// Starts a service.
     pub start: fn(),
-    /// Calls after which a connection is shown to the service, where a test says it.
+    /// Calls after which a connection is registered with the service, where a test says it.
     pub after: Option<u32>,
     /// Which messages go in blocks.
     pub blocks: Blocks,

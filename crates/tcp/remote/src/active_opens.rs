@@ -1,10 +1,10 @@
 //! Programs' sockets that connect to other hosts, until they are connected.
 //!
-//! A socket is shown before it connects. If its way leads by our device, it gets the mark by which
-//! its segments come here ([`crate::detour`]), and the program goes on to connect it. Its SYN says
-//! who it is, and is answered by nobody until the peer has answered ours. Then a stand-in with the
-//! peer's name connects to it: to Linux the two have connected to each other at the same time (RFC
-//! 9293, 3.5). So the program's socket connects, or does not, as any: it waits, can be polled,
+//! A socket is registered before it connects. If its way leads by our device, it gets the mark by
+//! which its segments come here ([`crate::detour`]), and the program goes on to connect it. Its SYN
+//! says who it is, and is answered by nobody until the peer has answered ours. Then a stand-in with
+//! the peer's name connects to it: to Linux the two have connected to each other at the same time
+//! (RFC 9293, 3.5). So the program's socket connects, or does not, as any: it waits, can be polled,
 //! times out, and is closed by Linux.
 
 use crate::detour::Detour;

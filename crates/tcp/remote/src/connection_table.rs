@@ -422,7 +422,7 @@ impl ConnectionTable {
         let stand_in = stand_in::connected(peer, local);
         // (Else its user's data would be shown to ours, who asks for frames of it.)
         let stand_in = stand_in.and_then(|stand_in| {
-            if self.is_shown(local) { Ok(stand_in) } else { Err(Errno::CONNREFUSED) }
+            if self.is_registered(local) { Ok(stand_in) } else { Err(Errno::CONNREFUSED) }
         });
         match stand_in {
             Ok((socket, connected)) => self.stands_in(connection, socket, connected),
@@ -437,10 +437,10 @@ impl ConnectionTable {
         }
     }
 
-    /// Who listens at this address, at which a stand-in connects, is one that was shown, and not
-    /// another user who has the port now. To be asked after the stand-in has been connected, or has
-    /// not been.
-    fn is_shown(&self, at: SocketAddrV4) -> bool {
+    /// Who listens at this address, at which a stand-in connects, is one that was registered, and
+    /// not another user who has the port now. To be asked after the stand-in has been connected, or
+    /// has not been.
+    fn is_registered(&self, at: SocketAddrV4) -> bool {
         let lookup = self.owner_lookup.as_ref().ok_or(Errno::NOENT);
         let asked = lookup.and_then(|lookup| lookup.ask(at));
         let found = asked.or_else(|_| {
@@ -546,17 +546,17 @@ impl ConnectionTable {
     fn listens(
         &self,
         time: Time,
-        ((program, owner), shown, by): ((u64, Owner), Listens, Option<Algorithm>),
+        ((program, owner), registered, by): ((u64, Owner), Listens, Option<Algorithm>),
         endpoint: &mut Endpoint<View<'_>>,
         out: &mut SlowOut<'_, Self>,
     ) {
-        let at = shown.at;
-        // (Who shows it may not know: another process has given it a key.)
+        let at = registered.at;
+        // (Who registers it may not know: another process has given it a key.)
         let lookup = self.owner_lookup.as_ref();
         if lookup.is_some_and(|lookup| lookup.ask(at).is_ok_and(|found| found.signs)) {
             return self.withdraw(time, at, endpoint, out);
         }
-        let is_others = |known: &mut Listener| known.user() != shown.user;
+        let is_others = |known: &mut Listener| known.user() != registered.user;
         if lock(&self.listeners).get(at).is_some_and(is_others) {
             // They have closed theirs, or Linux lets both listen.
             self.look_at_listeners(time, endpoint, out);
@@ -564,10 +564,10 @@ impl ConnectionTable {
         let flow = self.flow_options(by);
         let mut listeners = lock(&self.listeners);
         if let Some(known) = listeners.get(at) {
-            if known.user() != shown.user {
+            if known.user() != registered.user {
                 return;
             }
-            // (The last that was shown says how they are to be, and whose: a server that was
+            // (The last that was registered says how they are to be, and whose: a server that was
             // started anew may have been told otherwise.)
             let mut programs = lock(&self.programs);
             let app = programs.of(program, endpoint);
@@ -575,8 +575,8 @@ impl ConnectionTable {
                 programs.listens(app);
                 programs.listens_no_more(core::mem::replace(&mut known.app, app));
             }
-            if !known.sockets.contains(&shown.inode) {
-                known.sockets.push(shown.inode);
+            if !known.sockets.contains(&registered.inode) {
+                known.sockets.push(registered.inode);
                 if known.sockets.len() > SOCKETS {
                     known.sockets.remove(0);
                 }
@@ -592,7 +592,7 @@ impl ConnectionTable {
         let steered = self.steered(at);
         // (Where there is no room for one more, Linux serves it.)
         steered.iter().for_each(|at| _ = self.steer.listen(*at));
-        let sockets = vec![shown.inode];
+        let sockets = vec![registered.inode];
         listeners.add(at, Listener { id, app, part, sockets, steered });
     }
 
@@ -771,7 +771,7 @@ impl Applications for ConnectionTable {
             let refused = match heard {
                 Heard::Nothing => false,
                 Heard::Refused => true,
-                Heard::Connected(to) => to.is_some_and(|to| !self.is_shown(to)),
+                Heard::Connected(to) => to.is_some_and(|to| !self.is_registered(to)),
             };
             if refused {
                 connection.lock().fails();
@@ -839,8 +839,8 @@ impl Applications for ConnectionTable {
                     }
                 }
                 (Command::Connect(_) | Command::Closes(_) | Command::NoDetour, None) => {}
-                (Command::Listens(program, shown, by), _) => {
-                    self.listens(time, (program, shown, by), endpoint, out);
+                (Command::Listens(program, registered, by), _) => {
+                    self.listens(time, (program, registered, by), endpoint, out);
                 }
                 (Command::Withdraw(at, answer), _) => {
                     self.withdraw(time, at, endpoint, out);

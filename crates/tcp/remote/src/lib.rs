@@ -3,9 +3,9 @@
 //!
 //! Of each connection that has come by the wire the service is the program's peer: it connects to
 //! the program's listener by the loopback device, *from the peer's address and port*. So the
-//! program accepts a TCP socket as any other, with the peer's name. The service shows its end as
-//! any program does, and the bytes go through rings; between the rings and the wire they are copied
-//! here.
+//! program accepts a TCP socket as any other, with the peer's name. The service registers its end
+//! as any program does, and the bytes go through rings; between the rings and the wire they are
+//! copied here.
 //!
 //! | module | one idea |
 //! | --- | --- |

@@ -1,6 +1,6 @@
-//! Who listens for other hosts, as programs have shown, and whether that one still does, as Linux
-//! says. A port that its program has given up may be another user's next: what comes for that one
-//! is not ours.
+//! Who listens for other hosts, as programs have registered, and whether that one still does, as
+//! Linux says. A port that its program has given up may be another user's next: what comes for that
+//! one is not ours.
 
 use crate::parts::Part;
 use std::collections::{BTreeMap, HashMap};
@@ -9,12 +9,12 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use uncopy_tcp_proto::ListenerId;
 use uncopy_tcp_service::Owner;
 
-/// A socket that listens: what Linux says of it, and what is known of one that was shown.
+/// A socket that listens: what Linux says of it, and what is known of one that was registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listens {
     /// Where.
     pub at: SocketAddrV4,
-    /// Whose it is. (Of one that was shown: whose the program is.)
+    /// Whose it is. (Of one that was registered: whose the program is.)
     pub user: u32,
     /// The socket.
     pub inode: u64,
@@ -29,7 +29,7 @@ pub struct Listener {
     pub id: ListenerId,
     /// The program's number there.
     pub app: u16,
-    /// That of the user whose programs have shown it.
+    /// That of the user whose programs have registered it.
     pub part: Part,
     /// Their sockets: a program may have been given another user's.
     pub sockets: Vec<u64>,
@@ -38,12 +38,12 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// The user whose programs have shown it.
+    /// The user whose programs have registered it.
     pub fn user(&self) -> u32 {
         self.part.owner().uid()
     }
 
-    /// This socket is one of those that were shown, or another one of the same user's.
+    /// This socket is one of those that were registered, or another one of the same user's.
     fn is(&self, other: &Listens) -> bool {
         self.user() == other.user || self.sockets.contains(&other.inode)
     }
@@ -61,7 +61,7 @@ impl Listeners {
         self.all.get_mut(&at)
     }
 
-    /// Whether who is found at an address of this host's is one that was shown.
+    /// Whether who is found at an address of this host's is one that was registered.
     pub fn has(&self, at: SocketAddrV4, found: &Listens) -> bool {
         let any = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, at.port());
         self.all.get(&at).or_else(|| self.all.get(&any)).is_some_and(|known| known.is(found))

@@ -1,6 +1,6 @@
-//! The devices of one service. Each has its own connections, threads and stand-ins; programs show
-//! their sockets to all of them at once, and a connection that a program opens is of the device by
-//! which Linux would send it. Where one fails, the others go on.
+//! The devices of one service. Each has its own connections, threads and stand-ins; programs
+//! register their sockets with all of them at once, and a connection that a program opens is of the
+//! device by which Linux would send it. Where one fails, the others go on.
 
 use crate::active_opens::{self, freed};
 use crate::connection_table::{Command, ConnectionTable, Withdrawn};
@@ -131,9 +131,9 @@ impl AllDevices {
 impl Listening for AllDevices {
     fn listens(&self, (program, owner): (u64, Owner), at: SocketAddrV4, found: &Found) {
         let inode = found.inode().into();
-        let shown = Listens { at, user: owner.uid(), inode, signs: false };
+        let registered = Listens { at, user: owner.uid(), inode, signs: false };
         let congestion = found.congestion().and_then(chosen);
-        self.command(|| Command::Listens((program, owner), shown, congestion));
+        self.command(|| Command::Listens((program, owner), registered, congestion));
     }
 
     fn withdraws(&self, at: SocketAddrV4, answer: Lent) {

@@ -1,8 +1,8 @@
 //! The service's programs as the protocol's applications: each has its own limits. A program has a
 //! number there while it has listeners or connections.
 //!
-//! A connection that comes is of the program that has shown the listener last, whoever accepts it;
-//! one that is opened is of the program that connects.
+//! A connection that comes is of the program that has registered the listener last, whoever accepts
+//! it; one that is opened is of the program that connects.
 
 use std::collections::HashMap;
 use uncopy_tcp_proto::Limits;

@@ -38,7 +38,7 @@ pub struct Options {
     pub devices: Vec<String>,
     /// How each is reached. None: as is best there, or by the other way where that is refused.
     pub way: Option<Way>,
-    /// The service where programs show their sockets.
+    /// The service where programs register their sockets.
     pub name: String,
     /// Connections over each, at most.
     pub connections: usize,

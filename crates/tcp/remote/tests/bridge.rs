@@ -112,7 +112,7 @@ fn at_its_ring(service: &str) -> (Wire, Program, Arc<Flow>, TcpStream) {
     let linux = ours.try_clone().unwrap();
     let line = Line::new(ours.into(), Some(&lane));
     let flow = line.flow().unwrap().clone();
-    let program = Program { flow: program.show(theirs.as_raw_fd(), false), socket: theirs };
+    let program = Program { flow: program.register(theirs.as_raw_fd(), false), socket: theirs };
     let mut wire = Wire { bridge: Bridge::new(1, BITS, BITS), came: 0 };
     wire.bridge.stands_in(line, true, Duration::from_secs(60));
     until("by the ring", || {

@@ -1,4 +1,4 @@
-//! A program's side: says hello, shows sockets, and learns what became of them without a system
+//! A program's side: says hello, registers sockets, and learns what became of them without a system
 //! call while nothing has.
 //!
 //! unsafe: the mailbox's mapping; a question that rustix does not know.
@@ -77,20 +77,20 @@ impl Client {
         failed != 0 || [real, effective, saved].contains(&self.user.as_raw())
     }
 
-    /// Shows a socket, which is this end of a connection. The answer comes later, or never. The
+    /// Registers a socket, which is this end of a connection. The answer comes later, or never. The
     /// socket itself stays here.
-    pub fn show(&self, token: u64, socket: BorrowedFd, name: EndName) -> Result<(), Errno> {
-        let message = Message::Show { token, name, filtered: ends::has_filter(socket) };
+    pub fn register(&self, token: u64, socket: BorrowedFd, name: EndName) -> Result<(), Errno> {
+        let message = Message::Register { token, name, filtered: ends::has_filter(socket) };
         protocol::send(self.socket.as_fd(), message, &[Proof::of(socket)?.as_fd()])
     }
 
-    /// What was shown by this name is closed, and no answer has come. (One may still come.)
+    /// What was registered by this name is closed, and no answer has come. (One may still come.)
     pub fn forgets(&self, token: u64) -> Result<(), Errno> {
         protocol::send(self.socket.as_fd(), Message::Forget { token }, &[])
     }
 
-    /// Shows a socket that [listens](ends::listens) here, to a service that [takes](Self::takes)
-    /// connections for it.
+    /// Registers a socket that [listens](ends::listens) here, to a service that
+    /// [takes](Self::takes) connections for it.
     pub fn listens(&self, socket: BorrowedFd, at: SocketAddrV4) -> Result<(), Errno> {
         let message = Message::Listen { address: at.ip().to_bits().into(), port: at.port().into() };
         protocol::send(self.socket.as_fd(), message, &[Proof::of(socket)?.as_fd()])

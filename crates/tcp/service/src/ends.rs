@@ -140,9 +140,9 @@ pub fn has_filter(socket: impl AsFd) -> bool {
     failed != 0 || length != 0
 }
 
-/// Where a shown socket listens for other hosts by IPv4, such that the service may take connections
-/// for it. Not by one device alone: the service would come by another one; and not with a filter,
-/// which sees the segments of the wire.
+/// Where a registered socket listens for other hosts by IPv4, such that the service may take
+/// connections for it. Not by one device alone: the service would come by another one; and not with
+/// a filter, which sees the segments of the wire.
 pub fn listens(socket: impl AsFd) -> Option<SocketAddrV4> {
     let socket = socket.as_fd();
     listens_at(socket).filter(|_| !is_bound_to_device(socket) && !has_filter(socket))

@@ -1,7 +1,7 @@
-//! The rendezvous of programs on one host that talk TCP to each other. Each shows its sockets;
-//! where both ends of one connection were shown, both get a slot of a region that only the two of
-//! them share (`uncopy-tcp-shared`). No byte of theirs passes through here, and what is connected
-//! goes on when the service ends.
+//! The rendezvous of programs on one host that talk TCP to each other. Each registers its sockets;
+//! where both ends of one connection were registered, both get a slot of a region that only the two
+//! of them share (`uncopy-tcp-shared`). No byte of theirs passes through here, and what is
+//! connected goes on when the service ends.
 //!
 //! | module | one idea |
 //! | --- | --- |

@@ -1,5 +1,5 @@
-//! Sockets that programs have shown are closed again at once. If the program has closed its own
-//! meanwhile, that close is the last; and where SO_LINGER is set it waits, for as long as that
+//! Sockets that programs have registered are closed again at once. If the program has closed its
+//! own meanwhile, that close is the last; and where SO_LINGER is set it waits, for as long as that
 //! says, until the peer has taken all. The service does not wait with it. Nor does it clear the
 //! option, which is the program's, whose socket may be open still.
 //!
@@ -18,7 +18,7 @@ const MOST: usize = 64;
 /// So many wait for that. Each is a descriptor, of which others want some too.
 const QUEUED: usize = 256;
 
-/// Who closes what one user's programs have shown and lent.
+/// Who closes what one user's programs have registered and lent.
 #[derive(Debug)]
 pub(crate) struct Closer {
     apart: bool,

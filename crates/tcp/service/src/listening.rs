@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 
 /// Who carries connections between this host's programs and other hosts. Asked by several threads.
 pub trait Listening: Send + Sync {
-    /// A program of this owner has shown that it listens here, and Linux finds this.
+    /// A program of this owner has registered that it listens here, and Linux finds this.
     fn listens(&self, program: (u64, Owner), at: SocketAddrV4, found: &Found);
     /// A program's listener at this address is Linux's from now on. A byte is to come by `answer`
     /// once that is so.

@@ -51,7 +51,7 @@ impl Serves {
         all || a == b || [a, b].contains(&Owner::Service)
     }
 
-    /// A socket of this user's may be shown by a program of this owner.
+    /// A socket of this user's may be registered by a program of this owner.
     pub(crate) fn may_show(self, owner: Owner, user: u32) -> bool {
         self == Self::ItsUser || [0, user].contains(&owner.uid())
     }

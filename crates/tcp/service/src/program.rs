@@ -35,8 +35,8 @@ pub(crate) struct Program {
     pub owner: Owner,
     pub doors: Vec<OwnedFd>,
     pub mailbox: Option<OwnedFd>,
-    /// How many connections it has shown.
-    pub shown: usize,
+    /// How many connections it has registered.
+    pub registered: usize,
     /// It uses more memory than it may.
     pub over: bool,
     pub pid: u32,
@@ -73,7 +73,7 @@ impl Program {
             owner,
             doors: vec![],
             mailbox: None,
-            shown: 0,
+            registered: 0,
             over: false,
             pid,
             since: SystemTime::now(),

@@ -16,7 +16,7 @@ use uncopy_tcp_shared::wanted::ASK;
 
 /// Both must speak the same: the layout of what is shared is part of it.
 pub const VERSION: u64 = 18;
-/// The service takes connections from other hosts for listeners that it is shown.
+/// The service takes connections from other hosts for listeners that are registered with it.
 pub const TAKES: u64 = 1;
 /// It carries connections that programs open to other hosts.
 pub const CARRIES: u64 = 2;
@@ -42,7 +42,7 @@ pub enum Message {
         wire: u64,
     },
     /// Program: with what proves that it has this end (`proof`).
-    Show {
+    Register {
         /// The program's name for it.
         token: u64,
         /// Which end of which connection it is.
@@ -50,10 +50,10 @@ pub enum Message {
         /// It has a filter, which the kernel alone heeds.
         filtered: bool,
     },
-    /// Service: the other end was shown too. With the region's memfd and the other side's doors, if
-    /// the region is new to this side.
+    /// Service: the other end was registered too. With the region's memfd and the other side's
+    /// doors, if the region is new to this side.
     Matched {
-        /// As in `Show`.
+        /// As in `Register`.
         token: u64,
         /// Which region.
         region: u64,
@@ -121,14 +121,15 @@ pub enum Message {
     },
     /// Service: it stays Linux's.
     Stays {
-        /// As in `Show`.
+        /// As in `Register`.
         token: u64,
         /// Why.
         reason: Reason,
     },
-    /// Program: what it has shown by this name is closed, and it has not heard what became of it.
+    /// Program: what it has registered by this name is closed, and it has not heard what became of
+    /// it.
     Forget {
-        /// As in `Show`.
+        /// As in `Register`.
         token: u64,
     },
     /// Service: the other program of this region has gone.
@@ -212,7 +213,7 @@ impl Message {
         match self {
             Self::Hello(version) => of(1, &[version]),
             Self::Welcome { version, wire } => of(2, &[version, wire]),
-            Self::Show { token, name, filtered } => {
+            Self::Register { token, name, filtered } => {
                 let ([a, b, c, d], ports) = name.words();
                 of(3, &[token, a, b, c, d, u64::from(filtered) << 32 | u64::from(ports)])
             }
@@ -254,7 +255,7 @@ impl Message {
         Some(match kind {
             1 => Self::Hello(a),
             2 => Self::Welcome { version: a, wire: b },
-            3 => Self::Show {
+            3 => Self::Register {
                 token: a,
                 name: EndName::of_words([b, c, d, e], f as u32),
                 filtered: f >> 32 != 0,
@@ -360,7 +361,7 @@ mod tests {
         for message in [
             Message::Hello(1),
             Message::Welcome { version: 2, wire: TAKES | CARRIES },
-            Message::Show {
+            Message::Register {
                 token: u64::MAX,
                 name: EndName::of_words([1, 2, 3, 4], 5 << 16 | 6),
                 filtered: true,

@@ -9,7 +9,7 @@ use crate::diag::{self, Diag, Found};
 use crate::ends::{self, EndName};
 use crate::linger::{Came, Lent};
 use crate::listening::Listening;
-use crate::matching::{Inodes, Shown};
+use crate::matching::{Inodes, Registration};
 use crate::owner::{Owner, Serves};
 use crate::proof::Looking;
 use crate::protocol::{self, CARRIES, DOOR_COUNT, Message, Reason, TAKES, VERSION};
@@ -115,7 +115,7 @@ impl Shared {
     ) -> bool {
         let Session { owner, greeted, .. } = session;
         let (owner, greeted) = (*owner, *greeted);
-        let of = |token| Shown { program: id, owner, token };
+        let of = |token| Registration { program: id, owner, token };
         match message {
             Message::Hello(VERSION) if fds.len() == DOOR_COUNT && !greeted => {
                 let carries =
@@ -124,14 +124,14 @@ impl Shared {
                 fds.iter().all(|fd| self.is_door(fd))
                     && turn.within(|registry| registry.welcome(id, fds.take(), wire))
             }
-            Message::Show { token, name, filtered } if fds.len() <= 1 && greeted => {
+            Message::Register { token, name, filtered } if fds.len() <= 1 && greeted => {
                 let found = if filtered {
                     Err(Reason::Filtered)
                 } else {
                     self.finds(turn, owner, name, &fds)
                 };
                 drop(fds);
-                turn.within(|registry| registry.shown(of(token), name, found));
+                turn.within(|registry| registry.registered(of(token), name, found));
                 true
             }
             Message::Forget { token } => {

@@ -4,10 +4,10 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u64)]
 pub enum Reason {
-    /// Its other end was not shown in time: its program is not under uncopy, or accepted it too
-    /// late.
+    /// Its other end was not registered in time: its program is not under uncopy, or accepted it
+    /// too late.
     PeerNotHere = 1,
-    /// What was shown is no connected TCP socket.
+    /// What was registered is no connected TCP socket.
     NotConnected = 2,
     /// The program has as many connections, or as much memory, as one may.
     OverLimit = 3,
@@ -17,12 +17,12 @@ pub enum Reason {
     NoService = 5,
     /// The other end is on another host.
     Remote = 6,
-    /// Its other end has not been shown yet.
+    /// Its other end has not been registered yet.
     Waiting = 7,
-    /// Direction: the receiver has not looked for bytes since both ends were shown.
+    /// Direction: the receiver has not looked for bytes since both ends were registered.
     NotAwaited = 8,
-    /// Direction: nothing was sent since both ends were shown and the receiver looks for bytes, or
-    /// bytes are on their way by Linux.
+    /// Direction: nothing was sent since both ends were registered and the receiver looks for
+    /// bytes, or bytes are on their way by Linux.
     NotOffered = 9,
     /// Direction: the receiver asked for it, because it does what rings do not carry (exec, a
     /// descriptor that is sent on, io_uring).

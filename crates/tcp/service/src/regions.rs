@@ -3,7 +3,7 @@
 //! region nor believes it beyond that: who lies gives away a slot of its own.
 
 use crate::ends::EndName;
-use crate::matching::Shown;
+use crate::matching::Registration;
 use crate::owner::Owner;
 use crate::protocol::Reason;
 use crate::share::Taken;
@@ -43,7 +43,7 @@ struct Named {
     /// As side 0 names it.
     name: EndName,
     since: SystemTime,
-    /// By what its programs have shown it.
+    /// The tokens by which its programs have registered it.
     tokens: [u64; 2],
 }
 
@@ -230,12 +230,13 @@ impl Regions {
         self.held.retain(|held| held.alive[0] && held.alive[1]);
     }
 
-    /// A program has closed what it has shown by this name, without having looked at its slot.
+    /// A program has closed what it has registered by this name, without having looked at its slot.
     /// False: it is none of these.
-    pub fn take_back(&mut self, shown: Shown) -> bool {
+    pub fn take_back(&mut self, registration: Registration) -> bool {
         for held in &self.held {
-            for side in (0..2).filter(|&side| held.programs[side] == shown.program) {
-                let named = |of: &Option<Named>| of.is_some_and(|n| n.tokens[side] == shown.token);
+            for side in (0..2).filter(|&side| held.programs[side] == registration.program) {
+                let named =
+                    |of: &Option<Named>| of.is_some_and(|n| n.tokens[side] == registration.token);
                 if let Some(slot) = held.names.iter().position(named) {
                     held.closes(side, slot);
                     return true;

@@ -2,7 +2,7 @@
 //! for a program.
 
 use crate::ends::EndName;
-use crate::matching::{Inodes, Shown, Waiting};
+use crate::matching::{Inodes, Registration, Waiting};
 use crate::options::Limits;
 use crate::owner::{self, Owner, Serves};
 use crate::program::{COSTS, Program};
@@ -133,40 +133,48 @@ impl Registry {
     /// Who has waited long enough hears it.
     pub fn expire(&mut self) {
         let programs = &mut self.programs;
-        self.waiting.expire(Instant::now(), |shown, name| {
-            stays(programs, shown, Some(name), Reason::PeerNotHere);
+        self.waiting.expire(Instant::now(), |registration, name| {
+            stays(programs, registration, Some(name), Reason::PeerNotHere);
         });
     }
 
-    /// A socket was shown as this end, and whether it is was found.
-    pub fn shown(&mut self, shown: Shown, name: EndName, found: Result<Inodes, Reason>) {
+    /// A socket was registered as this end, and whether it is was found.
+    pub fn registered(
+        &mut self,
+        registration: Registration,
+        name: EndName,
+        found: Result<Inodes, Reason>,
+    ) {
         let outcome = found.and_then(|inodes| {
-            self.is_within_limits(shown)?;
-            Ok(self.waiting.show(name, shown, inodes, Instant::now()))
+            self.is_within_limits(registration)?;
+            Ok(self.waiting.register(name, registration, inodes, Instant::now()))
         });
         let name = found.ok().map(|_| name);
         match outcome {
             Ok(None) => {}
             Ok(Some(other)) => {
-                if let Err(reason) = self.matched(other, shown, name) {
+                if let Err(reason) = self.matched(other, registration, name) {
                     let programs = &mut self.programs;
                     stays(programs, other, name.map(EndName::other), reason);
-                    stays(programs, shown, name, reason);
+                    stays(programs, registration, name, reason);
                 }
             }
-            Err(reason) => stays(&mut self.programs, shown, name, reason),
+            Err(reason) => stays(&mut self.programs, registration, name, reason),
         }
     }
 
     /// One more connection would not be too many.
-    fn is_within_limits(&mut self, Shown { program: id, owner, .. }: Shown) -> Result<(), Reason> {
+    fn is_within_limits(
+        &mut self,
+        Registration { program: id, owner, .. }: Registration,
+    ) -> Result<(), Reason> {
         // (What is used is asked of the kernel, a call for each region: not each time.)
         let bytes = |of: &Self| of.bytes_of(id, owner) >= of.limits.bytes;
         let program = self.programs.get(&id).ok_or(Reason::NoService)?;
-        let looks = program.shown.is_multiple_of(LOOKS);
+        let looks = program.registered.is_multiple_of(LOOKS);
         let is_over = if looks { bytes(self) } else { program.over };
         let program = self.programs.get_mut(&id).ok_or(Reason::NoService)?;
-        (program.over, program.shown) = (is_over, program.shown + 1);
+        (program.over, program.registered) = (is_over, program.registered + 1);
         let user = self.users.get(&owner).ok_or(Reason::NoService)?;
         let count = |of: &mut dyn Iterator<Item = &Held>| of.map(Held::used).sum::<usize>();
         let flows = count(&mut user.regions.of(id)) + count(&mut self.mixed.of(id));
@@ -183,12 +191,12 @@ impl Registry {
     fn uses_too_much(&mut self, owner: Owner) -> bool {
         let mixed = &self.mixed;
         let Some(user) = self.users.get_mut(&owner) else { return true };
-        if user.shown.is_multiple_of(LOOKS) {
+        if user.registered.is_multiple_of(LOOKS) {
             let both = user.regions.held.iter().chain(mixed.of_owner(owner));
             user.bytes = both.map(Held::bytes).sum();
             user.over = user.bytes >= self.limits.bytes;
         }
-        user.shown += 1;
+        user.registered += 1;
         let over = user.over;
         let all: u64 = self.users.values().map(|user| user.bytes).sum();
         over || all / 2 >= self.limits.bytes
@@ -211,7 +219,7 @@ impl Registry {
     }
 
     /// A place for a connection.
-    fn give(&mut self, a: Shown, b: Shown) -> Result<Given, Reason> {
+    fn give(&mut self, a: Registration, b: Registration) -> Result<Given, Reason> {
         let regions = regions_between(&mut self.users, &mut self.mixed, a.owner, b.owner)?;
         if let Some(given) = regions.give(a.program, b.program) {
             return Ok(given);
@@ -230,7 +238,12 @@ impl Registry {
     }
 
     /// `name` is what `b` calls the connection.
-    fn matched(&mut self, a: Shown, b: Shown, name: Option<EndName>) -> Result<(), Reason> {
+    fn matched(
+        &mut self,
+        a: Registration,
+        b: Registration,
+        name: Option<EndName>,
+    ) -> Result<(), Reason> {
         if !self.serves.meet(a.owner, b.owner) {
             return Err(Reason::OtherUser);
         }
@@ -246,7 +259,7 @@ impl Registry {
             };
             held.name(given.slot, name, tokens, SystemTime::now());
         }
-        for (shown, side) in [(a, side_of_a), (b, 1 - side_of_a)] {
+        for (registration, side) in [(a, side_of_a), (b, 1 - side_of_a)] {
             let other = held.programs[1 - side];
             // (Borrowed from it for as long as the message is made: both may be one program.)
             let of_other = self.programs.get_mut(&other);
@@ -257,14 +270,14 @@ impl Registry {
                 with.extend(doors.iter().map(AsFd::as_fd));
             }
             let message = Message::Matched {
-                token: shown.token,
+                token: registration.token,
                 region: held.id,
                 slot: given.slot as u64,
                 side: side as u64,
                 generation: given.generation.into(),
             };
             // (Whom it does not reach does not attach, and the other then uses it no more than it.)
-            if let Some(program) = self.programs.get_mut(&shown.program)
+            if let Some(program) = self.programs.get_mut(&registration.program)
                 && program.tell(message, &with)
             {
                 held.sent[side] = true;
@@ -276,10 +289,12 @@ impl Registry {
         Ok(())
     }
 
-    /// What was shown by this name is closed.
-    pub fn take_back(&mut self, shown: Shown) {
-        if !self.waiting.take_back(shown) && !self.user(shown.owner).regions.take_back(shown) {
-            self.mixed.take_back(shown);
+    /// What was registered by this name is closed.
+    pub fn take_back(&mut self, registration: Registration) {
+        if !self.waiting.take_back(registration)
+            && !self.user(registration.owner).regions.take_back(registration)
+        {
+            self.mixed.take_back(registration);
         }
     }
 
@@ -391,9 +406,9 @@ impl Registry {
         let held =
             held.chain(self.mixed.held.iter().filter(|held| held.owners.into_iter().any(is_its)));
         let flows: Vec<state::Flow> = held.flat_map(flows_of).collect();
-        let waiting = self.waiting.ends().filter(|(_, shown, _)| is_its(shown.owner));
-        let waiting = waiting.map(|(name, shown, since)| state::Stayed {
-            program: shown.program,
+        let waiting = self.waiting.ends().filter(|(_, registration, _)| is_its(registration.owner));
+        let waiting = waiting.map(|(name, registration, since)| state::Stayed {
+            program: registration.program,
             addresses: name.addresses(),
             since: SystemTime::now() - since.elapsed(),
             reason: Reason::Waiting,
@@ -456,12 +471,12 @@ fn regions_between<'a>(
 
 fn stays(
     programs: &mut HashMap<u64, Program>,
-    shown: Shown,
+    registration: Registration,
     name: Option<EndName>,
     reason: Reason,
 ) {
-    if let Some(program) = programs.get_mut(&shown.program) {
+    if let Some(program) = programs.get_mut(&registration.program) {
         program.stays(name, reason);
-        program.tell(Message::Stays { token: shown.token, reason }, &[]);
+        program.tell(Message::Stays { token: registration.token, reason }, &[]);
     }
 }

@@ -82,7 +82,7 @@ pub struct Flow {
     pub addresses: [SocketAddr; 2],
     /// Which region, and the slot in it.
     pub place: (u64, u64),
-    /// Since when both ends were shown.
+    /// Since when both ends were registered.
     pub since: SystemTime,
     /// Which sides have taken the slot.
     pub attached: [bool; 2],

@@ -1,5 +1,5 @@
 //! A process: its doors, its connection to the service, the regions that it shares with others. It
-//! knows of connections what `Shown` says.
+//! knows of connections what `Registered` says.
 
 use crate::blocks::{Blocks, Exchange, Own, Peer};
 use crate::door::knock_at;
@@ -9,7 +9,7 @@ use crate::holders::Words;
 use crate::knocks::Knocks;
 use crate::lengths::Lengths;
 use crate::lock::{Guarded, lock};
-use crate::mapped::{Mapped, Shown};
+use crate::mapped::{Mapped, Registered};
 use crate::order::{AllNews, ByLinux, Knocked, News};
 use crate::settings::Settings;
 use crate::sleepers::Sleepers;
@@ -98,9 +98,9 @@ pub struct Context {
     /// How many sets share each door.
     sets: [AtomicU32; DOORS],
     last_token: AtomicU64,
-    shown: Guarded<HashMap<u64, Weak<dyn Shown>>>,
-    unshown: Guarded<VecDeque<(u64, EndName)>>,
-    has_unshown: AtomicBool,
+    registered: Guarded<HashMap<u64, Weak<dyn Registered>>>,
+    unregistered: Guarded<VecDeque<(u64, EndName)>>,
+    has_unregistered: AtomicBool,
     regions: Guarded<Vec<Arc<Mapped>>>,
     /// Some of these may be let go of: programs have gone.
     has_left: AtomicBool,
@@ -118,7 +118,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// Nothing happens before the first socket is shown, but for the doors, which are made.
+    /// Nothing happens before the first socket is registered, but for the doors, which are made.
     pub fn new(settings: Settings) -> Result<Arc<Self>, Errno> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let door = |_| Kept::new(OwnFd::from(eventfd(0, flags)?));
@@ -146,9 +146,9 @@ impl Context {
             next_door: AtomicU32::new(0),
             sets: [const { AtomicU32::new(0) }; DOORS],
             last_token: AtomicU64::new(0),
-            shown: Guarded::default(),
-            unshown: Guarded::default(),
-            has_unshown: AtomicBool::new(false),
+            registered: Guarded::default(),
+            unregistered: Guarded::default(),
+            has_unregistered: AtomicBool::new(false),
             regions: Guarded::default(),
             has_left: AtomicBool::new(false),
             deaths: Deaths::default(),
@@ -234,7 +234,7 @@ impl Context {
     }
 
     /// The service has ended: the next connection starts another one. Those that wait for its
-    /// answer are shown anew.
+    /// answer are registered anew.
     pub(crate) fn lost(&self, client: &Arc<Client>) {
         {
             let mut service = lock(&self.service);
@@ -242,14 +242,14 @@ impl Context {
                 *service = Service::NotAsked;
             }
         }
-        lock(&self.unshown).clear();
+        lock(&self.unregistered).clear();
         {
             // Nobody will say any more that the other programs have gone.
             let regions = lock(&self.regions);
             regions.iter().for_each(|mapped| mapped.gone.store(true, Ordering::Relaxed));
         }
         self.let_go_of_regions();
-        let waiting = std::mem::take(&mut *lock(&self.shown));
+        let waiting = std::mem::take(&mut *lock(&self.registered));
         waiting.values().filter_map(Weak::upgrade).for_each(|flow| flow.not_yet());
     }
 
@@ -291,8 +291,8 @@ impl Context {
         }
         *lock(&self.service) = Service::NotAsked;
         *lock(&self.words) = Words::default();
-        lock(&self.shown).clear();
-        lock(&self.unshown).clear();
+        lock(&self.registered).clear();
+        lock(&self.unregistered).clear();
         self.deaths.clear();
         self.sleepers.clear();
         self.asleep.iter().for_each(|door| door.store(0, Ordering::Relaxed));
@@ -310,8 +310,8 @@ impl Context {
         self.service.hold();
         self.pumping.hold();
         self.deaths.hold();
-        self.unshown.hold();
-        self.shown.hold();
+        self.unregistered.hold();
+        self.registered.hold();
         self.words.hold();
         self.regions.hold();
         // SAFETY: it is held.
@@ -332,8 +332,8 @@ impl Context {
         });
         self.regions.let_go();
         self.words.let_go();
-        self.shown.let_go();
-        self.unshown.let_go();
+        self.registered.let_go();
+        self.unregistered.let_go();
         self.deaths.let_go();
         self.pumping.let_go();
         self.service.let_go();
@@ -375,8 +375,8 @@ impl Context {
         self.sets[door].fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Shows a connection to the service, by one short message.
-    pub(crate) fn show_to_service(&self, flow: Arc<dyn Shown>, name: EndName) {
+    /// Registers a connection with the service, by one short message.
+    pub(crate) fn register_with_service(&self, flow: Arc<dyn Registered>, name: EndName) {
         let client = match self.client() {
             Found::Here(client) => client,
             Found::NotYet => return flow.not_yet(),
@@ -384,31 +384,32 @@ impl Context {
         };
         let token = self.last_token.fetch_add(1, Ordering::Relaxed);
         flow.is_named(token);
-        lock(&self.shown).insert(token, Arc::downgrade(&flow));
+        lock(&self.registered).insert(token, Arc::downgrade(&flow));
         // In the order of accepting; and answers are read while questions are asked, so that
         // neither queue overflows in a storm of connections.
-        lock(&self.unshown).push_back((token, name));
-        self.has_unshown.store(true, Ordering::Relaxed);
+        lock(&self.unregistered).push_back((token, name));
+        self.has_unregistered.store(true, Ordering::Relaxed);
         self.pump();
         self.ask(&client);
     }
 
-    /// What was shown by this name is closed, and nobody has said what becomes of it. The answer
-    /// may find a program that sleeps for long: so the service hears that nobody waits for it.
+    /// What was registered by this name is closed, and nobody has said what becomes of it. The
+    /// answer may find a program that sleeps for long: so the service hears that nobody waits for
+    /// it.
     pub(crate) fn forgets(&self, token: u64) {
-        // (While nobody shows: one that was not shown yet is passed over there.)
-        let unshown = lock(&self.unshown);
-        let waited = lock(&self.shown).remove(&token).is_some();
-        drop(unshown);
+        // (While nobody registers: one that was not registered yet is passed over there.)
+        let unregistered = lock(&self.unregistered);
+        let waited = lock(&self.registered).remove(&token).is_some();
+        drop(unregistered);
         if waited && let Some(client) = self.known_client() {
             // (Whom it does not reach hears it with this program's next call.)
             let _ = client.forgets(token);
         }
     }
 
-    /// Shows a socket that listens here, to a service that is there and takes connections for it:
-    /// none is started for it. True: one has taken it.
-    pub fn show_listener(&self, socket: BorrowedFd, at: SocketAddrV4) -> bool {
+    /// Registers a socket that listens here, to a service that is there and takes connections for
+    /// it: none is started for it. True: one has taken it.
+    pub fn register_listener(&self, socket: BorrowedFd, at: SocketAddrV4) -> bool {
         let Found::Here(client) = self.client_of(None) else { return false };
         if !client.takes() {
             return false;
@@ -448,23 +449,24 @@ impl Context {
         }
     }
 
-    /// Shows what is still to be shown, as far as the service takes it now.
+    /// Registers what is still to be registered, as far as the service takes it now.
     fn ask(&self, client: &Arc<Client>) {
-        let mut unshown = lock(&self.unshown);
-        while let Some(&(token, name)) = unshown.front() {
-            let flow = lock(&self.shown).get(&token).and_then(Weak::upgrade);
-            let outcome = flow.as_ref().map_or(Ok(()), |flow| client.show(token, flow.fd(), name));
+        let mut unregistered = lock(&self.unregistered);
+        while let Some(&(token, name)) = unregistered.front() {
+            let flow = lock(&self.registered).get(&token).and_then(Weak::upgrade);
+            let outcome =
+                flow.as_ref().map_or(Ok(()), |flow| client.register(token, flow.fd(), name));
             match outcome {
                 Err(Errno::AGAIN) => return,
                 Err(error) if says_gone(error) => {
-                    drop(unshown);
+                    drop(unregistered);
                     return self.lost(client);
                 }
                 _ => {}
             }
-            unshown.pop_front();
+            unregistered.pop_front();
             if outcome.is_err() || flow.is_none() {
-                lock(&self.shown).remove(&token);
+                lock(&self.registered).remove(&token);
             }
             if let (Err(error), Some(flow)) = (outcome, flow) {
                 flow.stays(match error {
@@ -473,7 +475,7 @@ impl Context {
                 });
             }
         }
-        self.has_unshown.store(false, Ordering::Relaxed);
+        self.has_unregistered.store(false, Ordering::Relaxed);
     }
 
     /// Takes the service's answers. Hardly anything, where there are none.
@@ -481,9 +483,9 @@ impl Context {
     pub fn pump(&self) {
         self.collects();
         self.deaths.look_again();
-        let has_unshown = self.has_unshown.load(Ordering::Relaxed);
+        let has_unregistered = self.has_unregistered.load(Ordering::Relaxed);
         let news = match &*lock(&self.service) {
-            Service::Here(client) if client.has_news() || has_unshown => Some(client.clone()),
+            Service::Here(client) if client.has_news() || has_unregistered => Some(client.clone()),
             _ if self.has_left.load(Ordering::Relaxed) => None,
             _ => return,
         };
@@ -494,7 +496,7 @@ impl Context {
         }
         if let Some(news) = news {
             self.pump_news(&news);
-            if has_unshown {
+            if has_unregistered {
                 self.ask(&news);
             }
         }
@@ -515,7 +517,8 @@ impl Context {
             let fds: Vec<OwnFd> = fds.into_iter().map(OwnFd::from).collect();
             match message {
                 Message::Matched { token, region, slot, side, generation } => {
-                    let flow = lock(&self.shown).remove(&token).and_then(|flow| flow.upgrade());
+                    let flow =
+                        lock(&self.registered).remove(&token).and_then(|flow| flow.upgrade());
                     let Some(mapped) = self.mapped(region, side, fds) else {
                         // (Else each connection with that program would stay Linux's, also once
                         // there is room again.)
@@ -532,7 +535,7 @@ impl Context {
                 }
                 Message::Stays { token, reason } => {
                     if let Some(flow) =
-                        lock(&self.shown).remove(&token).and_then(|flow| flow.upgrade())
+                        lock(&self.registered).remove(&token).and_then(|flow| flow.upgrade())
                     {
                         flow.stays(reason);
                     }
@@ -774,7 +777,7 @@ impl Context {
 
     /// Takes the notices of a door, for the sets that they are for.
     #[inline]
-    pub(crate) fn news(&self, door: usize) -> AllNews<Arc<dyn Shown>> {
+    pub(crate) fn news(&self, door: usize) -> AllNews<Arc<dyn Registered>> {
         let process = self.process();
         let mut all = AllNews::default();
         for mapped in lock(&self.regions).iter().filter(|mapped| mapped.process == process) {

@@ -4,7 +4,7 @@ use crate::attached::Attached;
 use crate::ends::{Held, Receiving, Sending};
 use crate::flow::Flow;
 use crate::kernel;
-use crate::mapped::Shown;
+use crate::mapped::Registered;
 use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown, sockopt};
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release, SeqCst};

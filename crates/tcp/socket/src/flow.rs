@@ -1,6 +1,6 @@
-//! A connection. It is Linux's until it has been used a few times; then it is shown, and Linux's
-//! for good, or attached: it has a slot. When both sides are attached, either direction may go to
-//! its ring.
+//! A connection. It is Linux's until it has been used a few times; then it is registered, and
+//! Linux's for good, or attached: it has a slot. When both sides are attached, either direction may
+//! go to its ring.
 //!
 //! unsafe: a descriptor by its number.
 
@@ -12,7 +12,7 @@ use crate::full::Full;
 use crate::holders::Holders;
 use crate::kernel;
 use crate::lock::{Guarded, lock};
-use crate::mapped::Shown;
+use crate::mapped::Registered;
 use crate::set::events::Added;
 use crate::sleepers::OwnSleeper;
 use crate::watcher::Watcher;
@@ -38,9 +38,9 @@ pub struct Flow {
     fd: AtomicI32,
     nonblocking: AtomicBool,
     pub(crate) calls: AtomicU32,
-    /// It is shown after so many.
-    pub(crate) shown_after: u32,
-    pub(crate) shown: AtomicBool,
+    /// It is registered after so many.
+    pub(crate) registers_after: u32,
+    pub(crate) registered: AtomicBool,
     /// By which name.
     pub(crate) token: AtomicU64,
     pub(crate) past: AtomicU32,
@@ -92,16 +92,16 @@ impl Flow {
         nonblocking: bool,
         inherited: bool,
     ) -> Arc<Self> {
-        let shown_after = context.lengths.begins();
+        let registers_after = context.lengths.begins();
         // (A connection is news to who listens.)
         context.by_linux.sent();
         Arc::new(Self {
             context,
-            shown_after,
+            registers_after,
             fd: AtomicI32::new(fd),
             nonblocking: AtomicBool::new(nonblocking),
             calls: AtomicU32::new(0),
-            shown: AtomicBool::new(false),
+            registered: AtomicBool::new(false),
             token: AtomicU64::new(u64::MAX),
             past: AtomicU32::new(0),
             closed_for_all: AtomicBool::new(false),
@@ -174,15 +174,15 @@ impl Flow {
         self.clone().stays(reason);
     }
 
-    /// It may have been shown, and nobody has said what becomes of it.
+    /// It may have been registered, and nobody has said what becomes of it.
     pub(crate) fn is_pending(&self) -> bool {
-        self.attached.get().is_none() && self.shown.load(Ordering::Relaxed)
+        self.attached.get().is_none() && self.registered.load(Ordering::Relaxed)
     }
 
     /// The service may have a copy of the socket. (Who closes it says so before he asks: see
     /// `undecided` of `way`.)
     pub(crate) fn was_shown(&self) -> bool {
-        self.shown.load(Ordering::SeqCst)
+        self.registered.load(Ordering::SeqCst)
     }
 
     /// Nobody has said what becomes of it.
@@ -239,8 +239,8 @@ impl Flow {
         self.forget(number);
         self.close();
         self.tell_totals();
-        if self.shown.load(Ordering::Relaxed) {
-            self.context.lengths.ended(self.shown_after, self.counts.calls());
+        if self.registered.load(Ordering::Relaxed) {
+            self.context.lengths.ended(self.registers_after, self.counts.calls());
         }
     }
 
@@ -278,7 +278,7 @@ impl Flow {
         let calls = self.calls.load(Ordering::Relaxed);
         let reason = if self.was_shown() {
             Reason::Waiting
-        } else if !sole && calls >= self.shown_after {
+        } else if !sole && calls >= self.registers_after {
             Reason::Forked
         } else if sole && (calls > 0 || !self.inherited) {
             Reason::Short

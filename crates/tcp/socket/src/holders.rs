@@ -1,6 +1,6 @@
-//! How many processes hold a connection that nobody has shown yet: forked children hold it too.
-//! Only where one process is left it may be shown, for the others would go on sending and receiving
-//! by Linux.
+//! How many processes hold a connection that nobody has registered yet: forked children hold it
+//! too. Only where one process is left it may be registered, for the others would go on sending and
+//! receiving by Linux.
 //!
 //! unsafe: pages that a process and its children share.
 

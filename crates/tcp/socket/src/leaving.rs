@@ -7,7 +7,7 @@ use crate::attached::Attached;
 use crate::ends::{Held, Receiving, Sending};
 use crate::flow::Flow;
 use crate::kernel;
-use crate::mapped::Shown;
+use crate::mapped::Registered;
 use rustix::event::PollFlags;
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;

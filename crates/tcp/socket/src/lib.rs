@@ -8,9 +8,9 @@
 //! | [`context`], [`settings`] | a process: its doors, the service, the regions that it shares |
 //! | `mapped` | such a region, and the connections in it |
 //! | [`flow`] | a connection |
-//! | [`way`] | whose a call is, and when a connection is shown |
+//! | [`way`] | whose a call is, and when a connection is registered |
 //! | `lengths` | after how many calls that is worth while |
-//! | `shown` | it becomes Linux's for good, or gets a slot |
+//! | `registered` | it becomes Linux's for good, or gets a slot |
 //! | `asks` | when Linux is asked whether the peer lives |
 //! | `attached` | the slot, as one of its sides |
 //! | `batch` | which stores large copies are made by, and what they have cost |
@@ -82,10 +82,10 @@ pub mod queued;
 pub mod ready;
 pub mod receive;
 pub mod reference;
+mod registered;
 pub mod send;
 pub mod set;
 pub mod settings;
-mod shown;
 mod signals;
 pub mod sleepers;
 mod sleeping;

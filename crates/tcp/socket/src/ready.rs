@@ -76,7 +76,7 @@ impl Flow {
 pub struct Item<'a> {
     /// The descriptor.
     pub fd: BorrowedFd<'a>,
-    /// Its connection, if it is one that was shown.
+    /// Its connection, if it is one that was registered.
     pub flow: Option<&'a Flow>,
     /// What is asked.
     pub events: PollFlags,

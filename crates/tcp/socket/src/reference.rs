@@ -5,7 +5,7 @@ use crate::attached::Attached;
 use crate::blocks::{Blocks, Keeps, NUMBER, Peer};
 use crate::ends::{Held, Receiving};
 use crate::flow::Flow;
-use crate::mapped::Shown;
+use crate::mapped::Registered;
 use crate::wait::For;
 use arrayvec::ArrayVec;
 use libc::{MSG_DONTWAIT, iovec};

@@ -9,7 +9,7 @@ use crate::ends::{Held, Sending};
 use crate::flow::{Flow, ROUNDS};
 use crate::kept_error::is_told_once;
 use crate::kernel;
-use crate::mapped::Shown;
+use crate::mapped::Registered;
 use crate::reference::Forward;
 use crate::source::{Buffers, ELSEWHERE, FilePart, Source, Wanted};
 use crate::wait::For;

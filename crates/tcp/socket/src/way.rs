@@ -1,8 +1,8 @@
-//! Whose a call is: Linux's, or the ring's; and when a connection is shown.
+//! Whose a call is: Linux's, or the ring's; and when a connection is registered.
 
 use crate::attached::Attached;
 use crate::flow::Flow;
-use crate::mapped::Shown;
+use crate::mapped::Registered;
 use crate::order::ByLinux;
 use crate::wait::For;
 use rustix::io::Errno;
@@ -65,7 +65,8 @@ pub enum Way<'a> {
 }
 
 impl Flow {
-    /// Whose a call is, one that `sends` or not. A connection that was used a few times is shown.
+    /// Whose a call is, one that `sends` or not. A connection that was used a few times is
+    /// registered.
     #[inline]
     pub fn way(self: &Arc<Self>, sends: bool) -> Way<'_> {
         match self.attached.get() {
@@ -109,28 +110,28 @@ impl Flow {
     }
 
     fn undecided(self: &Arc<Self>, sends: bool) -> Way<'_> {
-        if self.shown.load(Ordering::Acquire) {
+        if self.registered.load(Ordering::Acquire) {
             return Way::Here;
         }
-        let used = self.calls.fetch_add(1, Ordering::Relaxed) + 1 >= self.shown_after;
-        if used && self.holders.sole() && !self.shown.swap(true, Ordering::SeqCst) {
+        let used = self.calls.fetch_add(1, Ordering::Relaxed) + 1 >= self.registers_after;
+        if used && self.holders.sole() && !self.registered.swap(true, Ordering::SeqCst) {
             fence(Ordering::SeqCst);
             // Whoever waits in the kernel now would not see the ring. And where another thread
-            // closes it, either that sees it shown, or it is not.
+            // closes it, either that sees it registered, or it is not.
             if self.past.load(Ordering::SeqCst) == 0 && !self.is_closed() {
-                self.show();
+                self.register();
                 return Way::Here;
             }
             self.not_yet();
         }
         let past = Past::begin(self, sends);
-        if self.shown.load(Ordering::SeqCst) { Way::Here } else { Way::Past(past) }
+        if self.registered.load(Ordering::SeqCst) { Way::Here } else { Way::Past(past) }
     }
 
-    fn show(self: &Arc<Self>) {
+    fn register(self: &Arc<Self>) {
         match uncopy_tcp_service::ends::name(self.fd()) {
             Ok(name) if name.is_local() || is_stand_in(self.fd()) => {
-                self.context.show_to_service(self.clone(), name);
+                self.context.register_with_service(self.clone(), name);
             }
             Ok(_) => self.clone().stays(Reason::Remote),
             // Still on its way, or none any more.

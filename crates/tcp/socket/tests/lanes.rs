@@ -399,7 +399,7 @@ impl Hostile {
         let (x, y) = connection();
         let end = end(honest, x);
         let name = uncopy_tcp_service::ends::name(&y).unwrap();
-        client.show(1, y.as_fd(), name).unwrap();
+        client.register(1, y.as_fd(), name).unwrap();
         let mut matched = None;
         wait_until("matched", || {
             matched = matched.take().or_else(|| client.next());

@@ -37,7 +37,7 @@ fn echo_over_a_set(waiting: Waiting, flags: u32) {
     let done = AtomicBool::new(false);
     let echoed = AtomicU64::new(0);
     let mut pairs: Vec<_> = (0..300).map(|_| shared(&client, &server)).collect();
-    // One of Linux' in between, shown by one side only.
+    // One of Linux' in between, registered by one side only.
     let (plain, other) = connection();
     pairs.push((end(&program_that("uncopy-tcp-test-nobody", waiting), plain), end(&server, other)));
     let (clients, servers): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();

@@ -84,7 +84,7 @@ impl End {
                 busy_poll(&socket)?;
             }
         }
-        let flow = context.map(|context| context.show(socket.as_raw_fd(), false));
+        let flow = context.map(|context| context.register(socket.as_raw_fd(), false));
         let asks = plan.wait == Wait::Spin && flow.is_none();
         Ok(Self { socket, flow, asks })
     }

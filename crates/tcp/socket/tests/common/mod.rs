@@ -109,7 +109,7 @@ pub fn connection() -> (TcpStream, TcpStream) {
 }
 
 pub fn end(program: &Arc<Context>, socket: TcpStream) -> End {
-    End { flow: program.show(socket.as_raw_fd(), false), socket: Some(socket) }
+    End { flow: program.register(socket.as_raw_fd(), false), socket: Some(socket) }
 }
 
 pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {

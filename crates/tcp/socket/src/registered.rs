@@ -1,4 +1,4 @@
-//! A connection is shown, and becomes Linux's for good or gets a slot.
+//! A connection is registered, and becomes Linux's for good or gets a slot.
 
 use crate::attached::Attached;
 use crate::context::Context;
@@ -7,7 +7,7 @@ use crate::door::{OwnDoor, knock_at};
 use crate::flow::Flow;
 use crate::kernel;
 use crate::lock::lock;
-use crate::mapped::{Mapped, Shown};
+use crate::mapped::{Mapped, Registered};
 use rustix::net::sockopt::socket_cookie;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::atomic::{Ordering, fence};
@@ -19,7 +19,7 @@ use uncopy_tcp_service::ends::is_stand_in;
 use uncopy_tcp_service::protocol::Reason;
 use uncopy_tcp_shared::ring::FINISHED;
 
-impl Shown for Flow {
+impl Registered for Flow {
     fn fd(&self) -> BorrowedFd<'_> {
         Flow::fd(self)
     }
@@ -36,15 +36,15 @@ impl Shown for Flow {
 
     fn not_yet(&self) {
         self.calls.store(0, Ordering::Relaxed);
-        self.shown.store(false, Ordering::SeqCst);
+        self.registered.store(false, Ordering::SeqCst);
     }
 
     fn attach(self: Arc<Self>, mapped: Arc<Mapped>, slot: usize, generation: u32) {
         let other_door = OnceLock::new();
         let cookie = socket_cookie(self.fd()).unwrap_or(0);
         let attached = Attached { mapped: mapped.clone(), slot, generation, other_door, cookie };
-        // Shown long ago, perhaps: attach only what is connected still. Then its other end is the
-        // one that the service matched: names of ends that live are unique.
+        // Registered long ago, perhaps: attach only what is connected still. Then its other end is
+        // the one that the service matched: names of ends that live are unique.
         if !self.is_undecided() || !uncopy_tcp_service::ends::is_connected(self.fd()) {
             attached.detach();
             self.stays(Reason::NotConnected);
@@ -131,8 +131,8 @@ impl Shown for Flow {
 }
 
 impl Context {
-    /// A socket that was just connected or accepted, or is about to be. It is shown when it has
-    /// been used a few times ([`Flow::way`]).
+    /// A socket that was just connected or accepted, or is about to be. It is registered when it
+    /// has been used a few times ([`Flow::way`]).
     pub fn flow(self: &Arc<Self>, fd: RawFd, nonblocking: bool) -> Arc<Flow> {
         add(&self.settings.counters.tcp_begun, 1);
         Flow::new(self.clone(), fd, nonblocking, false)
@@ -144,13 +144,13 @@ impl Context {
     }
 
     /// A socket that was just connected or accepted. It is Linux's until the service says that its
-    /// other end was shown too. One short message; none for a peer on another host.
-    pub fn show(self: &Arc<Self>, fd: RawFd, nonblocking: bool) -> Arc<Flow> {
+    /// other end was registered too. One short message; none for a peer on another host.
+    pub fn register(self: &Arc<Self>, fd: RawFd, nonblocking: bool) -> Arc<Flow> {
         let flow = self.flow(fd, nonblocking);
-        flow.shown.store(true, Ordering::Relaxed);
+        flow.registered.store(true, Ordering::Relaxed);
         match uncopy_tcp_service::ends::name(flow.fd()) {
             Ok(name) if name.is_local() || is_stand_in(flow.fd()) => {
-                self.show_to_service(flow.clone(), name);
+                self.register_with_service(flow.clone(), name);
             }
             Ok(_) => flow.stays(Reason::Remote),
             Err(reason) => flow.stays(reason),
