@@ -38,12 +38,13 @@ pub struct Flow {
     fd: AtomicI32,
     nonblocking: AtomicBool,
     pub(crate) calls: AtomicU32,
-    /// It is registered after so many.
+    /// It is registered after this many calls.
     pub(crate) registers_after: u32,
     pub(crate) registered: AtomicBool,
-    /// By which name.
+    /// The name by which it is registered.
     pub(crate) token: AtomicU64,
-    pub(crate) past: AtomicU32,
+    /// Calls that bypass the ring.
+    pub(crate) bypassing: AtomicU32,
     /// This process has closed it, and no other one holds it.
     pub(crate) closed_for_all: AtomicBool,
     pub(crate) holders: Holders,
@@ -103,7 +104,7 @@ impl Flow {
             calls: AtomicU32::new(0),
             registered: AtomicBool::new(false),
             token: AtomicU64::new(u64::MAX),
-            past: AtomicU32::new(0),
+            bypassing: AtomicU32::new(0),
             closed_for_all: AtomicBool::new(false),
             holders: Holders::default(),
             attached: OnceLock::new(),
@@ -201,7 +202,7 @@ impl Flow {
 
     /// In a forked child: no other thread is here.
     pub(crate) fn in_child(&self) {
-        self.past.store(0, Ordering::Relaxed);
+        self.bypassing.store(0, Ordering::Relaxed);
         self.waiting.store(0, Ordering::Relaxed);
         self.own_sleeper.ends();
         if let Some(attached) = self.attached()

@@ -109,4 +109,4 @@ pub use spinning::Waiting;
 pub use uncopy_tcp_service::ends::{is_stand_in, listens, listens_at};
 pub use uncopy_tcp_service::protocol::Reason;
 pub use uncopy_tcp_service::{Rendezvous, Wired};
-pub use way::{Past, Way};
+pub use way::{Bypass, Way};

@@ -192,7 +192,7 @@ impl Flow {
             if let Some(attached) = self.attached() {
                 break attached;
             }
-            if let Some(_past) = self.unattached(false) {
+            if let Some(_bypass) = self.unattached(false) {
                 // SAFETY: the caller's promise.
                 return unsafe { kernel::receive(self.fd(), to, flags) };
             }

@@ -123,7 +123,7 @@ impl Flow {
             if let Some(attached) = self.attached() {
                 break attached;
             }
-            if let Some(_past) = self.unattached(true) {
+            if let Some(_bypass) = self.unattached(true) {
                 return from.by_linux(self.fd(), flags);
             }
         };
@@ -332,7 +332,7 @@ impl Flow {
         !own.stays
             && flags & MSG_OOB == 0
             && attached.peer_is_here()
-            && self.none_past()
+            && self.nobody_bypasses()
             && attached.out().consumed.flags.load(Relaxed) & (GONE | BY_LINUX | RECEIVES)
                 == RECEIVES
             && attached.inward().produced.flags.load(Relaxed) & FINISHED == 0
@@ -482,7 +482,7 @@ impl Flow {
 
     /// As above, and the program sends there now: what it has left unread in the ring would come
     /// too late after that.
-    pub(crate) fn send_past(&self) -> Result<(), Errno> {
+    pub(crate) fn send_before_bypass(&self) -> Result<(), Errno> {
         let Some(attached) = self.attached() else { return Ok(()) };
         let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
         self.goes_by_linux(attached, &mut own)?;

@@ -340,14 +340,14 @@ fn what_went_by_linux_after_the_ring_comes_after_it_whoever_leaves() {
     assert_eq!(read_bare(&a, 8), b"by linux");
 }
 
-/// Sends past the ring by `past`, while what it has sent by the ring is unread; then the other side
-/// wants everything by Linux.
-fn comes_after_the_ring(past: impl FnOnce(&End)) {
+/// Sends past the ring by `bypass`, while what it has sent by the ring is unread; then the other
+/// side wants everything by Linux.
+fn comes_after_the_ring(bypass: impl FnOnce(&End)) {
     let service = service();
     let (x, y) = both(&service.name);
     let (a, b) = at_rings(&x, &y);
     b.send(b"by ring ").unwrap();
-    past(&b);
+    bypass(&b);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             std::thread::sleep(Duration::from_millis(10));
@@ -374,9 +374,9 @@ fn what_a_connection_that_has_gone_back_sends_comes_after_what_is_unread_in_its_
 #[test]
 fn what_is_sent_past_the_ring_comes_after_what_is_unread_there() {
     comes_after_the_ring(|end| {
-        let past = end.flow.sends_past(0).unwrap();
+        let bypass = end.flow.bypasses_to_send(0).unwrap();
         end.socket.as_ref().unwrap().write_all(b"by linux").unwrap();
-        drop(past);
+        drop(bypass);
     });
 }
 
