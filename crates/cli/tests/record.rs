@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use support::{publishes_here, pump, stderr, stdout, uncopy};
-use uncopy_decide::{Choice, Deed, Event, Reason};
+use uncopy_decide::{Choice, Event, Operation, Reason};
 use uncopy_replay::{Stage, Unseen, play_choice, recorded};
 use uncopy_trace::{Trace, What};
 
@@ -57,7 +57,8 @@ fn what_a_program_copies_is_recorded_from_its_first_copy_to_its_end() {
     let done = run(&file, "copy 20\nquit\n");
     assert!(done.status.success(), "{}", stderr(&done));
     let trace = read(&file);
-    let copies = trace.entries.iter().filter(|e| matches!(e.what, What::Did(Deed::Copy { .. })));
+    let copies =
+        trace.entries.iter().filter(|e| matches!(e.what, What::Did(Operation::Copy { .. })));
     assert_eq!((copies.count(), elided(&trace)), (40, 40));
     assert!(!trace.full && trace.start.controller == "always" && trace.start.command == "pump");
     assert!(trace.entries.is_sorted_by_key(|entry| entry.at.wall));

@@ -1,4 +1,4 @@
-//! The program, done again: each deed as the shims and the stack's calls would hand it to the
+//! The program, done again: each operation as the shims and the stack's calls would hand it to the
 //! tracker.
 
 use crate::paper::Paper;
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use uncopy_core::memory::FillError;
 use uncopy_core::plan::{CopyPlan, InputPlan, OutputPlan};
 use uncopy_core::tracker::{Limits, PoolShape, Tracker};
-use uncopy_decide::{Basis, Control, Costs, Deed, Event, Refusal, SiteId, Times, Witness};
+use uncopy_decide::{Basis, Control, Costs, Event, Observer, Operation, Refusal, SiteId, Times};
 use uncopy_ranges::span::Span;
 use uncopy_trace::{Entry, Trace, What};
 
@@ -86,8 +86,8 @@ struct Till {
     costs: Costs,
 }
 
-impl Witness for Till {
-    fn did(&mut self, _: Deed) {}
+impl Observer for Till {
+    fn did(&mut self, _: Operation) {}
 
     fn told(&mut self, _: SiteId, event: Event) {
         let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
@@ -101,8 +101,8 @@ pub fn recorded(trace: &Trace) -> Tally {
     let (mut tally, mut halves) = (Tally::default(), Halves::default());
     for entry in &trace.entries {
         match entry.what {
-            What::Did(deed) => {
-                if let Deed::Copy { to, from, len, .. } = deed
+            What::Did(operation) => {
+                if let Operation::Copy { to, from, len, .. } = operation
                     && halves.begins(to, from, len)
                 {
                     tally.copy(&trace.start.costs, len);
@@ -136,7 +136,7 @@ pub fn play(
     let shape = PoolShape { boundary: pages / 2, pages };
     let mut tracker =
         Tracker::new(Paper::default(), shape, limits, control, stage.filter, stage.counters);
-    tracker.witnessed_by(Some(Box::new(Till { unseen, tally: tally.clone(), costs: start.costs })));
+    tracker.observed_by(Some(Box::new(Till { unseen, tally: tally.clone(), costs: start.costs })));
     let mut play = Play {
         tracker,
         stage,
@@ -183,7 +183,7 @@ pub fn play(
 /// What was refused, and why.
 fn refusals(entries: &[Entry]) -> impl Iterator<Item = (Span, Refusal)> {
     entries.iter().filter_map(|entry| match entry.what {
-        What::Did(Deed::Refused { span, why }) => Some((span, why)),
+        What::Did(Operation::Refused { span, why }) => Some((span, why)),
         _ => None,
     })
 }
@@ -264,13 +264,13 @@ impl Play<'_> {
                     _ => {}
                 }
             }
-            What::Did(deed) => self.does(deed),
+            What::Did(operation) => self.does(operation),
         }
     }
 
-    fn does(&mut self, deed: Deed) {
-        match deed {
-            Deed::Copy { to, from, len, caller, input } => {
+    fn does(&mut self, operation: Operation) {
+        match operation {
+            Operation::Copy { to, from, len, caller, input } => {
                 if self.halves.begins(to, from, len) {
                     self.was.copy(&self.costs, len);
                     self.plain_ns = self.plain_ns.saturating_add(self.costs.copying(len));
@@ -280,38 +280,38 @@ impl Play<'_> {
                     self.copy(to, from, len, caller, input);
                 }
             }
-            Deed::Receive { call, addr, len } | Deed::Send { call, addr, len } => {
+            Operation::Receive { call, addr, len } | Operation::Send { call, addr, len } => {
                 self.calls.entry(call).or_default().push((addr, len));
             }
-            Deed::Received { call, bytes } => self.receive(call, bytes),
-            Deed::Sent { call, bytes } => self.send(call, bytes),
-            Deed::Freed(span) => {
+            Operation::Received { call, bytes } => self.receive(call, bytes),
+            Operation::Sent { call, bytes } => self.send(call, bytes),
+            Operation::Freed(span) => {
                 if self.perhaps_tracked(span.start, span.len()) {
                     self.tracker.freed(span.start, span.len());
                 }
             }
-            Deed::Unmapped(span) => {
+            Operation::Unmapped(span) => {
                 self.tracker.munmapped(span);
                 self.tracker.memory.unmapped(span.hull());
             }
-            Deed::Remapped { from, to, len } => {
+            Operation::Remapped { from, to, len } => {
                 self.tracker.remapped(from, to, len);
                 self.tracker.memory.moved(from, to, len);
             }
-            Deed::Untracked(span) => self.tracker.untrack(span),
-            Deed::MadeOrdinary(span) => {
+            Operation::Untracked(span) => self.tracker.untrack(span),
+            Operation::MadeOrdinary(span) => {
                 let _ = self.tracker.make_ordinary(span);
             }
-            Deed::MadeResident(span) => {
+            Operation::MadeResident(span) => {
                 let _ = self.tracker.materialize(span);
             }
-            Deed::Touch { addr } => {
+            Operation::Touch { addr } => {
                 if self.tracker.memory.is_missing(addr) {
                     self.tracker.fault(addr);
                 }
             }
             // (Known from the beginning.)
-            Deed::Refused { .. } => {}
+            Operation::Refused { .. } => {}
         }
     }
 

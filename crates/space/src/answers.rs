@@ -137,7 +137,7 @@ impl LockedServer for Answers<'_> {
 }
 
 impl Answers<'_> {
-    /// First the line, then the deed, then that it is done.
+    /// First the line, then the change, then that it is done.
     fn while_frozen(&mut self, address: usize) -> Fault {
         let list = &self.space.list;
         match list.since(address) {

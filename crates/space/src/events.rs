@@ -12,7 +12,7 @@ use uncopy_core::excluded::Why;
 use uncopy_core::memory::FillError;
 use uncopy_core::plan::{Copies, Pins};
 use uncopy_core::tracker::Detached;
-use uncopy_decide::Deed;
+use uncopy_decide::Operation;
 use uncopy_kernel::critical;
 use uncopy_ranges::span::{PAGE, Span};
 
@@ -46,7 +46,7 @@ impl Space {
     /// Gives every unmapped page of `span` its content. Waits for a fork that is under way.
     pub fn materialize(&'static self, span: Span) {
         self.insist(span, |b| {
-            b.did(Deed::MadeResident(span));
+            b.did(Operation::MadeResident(span));
             b.materialize(span)
         });
     }
@@ -54,7 +54,7 @@ impl Space {
     /// Materializes and untracks `span`. Waits for a fork that is under way.
     pub fn make_ordinary(&'static self, span: Span) {
         self.insist(span, |b| {
-            b.did(Deed::MadeOrdinary(span));
+            b.did(Operation::MadeOrdinary(span));
             b.make_ordinary(span)
         });
     }

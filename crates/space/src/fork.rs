@@ -155,7 +155,7 @@ impl Space {
         let Some(inner) = hold.inner() else { return };
         // (The recording is its parent's.)
         self.recording.store(false, Ordering::Relaxed);
-        inner.books.iter_mut().for_each(|b| b.witnessed_by(None));
+        inner.books.iter_mut().for_each(|b| b.observed_by(None));
         if inner.books.as_ref().is_none_or(|b| b.everything().is_none()) {
             self.list.clear();
             self.take_over_exclusions(inner);

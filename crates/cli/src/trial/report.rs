@@ -115,7 +115,7 @@ impl<'a> Report<'a> {
             let _ = writeln!(text, "under: {}", printable(&load.text));
         }
         let _ = writeln!(text, "\n{}\n\n{}\n", printable(self.advice()), self.table());
-        for sentence in [self.noise(), self.origin(), self.deeds(), self.measured()] {
+        for sentence in [self.noise(), self.origin(), self.work(), self.measured()] {
             let _ = writeln!(text, "{sentence}");
         }
         let _ = writeln!(text, "\n{RULE}");
@@ -185,7 +185,7 @@ impl<'a> Report<'a> {
     }
 
     /// What was done for it.
-    fn deeds(&self) -> String {
+    fn work(&self) -> String {
         let did = &self.did;
         format!(
             "In a {} uncopy elided {} in {} copies, sent {} by reference in {} calls, and answered {} page faults.",

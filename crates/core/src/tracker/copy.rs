@@ -8,7 +8,7 @@ use crate::view::Segment;
 use arrayvec::ArrayVec;
 use core::sync::atomic::Ordering::Relaxed;
 use uncopy_counters::add;
-use uncopy_decide::{Act, Deed, Event, Reason, SiteId};
+use uncopy_decide::{Act, Event, Operation, Reason, SiteId};
 use uncopy_ranges::span::{PAGE, Span};
 
 /// Segments of one side of a copy that are looked at: together they make no more parts than a plan
@@ -68,7 +68,7 @@ impl<M: Memory> Tracker<M> {
         plan: &mut CopyPlan,
     ) {
         let (from, to) = (Span::sized(src, len), Span::sized(dst, len));
-        self.control.did(|| Deed::Copy { to: dst, from: src, len, caller, input: is_input });
+        self.control.did(|| Operation::Copy { to: dst, from: src, len, caller, input: is_input });
         plan.bypass = true;
         if from.overlaps(to) {
             self.missed(caller, len, Reason::Overlap);

@@ -61,7 +61,7 @@ use arrayvec::ArrayVec;
 use core::sync::atomic::Ordering::Relaxed;
 use std::collections::VecDeque;
 use uncopy_counters::Counters;
-use uncopy_decide::{Control, Deed, SiteId, Witness};
+use uncopy_decide::{Control, Observer, Operation, SiteId};
 use uncopy_ranges::filter::Filter;
 use uncopy_ranges::ranges::Ranges;
 use uncopy_ranges::span::{PAGE, Span};
@@ -187,16 +187,16 @@ impl<M: Memory> Tracker<M> {
         }
     }
 
-    /// From now on `witness` sees what the program does and what the controller is told; `None`:
+    /// From now on `observer` sees what the program does and what the controller is told; `None`:
     /// nobody does.
-    pub fn witnessed_by(&mut self, witness: Option<Box<dyn Witness>>) {
-        self.control.witnessed_by(witness);
+    pub fn observed_by(&mut self, observer: Option<Box<dyn Observer>>) {
+        self.control.observed_by(observer);
     }
 
     /// The program did something that is noted where it comes from, because the tracker does the
     /// same for reasons of its own.
-    pub fn did(&mut self, deed: Deed) {
-        self.control.did(|| deed);
+    pub fn did(&mut self, operation: Operation) {
+        self.control.did(|| operation);
     }
 
     fn gauges(&self) {

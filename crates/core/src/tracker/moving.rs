@@ -7,7 +7,7 @@ use crate::memory::{Memory, Piece, Stop};
 use crate::plan::MAX_PIECES;
 use arrayvec::ArrayVec;
 use uncopy_counters::add;
-use uncopy_decide::{Deed, Event, Reason, Refusal, SiteId};
+use uncopy_decide::{Event, Operation, Reason, Refusal, SiteId};
 use uncopy_ranges::filter::Filter;
 use uncopy_ranges::span::{PAGE, Span};
 
@@ -107,7 +107,7 @@ impl<M: Memory> Tracker<M> {
 
     /// `span` was not registered, or not moved, for `site`. Says as what that is told.
     fn refused(&mut self, span: Span, why: Refusal, site: SiteId) -> Reason {
-        self.control.did(|| Deed::Refused { span, why });
+        self.control.did(|| Operation::Refused { span, why });
         if why != Refusal::Stays {
             add(&self.counters.refusals, 1);
             self.control.tell(site, Event::Refused);

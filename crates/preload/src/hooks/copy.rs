@@ -14,7 +14,7 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use uncopy_core::tracker::ADOPT_MIN;
 use uncopy_counters::add;
-use uncopy_decide::Deed;
+use uncopy_decide::Operation;
 use uncopy_kernel::critical;
 use uncopy_stack::copy::{Source, copy};
 use uncopy_stack::stack::Host;
@@ -172,7 +172,7 @@ unsafe fn uncounted(dst: *mut c_void, src: *const c_void, n: usize, caller: usiz
         }
         if done == Done::Rests {
             let (to, from) = (dst as usize, src as usize);
-            PROCESS.space.rests(Deed::Copy { to, from, len: n, caller, input: true });
+            PROCESS.space.rests(Operation::Copy { to, from, len: n, caller, input: true });
         }
         copy_bytes(dst.cast(), src.cast(), n).cast()
     }
