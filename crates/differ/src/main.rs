@@ -21,11 +21,11 @@ use uncopy_differ::vocabulary::Without;
 #[command(version)]
 struct Command {
     #[command(subcommand)]
-    what: What,
+    what: Mode,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum Mode {
     /// Runs seeds, one script each, in all ways; shrinks what fails
     Run {
         /// How many seeds (100, or as many as there is time for)
@@ -133,18 +133,18 @@ impl How {
 
 fn main() -> ExitCode {
     let done = match Command::parse().what {
-        What::Run { seeds, seed, seconds, lines, without, first, how } => {
+        Mode::Run { seeds, seed, seconds, lines, without, first, how } => {
             let end = seconds.map(|s| Instant::now() + Duration::from_secs(s));
             let seeds = seeds.unwrap_or(if end.is_some() { u64::MAX } else { 100 });
             let seeds = seed..seed.saturating_add(seeds);
             run(seeds, end, |seed| without.of(generate(seed, lines)), first, how.driver())
         }
-        What::Replay { files, repeat, how } => replay(&files, repeat, how.driver()),
-        What::Show { seed, lines } => {
+        Mode::Replay { files, repeat, how } => replay(&files, repeat, how.driver()),
+        Mode::Show { seed, lines } => {
             print!("{}", generate(seed, lines).text(&format!("seed {seed}")));
             Ok(true)
         }
-        What::Worker { child } => worker::work(child),
+        Mode::Worker { child } => worker::work(child),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

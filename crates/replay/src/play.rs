@@ -12,7 +12,7 @@ use uncopy_core::plan::{CopyPlan, InputPlan, OutputPlan};
 use uncopy_core::tracker::{Limits, PoolShape, Tracker};
 use uncopy_decide::{Basis, Control, Costs, Event, Observer, Operation, Refusal, SiteId, Times};
 use uncopy_ranges::span::Span;
-use uncopy_trace::{Entry, Trace, What};
+use uncopy_trace::{Entry, EntryKind, Trace};
 
 /// Inputs smaller than this are not remembered as input (as in `uncopy_space::space`).
 const ORIGIN_MIN: usize = 1024;
@@ -101,14 +101,14 @@ pub fn recorded(trace: &Trace) -> Tally {
     let (mut tally, mut halves) = (Tally::default(), Halves::default());
     for entry in &trace.entries {
         match entry.what {
-            What::Did(operation) => {
+            EntryKind::Did(operation) => {
                 if let Operation::Copy { to, from, len, .. } = operation
                     && halves.begins(to, from, len)
                 {
                     tally.copy(&trace.start.costs, len);
                 }
             }
-            What::Told(_, event) => tally.told(&trace.start.costs, event),
+            EntryKind::Told(_, event) => tally.told(&trace.start.costs, event),
         }
     }
     tally
@@ -183,7 +183,7 @@ pub fn play(
 /// What was refused, and why.
 fn refusals(entries: &[Entry]) -> impl Iterator<Item = (Span, Refusal)> {
     entries.iter().filter_map(|entry| match entry.what {
-        What::Did(Operation::Refused { span, why }) => Some((span, why)),
+        EntryKind::Did(Operation::Refused { span, why }) => Some((span, why)),
         _ => None,
     })
 }
@@ -191,7 +191,7 @@ fn refusals(entries: &[Entry]) -> impl Iterator<Item = (Span, Refusal)> {
 /// What the program's large copies had come to, each time that this was said.
 fn copied(entries: &[Entry]) -> impl Iterator<Item = u64> {
     entries.iter().filter_map(|entry| match entry.what {
-        What::Told(_, Event::Copied { total }) => Some(total),
+        EntryKind::Told(_, Event::Copied { total }) => Some(total),
         _ => None,
     })
 }
@@ -250,9 +250,9 @@ impl Play<'_> {
         Times { cpu: shift(then.cpu), wall: shift(then.wall) }
     }
 
-    fn entry(&mut self, what: What) {
+    fn entry(&mut self, what: EntryKind) {
         match what {
-            What::Told(_, event) => {
+            EntryKind::Told(_, event) => {
                 self.was.told(&self.costs, event);
                 match event {
                     Event::Copied { total } => {
@@ -264,7 +264,7 @@ impl Play<'_> {
                     _ => {}
                 }
             }
-            What::Did(operation) => self.does(operation),
+            EntryKind::Did(operation) => self.does(operation),
         }
     }
 

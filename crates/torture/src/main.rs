@@ -22,11 +22,11 @@ use uncopy_torture::script::Script;
 #[command(version)]
 struct Command {
     #[command(subcommand)]
-    what: What,
+    what: Mode,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum Mode {
     /// Runs seeds, one script each, in all ways; shrinks what fails
     Run {
         #[command(flatten)]
@@ -160,17 +160,17 @@ impl How {
 
 fn main() -> ExitCode {
     let done = match Command::parse().what {
-        What::Run { kind, seeds, seed, seconds, jobs, how } => {
+        Mode::Run { kind, seeds, seed, seconds, jobs, how } => {
             let end = seconds.map(|s| Instant::now() + Duration::from_secs(s));
             let seeds = seeds.unwrap_or(if end.is_some() { u64::MAX } else { 100 });
             run_seeds(&kind, seed..seed.saturating_add(seeds), end, jobs, &how.driver())
         }
-        What::Replay { files, repeat, how } => replay(&files, repeat, &how.driver()),
-        What::Show { kind, seed } => {
+        Mode::Replay { files, repeat, how } => replay(&files, repeat, &how.driver()),
+        Mode::Show { kind, seed } => {
             print!("{}", generate(seed, &kind.profile(seed)).text(&format!("seed {seed}")));
             Ok(true)
         }
-        What::Exec { file } => read(&file).map(program::run),
+        Mode::Exec { file } => read(&file).map(program::run),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

@@ -49,12 +49,12 @@ pub struct Entry {
     /// Time since the recording began: of the program's last operation.
     pub at: Times,
     /// What it says.
-    pub what: What,
+    pub what: EntryKind,
 }
 
 /// What an entry says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum EntryKind {
     /// The program did something.
     Did(Operation),
     /// The controller was told this.
@@ -98,7 +98,7 @@ impl Trace {
     }
 }
 
-fn entry(left: &mut &[u8], known: &mut Known, at: &mut Times) -> Option<What> {
+fn entry(left: &mut &[u8], known: &mut Known, at: &mut Times) -> Option<EntryKind> {
     let (&kind, rest) = left.split_first()?;
     *left = rest;
     let mut count = form::count(kind)?;
@@ -117,9 +117,9 @@ fn entry(left: &mut &[u8], known: &mut Known, at: &mut Times) -> Option<What> {
         words.push(known.get(left)?);
     }
     if kind < EVENTS {
-        form::operation(kind, &words).map(What::Did)
+        form::operation(kind, &words).map(EntryKind::Did)
     } else {
-        form::event(kind, &words).map(|event| What::Told(site, event))
+        form::event(kind, &words).map(|event| EntryKind::Told(site, event))
     }
 }
 
@@ -198,11 +198,11 @@ mod tests {
         for (i, operation) in operations().into_iter().enumerate() {
             at = Times { cpu: at.cpu + i as u64, wall: at.wall + 1000 * i as u64 };
             bytes.extend(writer.did(at, operation));
-            entries.push(Entry { at, what: What::Did(operation) });
+            entries.push(Entry { at, what: EntryKind::Did(operation) });
         }
         for (site, event) in (0..=65_535).rev().zip(events()) {
             bytes.extend(writer.told(site, event));
-            entries.push(Entry { at, what: What::Told(site, event) });
+            entries.push(Entry { at, what: EntryKind::Told(site, event) });
         }
         let text = start().to_string();
         let head = Head { text: text.len() as u32, used: bytes.len() as u64, full: true };

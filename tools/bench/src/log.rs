@@ -53,13 +53,13 @@ struct Row {
 }
 
 /// A program that appends: so many bytes at once, so often (`None`: held, for some seconds).
-type What = (usize, bool);
+type Case = (usize, bool);
 
 /// Measures, and prints each kind of append once it is measured.
 pub fn main(args: &LogArgs) -> Result<(), Failure> {
     let synced = args.sizes.iter().map(|size| (*size, true));
     let held = args.sizes.iter().filter(|_| args.held > 0).map(|size| (*size, false));
-    let all: Vec<What> = synced.chain(held).collect();
+    let all: Vec<Case> = synced.chain(held).collect();
     let bar = progress::bar(args.repeats * all.len() * 3);
     let print = |text: &str| bar.suspend(|| uncopy_measure::print(text));
     if !args.json {
@@ -110,7 +110,7 @@ pub fn main(args: &LogArgs) -> Result<(), Failure> {
     ))
 }
 
-fn measured(args: &LogArgs, (size, syncs): What, side: Side) -> Result<Took, Failure> {
+fn measured(args: &LogArgs, (size, syncs): Case, side: Side) -> Result<Took, Failure> {
     let failed = |why| format!("cannot measure {side} ({why})");
     let own = std::env::current_exe().map_err(failed)?;
     let file = args.dir.join(format!("uncopy-bench-log.{}", std::process::id()));

@@ -15,7 +15,7 @@ use uncopy_kernel::inject;
 use uncopy_log_book::Inode;
 use uncopy_log_service::{Client, Reason, take_over};
 use uncopy_log_share::State as EntryState;
-use uncopy_log_share::claims::What;
+use uncopy_log_share::claims::Claim;
 
 /// It has grown before so many syncs in a row.
 const GROWN: u32 = 2;
@@ -163,9 +163,9 @@ impl Session {
             let is_it = entry.state() == EntryState::Held
                 && entry.identity() == (file.device, file.inode)
                 && self.is_of(entry, entry.index.load(SeqCst));
-            if is_it && self.claims.claim(What::Entry(slot)) {
+            if is_it && self.claims.claim(Claim::Entry(slot)) {
                 take_over(&self.memory, slot, borrowed(fd), None, false, |_| true);
-                self.claims.give_up(What::Entry(slot));
+                self.claims.give_up(Claim::Entry(slot));
             }
         }
     }

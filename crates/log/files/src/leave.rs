@@ -14,7 +14,7 @@ use uncopy_kernel::inject;
 use uncopy_log_service::protocol::Message;
 use uncopy_log_service::{Client, Reason, take_over};
 use uncopy_log_share::State as EntryState;
-use uncopy_log_share::claims::What;
+use uncopy_log_share::claims::Claim;
 
 /// So long, in ms, is slept before it is looked whether the service lives.
 const NAP: u32 = 20;
@@ -122,7 +122,7 @@ impl Log {
         let slot = file.slot();
         let entry = session.memory.entry(slot);
         // (Another process with the same description may be at it.)
-        if !session.claims.claim(What::Entry(slot)) {
+        if !session.claims.claim(Claim::Entry(slot)) {
             return entry.wait(entry.turn(), NAP);
         }
         if entry.state() == EntryState::Held && session.is_of(entry, index) {
@@ -140,6 +140,6 @@ impl Log {
                 take_over(&session.memory, slot, borrowed(fd), directory, hopeless, struck);
             });
         }
-        session.claims.give_up(What::Entry(slot));
+        session.claims.give_up(Claim::Entry(slot));
     }
 }

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use uncopy_kernel::descriptors::{Kept, is_kept};
 use uncopy_log_service::{Client, Reason};
-use uncopy_log_share::claims::{Claims, What};
+use uncopy_log_share::claims::{Claim, Claims};
 use uncopy_log_share::memory::Memory;
 use uncopy_log_share::writer::Writer;
 use uncopy_log_share::{Entry, State};
@@ -47,7 +47,7 @@ impl Session {
     pub(crate) fn open(directory: &Path) -> Result<Self, Errno> {
         let (client, memory) = Client::open_with(directory, keep)?;
         let claims = Claims::kept(memory.file(), keep)?;
-        if !claims.claim(What::Client(client.number)) {
+        if !claims.claim(Claim::Client(client.number)) {
             return Err(Errno::PROTO);
         }
         Ok(Self {

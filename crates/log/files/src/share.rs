@@ -111,7 +111,7 @@ impl Log {
             let Ok(claims) = uncopy_log_share::claims::Claims::of(session.memory.file()) else {
                 return;
             };
-            let what = uncopy_log_share::claims::What::Entry(slot);
+            let what = uncopy_log_share::claims::Claim::Entry(slot);
             if !claims.claim(what) {
                 entry.wait(entry.turn(), 20);
                 continue;

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 use uncopy_log_record::superblock::GRACE;
 use uncopy_log_record::{Body, Found, Gap, Origin, Scan, Superblock, Unusable};
-use uncopy_log_share::claims::{Claims, What};
+use uncopy_log_share::claims::{Claim, Claims};
 use uncopy_log_share::homing::{Ending, Which, bring, finish, reconsider};
 use uncopy_log_share::layout::{Named, State};
 use uncopy_log_share::memory::Memory;
@@ -99,7 +99,7 @@ fn from_memory(place: &Place, settled: &mut HashSet<u32>, report: &mut Report) {
 
 fn lives(memory: &Memory<Held>, claims: &Claims, slot: usize) -> bool {
     let client = memory.entry(slot).client.load(Ordering::Acquire);
-    claims.is_others(What::Client(client))
+    claims.is_others(Claim::Client(client))
 }
 
 fn from_entry(
@@ -124,7 +124,7 @@ fn from_entry(
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    if entry.state() != State::Held || !claims.claim(What::Entry(slot)) {
+    if entry.state() != State::Held || !claims.claim(Claim::Entry(slot)) {
         return;
     }
     let index = entry.index.load(Ordering::Acquire);
@@ -133,7 +133,7 @@ fn from_entry(
             settled.insert(index);
         }
         entry.free();
-        return claims.give_up(What::Entry(slot));
+        return claims.give_up(Claim::Entry(slot));
     }
     entry.words.close();
     let named = entry.named();
@@ -156,7 +156,7 @@ fn from_entry(
         settled.insert(index);
         entry.free();
     }
-    claims.give_up(What::Entry(slot));
+    claims.give_up(Claim::Entry(slot));
 }
 
 /// Brings home what the ring has of a file, durably. Returns how many bytes were not there.

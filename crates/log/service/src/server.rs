@@ -27,7 +27,7 @@ use std::fmt::Write;
 use std::time::{Duration, Instant};
 use uncopy_inject::Point;
 use uncopy_kernel::inject;
-use uncopy_log_share::claims::{Claims, What};
+use uncopy_log_share::claims::{Claim, Claims};
 use uncopy_log_share::homing::Which;
 use uncopy_log_share::layout::{SLOTS, State};
 use uncopy_log_share::memory::Memory;
@@ -536,7 +536,7 @@ impl Service {
             let Some(reason) = hold.leaves else { continue };
             let (index, client) = (hold.index, hold.client);
             let alone = !self.programs.contains_key(&client)
-                && !self.claims.is_others(What::Client(client));
+                && !self.claims.is_others(Claim::Client(client));
             let logged = match hold.leave(&self.memory, slot, &self.place, alone) {
                 Left::Later => continue,
                 Left::Plain { logged } => logged,
@@ -593,7 +593,7 @@ impl Service {
             let is_nobodys = self.holds[slot].is_none() && entry.state() == State::Plain;
             if is_nobodys
                 && !self.programs.contains_key(&client)
-                && !self.claims.is_others(What::Client(client))
+                && !self.claims.is_others(Claim::Client(client))
             {
                 entry.free();
             }
@@ -619,7 +619,7 @@ impl Service {
         // (A program that lives, and does not speak to us any more, may still write there. And what
         // belongs to a dead one goes bit by bit.)
         let used = self.holds.iter().flatten().any(|hold| hold.client == client)
-            || self.claims.is_others(What::Client(client));
+            || self.claims.is_others(Claim::Client(client));
         let taken = !used && self.logs.take_back(&self.place, client);
         if taken {
             self.homes.forget(client);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use uncopy_log_service::protocol::Message;
 use uncopy_log_service::{Client, Options, Place, Reason, Report, Service, recover};
 use uncopy_log_share::State;
-use uncopy_log_share::claims::{Claims, What};
+use uncopy_log_share::claims::{Claim, Claims};
 use uncopy_log_share::memory::Memory;
 use uncopy_log_share::writer::{Job, Writer};
 use uncopy_log_store::Kind;
@@ -97,7 +97,7 @@ impl Program {
     fn of(here: &Here) -> Self {
         let (client, memory) = Client::open(&here.log()).unwrap();
         let lives = Claims::of(memory.file()).unwrap();
-        assert!(lives.claim(What::Client(client.number)));
+        assert!(lives.claim(Claim::Client(client.number)));
         Self { client, memory, _lives: lives }
     }
 

@@ -5,7 +5,7 @@ use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use std::path::Path;
 use uncopy_log_record::{Body, Found, HEAD, Scan, Superblock};
-use uncopy_log_share::claims::{Claims, What};
+use uncopy_log_share::claims::{Claim, Claims};
 use uncopy_log_share::homing::{Ending, NotHome, Which, bring, finish, sync};
 use uncopy_log_share::layout::Named;
 use uncopy_log_share::memory::Memory;
@@ -281,11 +281,11 @@ fn a_claim_is_one_processs_and_ends_with_it() {
     let directory = directory();
     let memory = memory(directory.path());
     let (one, other) = (Claims::of(memory.file()).unwrap(), Claims::of(memory.file()).unwrap());
-    assert!(one.claim(What::Entry(3)) && one.claim(What::Client(3)));
-    assert!(!other.claim(What::Entry(3)) && other.claim(What::Entry(4)));
-    assert!(other.is_others(What::Client(3)) && !other.is_others(What::Client(4)));
+    assert!(one.claim(Claim::Entry(3)) && one.claim(Claim::Client(3)));
+    assert!(!other.claim(Claim::Entry(3)) && other.claim(Claim::Entry(4)));
+    assert!(other.is_others(Claim::Client(3)) && !other.is_others(Claim::Client(4)));
     drop(one);
-    assert!(!other.is_others(What::Client(3)) && other.claim(What::Entry(3)));
+    assert!(!other.is_others(Claim::Client(3)) && other.claim(Claim::Entry(3)));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use uncopy_measure::echo::Row;
 use uncopy_measure::units;
 
-use super::row_pictures::{What, axis, cpu_axis, plot, points, rate_axis, ratio_point};
+use super::row_pictures::{Quantity, axis, cpu_axis, plot, points, rate_axis, ratio_point};
 use super::section::{Fact, Section, dashed, line, times};
 use crate::figures::FigureResults;
 use crate::plot::{At, Line, Plot, Rule, Scale, Stroke, Unit};
@@ -37,27 +37,33 @@ pub fn faults(mut section: Section, policy: &[Row], stubborn: &[Row], uncopied: 
     };
     let pages = || axis("pages touched in each buffer", Scale::Log, Unit::Number);
     section.plots = vec![
-        plot("faults-cpu", "CPU, as anyone gets it", pages(), cpu_axis(), lines(policy, What::Cpu)),
+        plot(
+            "faults-cpu",
+            "CPU, as anyone gets it",
+            pages(),
+            cpu_axis(),
+            lines(policy, Quantity::Cpu),
+        ),
         plot(
             "faults-all-cpu",
             "CPU, never backing off",
             pages(),
             cpu_axis(),
-            lines(stubborn, What::Cpu),
+            lines(stubborn, Quantity::Cpu),
         ),
         plot(
             "faults-rate",
             "Throughput, as anyone gets it",
             pages(),
             rate_axis(),
-            lines(policy, What::Rate),
+            lines(policy, Quantity::Rate),
         ),
         plot(
             "faults-all-rate",
             "Throughput, never backing off",
             pages(),
             rate_axis(),
-            lines(stubborn, What::Rate),
+            lines(stubborn, Quantity::Rate),
         ),
     ];
     for (rows, how) in [(policy, "as anyone gets it"), (stubborn, "never backing off")] {
