@@ -28,7 +28,7 @@ use std::process::ExitCode;
 use std::thread;
 
 use clap::{ArgMatches, Command};
-use uncopy_measure::cache::{self, Found};
+use uncopy_measure::cache::{self, Cached};
 use uncopy_measure::machine::{self, Machine};
 use uncopy_measure::printable::printable;
 use uncopy_measure::words::parsed;
@@ -118,7 +118,7 @@ fn doctor(args: &DoctorArgs) -> Result<bool, Failure> {
         },
     };
     let in_use = match cache::path().map(|path| cache::read(&path, || machine.clone())) {
-        Some(Found::Costs(costs)) => Some(costs),
+        Some(Cached::Costs(costs)) => Some(costs),
         _ => None,
     };
     let report = Report {

@@ -2,7 +2,7 @@
 
 use uncopy_measure::side::{KEEP, Side, TUNABLES};
 
-use super::compare::{Found, Standing};
+use super::compare::{Difference, Standing};
 
 /// From the simplest on: who is no better than a simpler one is not worth its price.
 const SIMPLEST_FIRST: [Side; 5] =
@@ -66,7 +66,7 @@ impl Verdict {
         match best(standing) {
             Side::Kept => Self::Memory,
             side @ (Side::Placed | Side::NoElision | Side::Uncopy) => Self::Pays(side),
-            _ if standing.cpu(Side::Uncopy, Side::Plain).found() == Found::More => Self::Loses,
+            _ if standing.cpu(Side::Uncopy, Side::Plain).found() == Difference::More => Self::Loses,
             _ if facts.saved == 0 => Self::NoCopies,
             _ => Self::Unknown,
         }

@@ -22,7 +22,7 @@ pub struct Line {
 
 /// What was found.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct Obstacles {
     /// Why the service cannot run under uncopy: nothing is to be written.
     pub blocks: Vec<String>,
     /// What is to be let in.
@@ -77,8 +77,8 @@ const CALLS: &[&str] = &[
 ];
 
 /// Looks through a unit.
-pub fn look(unit: &Unit, library: &Path, machine: &Machine) -> Found {
-    let mut found = Found::default();
+pub fn look(unit: &Unit, library: &Path, machine: &Machine) -> Obstacles {
+    let mut found = Obstacles::default();
     the_program(unit, &mut found);
     the_preload(unit, &mut found);
     the_library(unit, library, &mut found);
@@ -88,7 +88,7 @@ pub fn look(unit: &Unit, library: &Path, machine: &Machine) -> Found {
     found
 }
 
-fn the_program(unit: &Unit, found: &mut Found) {
+fn the_program(unit: &Unit, found: &mut Obstacles) {
     let Some(path) = unit.program() else {
         return found.blocks.push("it starts no program (no ExecStart=)".to_owned());
     };
@@ -98,7 +98,7 @@ fn the_program(unit: &Unit, found: &mut Found) {
     }
 }
 
-fn the_preload(unit: &Unit, found: &mut Found) {
+fn the_preload(unit: &Unit, found: &mut Obstacles) {
     let names = |name: &'static str| {
         move |word: &str| word == name || word.starts_with(&format!("{name}="))
     };
@@ -126,7 +126,7 @@ fn below<'a>(path: &Path, directories: impl IntoIterator<Item = &'a str>) -> boo
     names.any(|directory| !directory.is_empty() && path.starts_with(directory))
 }
 
-fn the_library(unit: &Unit, library: &Path, found: &mut Found) {
+fn the_library(unit: &Unit, library: &Path, found: &mut Obstacles) {
     let hidden: &[(&str, bool, &[&str])] = &[
         (
             "ProtectHome=",
@@ -167,7 +167,7 @@ fn the_library(unit: &Unit, library: &Path, found: &mut Found) {
     }
 }
 
-fn the_device(unit: &Unit, machine: &Machine, found: &mut Found) {
+fn the_device(unit: &Unit, machine: &Machine, found: &mut Obstacles) {
     let root = matches!(unit.get("User"), "" | "root" | "0") && !unit.is("DynamicUser");
     if !root && !machine.everybody {
         if !machine.group {
@@ -203,7 +203,7 @@ fn the_device(unit: &Unit, machine: &Machine, found: &mut Found) {
     }
 }
 
-fn the_filter(unit: &Unit, found: &mut Found) {
+fn the_filter(unit: &Unit, found: &mut Obstacles) {
     let filter = unit.get("SystemCallFilter");
     let (listed_pass, names) = match filter.strip_prefix('~') {
         Some(names) => (false, names),
@@ -228,7 +228,7 @@ fn the_filter(unit: &Unit, found: &mut Found) {
     }
 }
 
-fn the_limits(unit: &Unit, found: &mut Found) {
+fn the_limits(unit: &Unit, found: &mut Obstacles) {
     let limit = |name: &str| unit.get(name).parse::<u64>().ok();
     if limit("LimitNOFILE").is_some_and(|files| files < LEAST_LIMIT) {
         found.notes.push(format!(
@@ -254,17 +254,17 @@ mod tests {
         Unit { name: "x.service".into(), properties }
     }
 
-    fn look_at(properties: &[(&str, &str)]) -> Found {
+    fn look_at(properties: &[(&str, &str)]) -> Obstacles {
         look(&unit(properties), Path::new("/usr/lib/uncopy/libuncopy.so"), &FINE)
     }
 
-    fn lines(found: &Found) -> Vec<&str> {
+    fn lines(found: &Obstacles) -> Vec<&str> {
         found.let_in.iter().map(|line| line.text.as_str()).collect()
     }
 
     #[test]
     fn roots_service_without_a_sandbox_needs_nothing() {
-        assert_eq!(look_at(&[]), Found::default());
+        assert_eq!(look_at(&[]), Obstacles::default());
     }
 
     #[test]
@@ -302,7 +302,7 @@ mod tests {
         }
         let everybody = Machine { group: false, device: false, everybody: true };
         let found = look(&unit(&[("User", "redis")]), Path::new("/usr/lib/x.so"), &everybody);
-        assert_eq!(found, Found::default());
+        assert_eq!(found, Obstacles::default());
     }
 
     #[test]

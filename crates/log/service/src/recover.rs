@@ -16,7 +16,7 @@ use rustix::io::{Errno, pread, pwrite};
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 use uncopy_log_record::superblock::GRACE;
-use uncopy_log_record::{Body, Found, Gap, Origin, Scan, Superblock, Unusable};
+use uncopy_log_record::{Body, Gap, Origin, Scan, ScanItem, Superblock, Unusable};
 use uncopy_log_share::claims::{Claim, Claims};
 use uncopy_log_share::homing::{Ending, Which, bring, finish, reconsider};
 use uncopy_log_share::layout::{Named, State};
@@ -253,11 +253,11 @@ fn from_logs(place: &Place, kind: Kind, settled: &mut HashSet<u32>, report: &mut
         let mut damaged = None;
         for found in scan {
             match found {
-                Found::Gap(gap) => {
+                ScanItem::Gap(gap) => {
                     report.lose(format!("{shown}: {gap}"));
                     damaged.get_or_insert(gap);
                 }
-                Found::Record(record) => {
+                ScanItem::Record(record) => {
                     let key = (number, record.index);
                     let (file, ..) = files.entry(key).or_default();
                     match record.body {

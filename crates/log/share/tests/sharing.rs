@@ -4,7 +4,7 @@ use rustix::fd::AsFd;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use std::path::Path;
-use uncopy_log_record::{Body, Found, HEAD, Scan, Superblock};
+use uncopy_log_record::{Body, HEAD, Scan, ScanItem, Superblock};
 use uncopy_log_share::claims::{Claim, Claims};
 use uncopy_log_share::homing::{Ending, NotHome, Which, bring, finish, sync};
 use uncopy_log_share::layout::Named;
@@ -230,12 +230,12 @@ fn what_was_logged_of_several_files_is_found_again_with_their_names() {
     let found: Vec<String> = Scan::new(&log, &file)
         .unwrap()
         .map(|found| match found {
-            Found::Record(record) => match record.body {
+            ScanItem::Record(record) => match record.body {
                 Body::Name(name) => format!("{} {}", record.index, name.path.escape_ascii()),
                 Body::Data(data) => format!("{} {}", record.index, data.bytes().escape_ascii()),
                 Body::Home { .. } => format!("{} home", record.index),
             },
-            Found::Gap(gap) => panic!("{gap}"),
+            ScanItem::Gap(gap) => panic!("{gap}"),
         })
         .collect();
     let expected = [

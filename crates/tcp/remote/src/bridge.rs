@@ -73,7 +73,7 @@ impl Buffer {
 
 /// What the lane has done, and the protocol has yet to hear.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct Unreported {
     /// Bytes that were taken out of the receive buffer.
     pub read: u32,
     /// Bytes that were put into the send buffer.
@@ -140,7 +140,7 @@ pub struct Bridge {
     /// What comes next does so elsewhere, once nothing is lent and the buffer has room.
     waits: bool,
     /// Bytes to and from the program of which the protocol has not heard yet.
-    progress: Progress,
+    unreported: Unreported,
     /// Bytes may wait at the stand-in.
     readable: bool,
     /// There was no room there.
@@ -208,7 +208,7 @@ impl Bridge {
             most,
             lent: 0,
             waits: false,
-            progress: Progress::default(),
+            unreported: Unreported::default(),
             readable: false,
             stuck: false,
             wire: Wire::Open,
@@ -333,7 +333,7 @@ impl Bridge {
         let straight = core::mem::take(&mut self.straight).min(bytes);
         self.inward.came += u64::from(bytes);
         self.inward.went += u64::from(straight);
-        self.progress.read += straight;
+        self.unreported.read += straight;
     }
 
     /// So many more bytes were acknowledged. True: there is something to do for it. (There was no
@@ -371,7 +371,7 @@ impl Bridge {
     /// The connection over the wire is over: in order, or not.
     pub fn over(&mut self, reset: bool) {
         self.wire = if reset { Wire::Reset } else { Wire::Closed };
-        self.progress = Progress::default();
+        self.unreported = Unreported::default();
     }
 
     /// The lane's set says this of the stand-in.
@@ -402,7 +402,7 @@ impl Bridge {
     }
 
     /// Moves what can be moved. The protocol is to be told what
-    /// [`take_progress`](Self::take_progress) says, once the bridge is not locked any more.
+    /// [`take_unreported`](Self::take_unreported) says, once the bridge is not locked any more.
     pub fn advance(&mut self) {
         if self.wire == Wire::Reset {
             // (Closed by its lane, with a reset.)
@@ -423,7 +423,7 @@ impl Bridge {
                     sent => sent?,
                 };
                 self.inward.went += sent as u64;
-                self.progress.read += sent as u32;
+                self.unreported.read += sent as u32;
                 self.stuck = sent < length;
             }
             if self.peer_closed && !self.finished && !self.stuck && self.inward.filled().is_empty()
@@ -444,7 +444,7 @@ impl Bridge {
                     Lent::More(bytes) => {
                         self.lent += bytes;
                         self.outward.came += u64::from(bytes);
-                        self.progress.written += bytes;
+                        self.unreported.written += bytes;
                         continue;
                     }
                     Lent::Elsewhere if self.lent > 0 => {
@@ -466,7 +466,7 @@ impl Bridge {
                     }
                     Ok(bytes) => {
                         self.outward.came += bytes as u64;
-                        self.progress.written += bytes as u32;
+                        self.unreported.written += bytes as u32;
                     }
                     Err(Errno::AGAIN | Errno::INTR) => self.readable = false,
                     Err(HELD) => (self.waits, self.readable) = (true, false),
@@ -480,21 +480,21 @@ impl Bridge {
 
     /// What the protocol has yet to hear. What it refuses comes back by
     /// [`refused`](Self::refused).
-    pub fn take_progress(&mut self) -> Progress {
+    pub fn take_unreported(&mut self) -> Unreported {
         if self.wire != Wire::Open {
-            return Progress::default();
+            return Unreported::default();
         }
         let slow = self.wants() != Wants::Nothing;
-        Progress { slow, ..core::mem::take(&mut self.progress) }
+        Unreported { slow, ..core::mem::take(&mut self.unreported) }
     }
 
     /// The protocol did not take this now: the slow path is to report it.
-    pub fn refused(&mut self, progress: &Progress) {
-        self.progress.read += progress.read;
-        self.progress.written += progress.written;
+    pub fn refused(&mut self, unreported: &Unreported) {
+        self.unreported.read += unreported.read;
+        self.unreported.written += unreported.written;
     }
 
-    /// What the slow path is to do, once it has reported the progress.
+    /// What the slow path is to do, once it has reported what is unreported.
     pub fn wants(&self) -> Wants {
         match (self.wire, self.failed, self.ended) {
             (Wire::Open, true, _) if !self.aborted => Wants::Abort,
@@ -704,7 +704,7 @@ mod tests {
         bridge.came(3);
         bridge.peer_closed();
         bridge.over(false);
-        assert_eq!(bridge.take_progress(), Progress::default());
+        assert_eq!(bridge.take_unreported(), Unreported::default());
         assert!(bridge.is_over(), "nobody is there to get it");
     }
 }

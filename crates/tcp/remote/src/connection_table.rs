@@ -6,7 +6,7 @@
 //! other way round; lists are locked by themselves.
 
 use crate::active_opens::{ActiveOpens, Before, Opening};
-use crate::bridge::{Bridge, Connection, Heard, Progress, Wants};
+use crate::bridge::{Bridge, Connection, Heard, Unreported, Wants};
 use crate::listeners::{self, Listener, Listeners, Listens};
 use crate::owner_lookup::OwnerLookup;
 use crate::parts::Parts;
@@ -332,7 +332,7 @@ impl ConnectionTable {
         connection.queued.store(false, Release);
         let mut bridge = connection.lock();
         bridge.advance();
-        let (id, progress) = (connection.id, bridge.take_progress());
+        let (id, unreported) = (connection.id, bridge.take_unreported());
         if let Some((line, before, wanted)) = bridge.wanted() {
             let (fd, flow) = (line.number(), line.flow().cloned());
             let (key, set) = (bridge.key, &state.set);
@@ -347,7 +347,7 @@ impl ConnectionTable {
         }
         let unread = bridge.unread_until().map(|_| bridge.key);
         let over = bridge.is_over().then(|| (bridge.key, bridge.take_line()));
-        let slow = progress.slow || bridge.wants() != Wants::Nothing;
+        let slow = unreported.slow || bridge.wants() != Wants::Nothing;
         drop(bridge);
         if let Some(key) = unread {
             lock(&state.unread).add(key, connection);
@@ -359,14 +359,14 @@ impl ConnectionTable {
         }
         // (Not while it is locked: these lock its flow.)
         let mut refused = false;
-        if progress.read > 0 {
+        if unreported.read > 0 {
             turn.gave = true;
-            let read = Progress { read: progress.read, ..Progress::default() };
-            refused |= self.is_refused(connection, calls.read(id, progress.read), &read);
+            let read = Unreported { read: unreported.read, ..Unreported::default() };
+            refused |= self.is_refused(connection, calls.read(id, unreported.read), &read);
         }
-        if progress.written > 0 {
-            let written = Progress { written: progress.written, ..Progress::default() };
-            refused |= self.is_refused(connection, calls.write(id, progress.written), &written);
+        if unreported.written > 0 {
+            let written = Unreported { written: unreported.written, ..Unreported::default() };
+            refused |= self.is_refused(connection, calls.write(id, unreported.written), &written);
         }
         if slow || refused {
             lock(&self.slow).push(connection.clone());
@@ -374,16 +374,16 @@ impl ConnectionTable {
         }
     }
 
-    /// Whether the slow path is to report this progress: a lane may not now.
+    /// Whether the slow path is to report this: a lane may not now.
     fn is_refused(
         &self,
         connection: &Arc<Connection>,
         result: Result<(), Refusal>,
-        progress: &Progress,
+        unreported: &Unreported,
     ) -> bool {
         match result {
             Err(Refusal::WrongState) => {
-                connection.lock().refused(progress);
+                connection.lock().refused(unreported);
                 true
             }
             // It has gone meanwhile; or an event reports it.
@@ -467,16 +467,16 @@ impl ConnectionTable {
         endpoint: &mut Endpoint<View<'_>>,
         out: &mut SlowOut<'_, Self>,
     ) {
-        let (id, progress, wants) = {
+        let (id, unreported, wants) = {
             let mut bridge = connection.lock();
-            (connection.id, bridge.take_progress(), bridge.wants())
+            (connection.id, bridge.take_unreported(), bridge.wants())
         };
-        if progress.read > 0 {
-            let _ = endpoint.read(id, progress.read);
+        if unreported.read > 0 {
+            let _ = endpoint.read(id, unreported.read);
             endpoint.leave();
         }
-        if progress.written > 0 {
-            let _ = endpoint.write(id, progress.written);
+        if unreported.written > 0 {
+            let _ = endpoint.write(id, unreported.written);
             endpoint.leave();
         }
         match wants {

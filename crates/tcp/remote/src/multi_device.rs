@@ -18,7 +18,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use uncopy_tcp_fast::Service;
-use uncopy_tcp_service::diag::Found;
+use uncopy_tcp_service::diag::DiagSocket;
 use uncopy_tcp_service::{Lent, Listening, Owner, Wires};
 use uncopy_tcp_trace::Trace;
 use uncopy_tcp_trace::chosen::{Chosen, Flow};
@@ -129,7 +129,7 @@ impl AllDevices {
 }
 
 impl Listening for AllDevices {
-    fn listens(&self, (program, owner): (u64, Owner), at: SocketAddrV4, found: &Found) {
+    fn listens(&self, (program, owner): (u64, Owner), at: SocketAddrV4, found: &DiagSocket) {
         let inode = found.inode().into();
         let registered = Listens { at, user: owner.uid(), inode, signs: false };
         let congestion = found.congestion().and_then(chosen);

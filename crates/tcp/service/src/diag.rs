@@ -18,7 +18,7 @@ const REQUEST: usize = 56;
 const MESSAGE: usize = 72;
 /// Attributes' kinds; those that are to come are bits, counted from 1.
 const INET_DIAG_CONG: u16 = 4;
-/// To be asked for: [`Found::congestion`].
+/// To be asked for: [`DiagSocket::congestion`].
 pub const CONGESTION: u8 = 1 << (INET_DIAG_CONG - 1);
 /// `TCP_LISTEN` of include/net/tcp_states.h.
 const LISTEN: u8 = 10;
@@ -31,7 +31,7 @@ pub struct Diag(Mutex<OwnedFd>);
 
 /// A socket, as Linux has it: `struct inet_diag_msg`, whole, and attributes.
 #[derive(Debug)]
-pub struct Found(Vec<u8>);
+pub struct DiagSocket(Vec<u8>);
 
 impl Diag {
     /// In this network namespace.
@@ -75,7 +75,7 @@ impl Diag {
     ///
     /// # Errors
     /// ENOENT: there is none, or the kernel cannot tell.
-    pub fn end(&self, addresses: [SocketAddr; 2]) -> Result<Found, Errno> {
+    pub fn end(&self, addresses: [SocketAddr; 2]) -> Result<DiagSocket, Errno> {
         let found = self.ask(addresses, 0)?;
         // (Where there is no such connection, a listener at the address is found.)
         let is_it = found.0[1] != LISTEN && found.ports() == addresses.map(|at| at.port());
@@ -87,13 +87,13 @@ impl Diag {
     ///
     /// # Errors
     /// As above.
-    pub fn listener(&self, at: SocketAddrV4, attributes: u8) -> Result<Found, Errno> {
+    pub fn listener(&self, at: SocketAddrV4, attributes: u8) -> Result<DiagSocket, Errno> {
         let nobody = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
         let found = self.ask([at, nobody].map(Into::into), attributes)?;
         if found.0[1] == LISTEN { Ok(found) } else { Err(Errno::NOENT) }
     }
 
-    fn ask(&self, of: [SocketAddr; 2], attributes: u8) -> Result<Found, Errno> {
+    fn ask(&self, of: [SocketAddr; 2], attributes: u8) -> Result<DiagSocket, Errno> {
         let request = request(of, attributes)?;
         let (kernel, mut answer) = (SocketAddrNetlink::new(0, 0), [0; 4096]);
         let socket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -101,11 +101,11 @@ impl Diag {
         // (The kernel has answered when that returns.)
         let (length, _) = rustix::net::recv(&*socket, &mut answer, RecvFlags::DONTWAIT)?;
         drop(socket);
-        Found::read(&answer[..length])
+        DiagSocket::read(&answer[..length])
     }
 }
 
-impl Found {
+impl DiagSocket {
     fn read(answer: &[u8]) -> Result<Self, Errno> {
         let (header, rest) = answer.split_at_checked(HEADER).ok_or(Errno::BADMSG)?;
         let number = |of: &[u8]| of.first_chunk().copied().map(i32::from_ne_bytes);

@@ -1,6 +1,6 @@
 //! What a service that has a wire to other hosts does for programs.
 
-use crate::diag::Found;
+use crate::diag::DiagSocket;
 use crate::linger::Lent;
 use crate::owner::Owner;
 #[cfg(doc)]
@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 /// Who carries connections between this host's programs and other hosts. Asked by several threads.
 pub trait Listening: Send + Sync {
     /// A program of this owner has registered that it listens here, and Linux finds this.
-    fn listens(&self, program: (u64, Owner), at: SocketAddrV4, found: &Found);
+    fn listens(&self, program: (u64, Owner), at: SocketAddrV4, found: &DiagSocket);
     /// A program's listener at this address is Linux's from now on. A byte is to come by `answer`
     /// once that is so.
     fn withdraws(&self, at: SocketAddrV4, answer: Lent);

@@ -5,7 +5,7 @@
 //! socket that lingers. So that is done by a thread of its user's, where there are others, and
 //! while nothing is held that those need.
 
-use crate::diag::{self, Diag, Found};
+use crate::diag::{self, Diag, DiagSocket};
 use crate::ends::{self, EndName};
 use crate::linger::{Came, Lent};
 use crate::listening::Listening;
@@ -349,7 +349,7 @@ fn place(address: u64, port: u64) -> Option<SocketAddrV4> {
 }
 
 /// What listens there is this user's, or the program has it.
-fn is_its(looking: &mut Looking, owner: Owner, fds: &Came, found: &Found) -> bool {
+fn is_its(looking: &mut Looking, owner: Owner, fds: &Came, found: &DiagSocket) -> bool {
     let proves = |set| looking.finds(found.inode(), set) == Ok(true);
     found.user() == owner.uid() || fds.first().is_some_and(proves)
 }

@@ -14,7 +14,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, SystemTime};
 use uncopy_tcp_shared::layout::{Direction, End, HEADER};
-use uncopy_tcp_shared::phase::{At, Found};
+use uncopy_tcp_shared::phase::{At, PhaseWord};
 use uncopy_tcp_shared::ring::{BY_LINUX, FINISHED, GONE, RECEIVES, RING};
 use uncopy_tcp_shared::wanted::Doors;
 
@@ -131,7 +131,7 @@ impl Way {
         let consumed = offset_of!(Direction, consumed);
         let (produced_flags, consumed_flags) =
             (word(offset_of!(Produced, flags)), word(consumed + offset_of!(Consumed, flags)));
-        let at = Found::of(word(offset_of!(Direction, switch))).ok();
+        let at = PhaseWord::of(word(offset_of!(Direction, switch))).ok();
         let unread = word(offset_of!(Produced, tail))
             .wrapping_sub(word(consumed + offset_of!(Consumed, head)));
         let bytes = long(offset_of!(Produced, bytes));
@@ -305,7 +305,7 @@ impl In<'_> {
         let waits = self.word()?;
         let bit = |bit: u32| waits & 1 << bit != 0;
         Some(Way {
-            at: u32::try_from(at).ok().and_then(|at| Found::of(at).ok()),
+            at: u32::try_from(at).ok().and_then(|at| PhaseWord::of(at).ok()),
             reason: Reason::of(reason),
             bytes,
             writes,

@@ -23,7 +23,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use uncopy_tcp_service::diag::Found;
+use uncopy_tcp_service::diag::DiagSocket;
 use uncopy_tcp_service::protocol::{self, DOOR_COUNT, Message, Reason};
 use uncopy_tcp_service::rendezvous::is_running;
 use uncopy_tcp_service::state::State;
@@ -563,7 +563,7 @@ struct Told {
 }
 
 impl Listening for Wire {
-    fn listens(&self, (_, owner): (u64, Owner), at: SocketAddrV4, _: &Found) {
+    fn listens(&self, (_, owner): (u64, Owner), at: SocketAddrV4, _: &DiagSocket) {
         self.0.lock().unwrap().listens.push((owner, at));
     }
 

@@ -63,7 +63,7 @@ const TRIES_AGAIN: u64 = 20;
 const SELDOM: u64 = 1000;
 
 /// An answer to "is there a service?".
-pub(crate) enum Found {
+pub(crate) enum ClientLookup {
     Here(Arc<Client>),
     NotYet,
     None,
@@ -173,17 +173,19 @@ impl Context {
         }
     }
 
-    fn client(&self) -> Found {
+    fn client(&self) -> ClientLookup {
         self.client_of(self.settings.start)
     }
 
     /// `start`: what starts a service where none is.
-    pub(crate) fn client_of(&self, start: Option<fn()>) -> Found {
+    pub(crate) fn client_of(&self, start: Option<fn()>) -> ClientLookup {
         let mut service = lock(&self.service);
         match &*service {
-            Service::Here(client) => return Found::Here(client.clone()),
-            Service::None(since) if since.elapsed() < AGAIN => return Found::None,
-            Service::Silent(since, pause) if since.elapsed() < *pause => return Found::NotYet,
+            Service::Here(client) => return ClientLookup::Here(client.clone()),
+            Service::None(since) if since.elapsed() < AGAIN => return ClientLookup::None,
+            Service::Silent(since, pause) if since.elapsed() < *pause => {
+                return ClientLookup::NotYet;
+            }
             _ => {}
         }
         let doors: Vec<BorrowedFd> = self.doors.iter().map(AsFd::as_fd).collect();
@@ -199,18 +201,18 @@ impl Context {
             (Ok(client), ..) => {
                 let client = Arc::new(client);
                 *service = Service::Here(client.clone());
-                Found::Here(client)
+                ClientLookup::Here(client)
             }
             (Err(Errno::CONNREFUSED), Service::Starting(since), _) if since.elapsed() < STARTS => {
-                Found::NotYet
+                ClientLookup::NotYet
             }
             (Err(Errno::CONNREFUSED), Service::NotAsked | Service::Silent(..), Some(start)) => {
                 start();
                 *service = Service::Starting(Instant::now());
-                Found::NotYet
+                ClientLookup::NotYet
             }
             // It is there, and many have come before.
-            (Err(Errno::AGAIN), ..) => Found::NotYet,
+            (Err(Errno::AGAIN), ..) => ClientLookup::NotYet,
             // It is there, and has no core, or was stopped. Each question may take this program's
             // timeout: so they are fewer and fewer.
             (Err(Errno::TIMEDOUT), before, _) => {
@@ -219,16 +221,16 @@ impl Context {
                     _ => PAUSE,
                 };
                 *service = Service::Silent(Instant::now(), pause);
-                Found::NotYet
+                ClientLookup::NotYet
             }
             // (Somebody else may start one.)
             (Err(Errno::CONNREFUSED), Service::NotAsked, None) if self.settings.start.is_some() => {
-                Found::NotYet
+                ClientLookup::NotYet
             }
             // (Nothing is started a second time.)
             _ => {
                 *service = Service::None(Instant::now());
-                Found::None
+                ClientLookup::None
             }
         }
     }
@@ -378,9 +380,9 @@ impl Context {
     /// Registers a connection with the service, by one short message.
     pub(crate) fn register_with_service(&self, flow: Arc<dyn Registered>, name: EndName) {
         let client = match self.client() {
-            Found::Here(client) => client,
-            Found::NotYet => return flow.not_yet(),
-            Found::None => return flow.stays(Reason::NoService),
+            ClientLookup::Here(client) => client,
+            ClientLookup::NotYet => return flow.not_yet(),
+            ClientLookup::None => return flow.stays(Reason::NoService),
         };
         let token = self.last_token.fetch_add(1, Ordering::Relaxed);
         flow.is_named(token);
@@ -410,7 +412,7 @@ impl Context {
     /// Registers a socket that listens here, to a service that is there and takes connections for
     /// it: none is started for it. True: one has taken it.
     pub fn register_listener(&self, socket: BorrowedFd, at: SocketAddrV4) -> bool {
-        let Found::Here(client) = self.client_of(None) else { return false };
+        let ClientLookup::Here(client) = self.client_of(None) else { return false };
         if !client.takes() {
             return false;
         }
@@ -422,16 +424,18 @@ impl Context {
     /// # Errors
     /// There is none that answers.
     pub fn wired(&self, socket: BorrowedFd) -> Result<Option<Wired>, Errno> {
-        let Found::Here(client) = self.client_of(None) else { return Err(Errno::CONNREFUSED) };
+        let ClientLookup::Here(client) = self.client_of(None) else {
+            return Err(Errno::CONNREFUSED);
+        };
         client.info(socket).inspect_err(|error| _ = self.has_lost(&client, *error))
     }
 
     /// A socket that listens here is to be Linux's again. False: it may not be yet.
     pub fn withdraw_listener(&self, socket: BorrowedFd, at: SocketAddrV4) -> bool {
         let client = match self.client_of(None) {
-            Found::Here(client) => client,
+            ClientLookup::Here(client) => client,
             // (It may have been there, and have it, though it does not answer this one now.)
-            Found::NotYet | Found::None => {
+            ClientLookup::NotYet | ClientLookup::None => {
                 let doors: Vec<BorrowedFd> = self.doors.iter().map(AsFd::as_fd).collect();
                 match self.settings.service.ask(|name| Client::connect(name, &doors)) {
                     Ok((client, _)) => Arc::new(client),
@@ -829,7 +833,7 @@ impl Context {
     /// The conversation with the service; begun, if it was not.
     pub(crate) fn any_client(&self) -> Option<Arc<Client>> {
         match self.client() {
-            Found::Here(client) => Some(client),
+            ClientLookup::Here(client) => Some(client),
             _ => None,
         }
     }
@@ -959,14 +963,14 @@ mod tests {
         let ask = || context.client_of(Some(|| panic!("it is started")));
         let long_ago = || Service::None(Instant::now().checked_sub(AGAIN).unwrap());
         *lock(&context.service) = long_ago();
-        assert!(matches!(ask(), Found::None));
+        assert!(matches!(ask(), ClientLookup::None));
         let limits = Limits::default();
         let service = Serving::bind(Options { name, limits, ends_idle: None }).unwrap();
         let stop = service.stop();
         let runs = std::thread::spawn(|| service.run());
-        assert!(matches!(ask(), Found::None), "so soon");
+        assert!(matches!(ask(), ClientLookup::None), "so soon");
         *lock(&context.service) = long_ago();
-        assert!(matches!(ask(), Found::Here(_)));
+        assert!(matches!(ask(), ClientLookup::Here(_)));
         stop.stop();
         runs.join().unwrap().unwrap();
     }
@@ -988,17 +992,17 @@ mod tests {
             Service::Silent(_, pause) => *pause,
             other => panic!("{other:?}"),
         };
-        assert!(matches!(ask(), Found::NotYet));
+        assert!(matches!(ask(), ClientLookup::NotYet));
         assert_eq!(pause(), PAUSE);
         let begun = Instant::now();
-        assert!(matches!(ask(), Found::NotYet));
+        assert!(matches!(ask(), ClientLookup::NotYet));
         assert!(begun.elapsed() < PAUSE / 2, "it waited so soon again");
         let later = |pause| Service::Silent(Instant::now().checked_sub(pause).unwrap(), pause);
         *lock(&context.service) = later(PAUSE);
-        assert!(matches!(ask(), Found::NotYet));
+        assert!(matches!(ask(), ClientLookup::NotYet));
         assert_eq!(pause(), PAUSE * 2);
         *lock(&context.service) = later(AGAIN);
-        assert!(matches!(ask(), Found::NotYet));
+        assert!(matches!(ask(), ClientLookup::NotYet));
         assert_eq!(pause(), AGAIN);
         // It answers after all.
         drop(listener);
@@ -1007,7 +1011,7 @@ mod tests {
         let stop = service.stop();
         let runs = std::thread::spawn(|| service.run());
         *lock(&context.service) = later(AGAIN);
-        assert!(matches!(ask(), Found::Here(_)));
+        assert!(matches!(ask(), ClientLookup::Here(_)));
         stop.stop();
         runs.join().unwrap().unwrap();
     }

@@ -569,7 +569,7 @@ impl Flow {
                     continue;
                 }
                 let bytes = match piece(attached, own, got, there)? {
-                    Found::Ring(bytes) => {
+                    BytesAt::Ring(bytes) => {
                         if flags & MSG_TRUNC == 0 {
                             let timing = if looks { None } else { batch::timing(inward, bytes) };
                             let spans = own.reader.peek(got, bytes as usize);
@@ -584,7 +584,7 @@ impl Flow {
                         }
                         bytes
                     }
-                    Found::Block(from, run, _peer) => {
+                    BytesAt::Block(from, run, _peer) => {
                         // SAFETY: the caller's promise.
                         let copy = || unsafe { arena::get(from, at, run.bytes) };
                         if flags & MSG_TRUNC == 0 && copy().is_err() {
@@ -690,22 +690,22 @@ fn piece(
     own: &Held<Receiving>,
     skip: u32,
     there: u32,
-) -> Result<Found, Errno> {
+) -> Result<BytesAt, Errno> {
     if own.runs.is_empty() {
-        return Ok(Found::Ring(there));
+        return Ok(BytesAt::Ring(there));
     }
     let queue = attached.slot().queue(1 - attached.mapped.side);
     match own.runs.piece(queue, own.reader.head(), skip, there).map_err(|_| NONSENSE)? {
-        Piece::Ring(bytes) => Ok(Found::Ring(bytes)),
+        Piece::Ring(bytes) => Ok(BytesAt::Ring(bytes)),
         Piece::Block(run) => {
             let peer = attached.mapped.exchange.peer(run.arena).ok_or(NONSENSE)?;
-            Ok(Found::Block(peer.address(run).ok_or(NONSENSE)?, run, peer))
+            Ok(BytesAt::Block(peer.address(run).ok_or(NONSENSE)?, run, peer))
         }
     }
 }
 
 /// Where bytes lie.
-enum Found {
+enum BytesAt {
     /// So many in the ring.
     Ring(u32),
     /// There, in a block of this arena.
