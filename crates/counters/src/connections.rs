@@ -3,7 +3,7 @@
 //! say it.
 
 use crate::counters::{Counters, Snapshot};
-use crate::numbers::{grouped, rough_size};
+use crate::formatting::{grouped, rough_size};
 use core::sync::atomic::AtomicU64;
 
 /// Why a whole connection is Linux's.

@@ -2,7 +2,7 @@
 
 use crate::connections;
 use crate::counters::Snapshot;
-use crate::numbers::{grouped, rough_size};
+use crate::formatting::{grouped, rough_size};
 
 const PAGE: u64 = 4096;
 

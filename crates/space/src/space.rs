@@ -10,7 +10,7 @@ use crate::bounds::{BoundingSpan, ForkLog};
 use crate::freeze::List;
 use crate::gate::{Gate, INHERITED, OFF, SERVING};
 use crate::held::Known;
-use crate::numbers::Numbers;
+use crate::own_fds::OwnFds;
 use crate::pages::{CopyBytes, Pages, PoolAddresses};
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -57,7 +57,7 @@ pub struct Space {
     pub(crate) hull: BoundingSpan,
     pub(crate) monitor: Monitor,
     pub(crate) pool: PoolAddresses,
-    pub(crate) ours: Numbers,
+    pub(crate) ours: OwnFds,
     /// With whose rights our threads were made.
     pub(crate) ids: Ids,
     /// Threads that are in [`Space::start`].
@@ -171,7 +171,7 @@ impl Space {
             hull: BoundingSpan::new(),
             monitor: Monitor::new(),
             pool: PoolAddresses::new(),
-            ours: Numbers::new(),
+            ours: OwnFds::new(),
             ids: Ids::new(),
             starts: AtomicU32::new(0),
             has_run: AtomicBool::new(false),

@@ -14,17 +14,17 @@
 //! | `append` | bytes are appended |
 //! | `overwritten` | a file whose bytes are the kernel's, and whose syncs go to the log |
 //! | `sync` | bytes become durable |
-//! | `numbers` | numbers are opened, closed and duplicated |
+//! | `descriptors` | descriptors are opened, closed and duplicated |
 //! | `share` | fork, exec |
 
 mod append;
 mod begin;
+mod descriptors;
 pub mod file;
 mod guarded;
 mod known;
 mod leave;
 pub mod log;
-mod numbers;
 mod overwritten;
 mod session;
 mod share;

@@ -53,9 +53,9 @@ impl Log {
                         _ => State::Inherited,
                     };
                     let identity = (file.device, file.inode);
-                    let numbers = file.numbers.load(Relaxed);
+                    let fds = file.fds.load(Relaxed);
                     let appends = file.appends.load(Relaxed);
-                    let child = Arc::new(File::new(state, identity, appends, numbers));
+                    let child = Arc::new(File::new(state, identity, appends, fds));
                     made.push((Arc::as_ptr(&file), child.clone()));
                     child
                 }

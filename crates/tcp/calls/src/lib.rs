@@ -9,7 +9,7 @@
 //! | [`begin`] | connections begin: connect, accept |
 //! | [`listening`], `listeners` | sockets that listen, for a service with a wire |
 //! | `early`, `said` | sockets in sets before they connect |
-//! | [`end`] | numbers are closed and duplicated |
+//! | [`end`] | descriptors are closed and duplicated |
 //! | [`data`] | bytes: send, receive, and their kin |
 //! | [`wait`] | poll and select |
 //! | [`sets`] | epoll |

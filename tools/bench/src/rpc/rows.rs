@@ -37,7 +37,7 @@ pub struct Row<P = Parameters, B = Limit> {
 pub struct Measured<B> {
     /// Of every mode.
     #[serde(flatten)]
-    pub numbers: Numbers,
+    pub numbers: RpcFigures,
     /// Of this one.
     #[serde(flatten)]
     pub besides: B,
@@ -88,7 +88,7 @@ pub struct Ratios {
 
 /// What is measured on every side.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Numbers {
+pub struct RpcFigures {
     /// RPCs a second.
     pub rpc_per_s: f64,
     /// Processor time of both ends for one, and of uncopy's service.
@@ -109,7 +109,7 @@ pub struct Numbers {
 pub struct Compared {
     /// What was measured.
     #[serde(flatten)]
-    pub numbers: Numbers,
+    pub numbers: RpcFigures,
     /// Its RPCs a second over the first's.
     pub ratio: f64,
     /// The first's processor time of an RPC over its own.
@@ -118,7 +118,7 @@ pub struct Compared {
 
 impl Compared {
     /// Beside this.
-    fn with(linux: &Numbers, numbers: Numbers) -> Self {
+    fn with(linux: &RpcFigures, numbers: RpcFigures) -> Self {
         Self {
             ratio: round(quotient(numbers.rpc_per_s, linux.rpc_per_s), 3),
             cpu_ratio: round(quotient(linux.cpu_us_per_rpc, numbers.cpu_us_per_rpc), 3),
@@ -189,7 +189,7 @@ impl<T: Tells> Samples<T> {
 
     /// Medians and ratios, over so many connections; `besides` picks what else there is of a side.
     pub fn row<P, B>(&self, of: P, connections: usize, besides: impl Fn(Side) -> B) -> Row<P, B> {
-        let numbers = |side: Side| Numbers {
+        let numbers = |side: Side| RpcFigures {
             rpc_per_s: self.median(side, 1, |s| s.rpc_per_s),
             cpu_us_per_rpc: self.median(side, 4, |s| s.cpu_us_per_rpc),
             service_us_per_rpc: self.median(side, 4, |s| s.service_us_per_rpc),
@@ -242,7 +242,7 @@ impl Parameters {
 /// For screens: numbers of which each is another one.
 #[cfg(test)]
 pub fn fixed<P, B: Clone>(of: P, besides: B, factor: f64) -> Row<P, B> {
-    let numbers = |rpc_per_s: f64| Numbers {
+    let numbers = |rpc_per_s: f64| RpcFigures {
         rpc_per_s,
         cpu_us_per_rpc: 1e6 / rpc_per_s,
         service_us_per_rpc: 0.0,

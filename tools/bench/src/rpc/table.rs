@@ -6,7 +6,7 @@ use uncopy_measure::units;
 
 use super::args::RpcArgs;
 use super::choices::{Api, Way, Wire};
-use super::rows::{Compared, Limit, Measured, Numbers, Ratios, Row};
+use super::rows::{Compared, Limit, Measured, Ratios, Row, RpcFigures};
 use super::smc;
 
 /// From so many connections on their memory is more than the programs' own.
@@ -15,9 +15,9 @@ const MANY: usize = 1000;
 /// A row as the table has it.
 pub struct Line<'a> {
     first: Vec<String>,
-    linux: &'a Numbers,
+    linux: &'a RpcFigures,
     again: &'a Compared,
-    uncopy: &'a Numbers,
+    uncopy: &'a RpcFigures,
     ratios: &'a Ratios,
     last: Vec<String>,
 }
@@ -63,7 +63,7 @@ pub fn compared(first: &[&str], lines: Vec<Line>, last: &[&str]) -> Table {
         .load_style(units::TABLE_STYLE)
         .set_header(first.iter().chain(&HEADER).chain(last).copied());
     for line in lines {
-        let both = |of: fn(&Numbers) -> f64| [line.linux, line.uncopy].map(of);
+        let both = |of: fn(&RpcFigures) -> f64| [line.linux, line.uncopy].map(of);
         let rate = both(|n| n.rpc_per_s).map(|n| units::grouped(n as u64));
         let cpu = both(|n| n.cpu_us_per_rpc).map(|n| format!("{n:.2}"));
         // (What nobody answers has none.)

@@ -1,4 +1,4 @@
-//! Numbers of the program's: opened, closed, duplicated; and what the kernel's answers lack of a
+//! The program's descriptors: opened, closed, duplicated; and what the kernel's answers lack of a
 //! file of which it does not have all.
 
 use crate::begin::borrowed;
@@ -81,13 +81,13 @@ impl Log {
         if !self.is_own() {
             return;
         }
-        let last = file.numbers.load(SeqCst) == 1;
+        let last = file.fds.load(SeqCst) == 1;
         if last && matches!(file.state(), State::Held | State::Overwritten) {
             // (Where bytes do not come home the service goes on trying.)
             let _ = self.leave(&file, fd, Reason::Ends);
         }
         if self.table.remove(fd).is_some() {
-            file.numbers.fetch_sub(1, SeqCst);
+            file.fds.fetch_sub(1, SeqCst);
         }
     }
 
@@ -110,7 +110,7 @@ impl Log {
             if new <= 2 {
                 return self.never(&file, old, Reason::Shared);
             }
-            file.numbers.fetch_add(1, SeqCst);
+            file.fds.fetch_add(1, SeqCst);
             self.table.put(new, file);
         }
     }
