@@ -23,7 +23,7 @@ use uncopy_log_share::layout::{Named, State};
 use uncopy_log_share::memory::Memory;
 use uncopy_log_share::overwritten::OVERWRITTEN;
 use uncopy_log_share::writer::{NoLog, write_superblock};
-use uncopy_log_store::{Held, Kind, Store, open};
+use uncopy_log_store::{HeldMemory, Kind, Store, open};
 
 /// So long recovery waits for programs that bring their bytes home themselves.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -97,14 +97,14 @@ fn from_memory(place: &Place, settled: &mut HashSet<u32>, report: &mut Report) {
     }
 }
 
-fn lives(memory: &Memory<Held>, claims: &Claims, slot: usize) -> bool {
+fn lives(memory: &Memory<HeldMemory>, claims: &Claims, slot: usize) -> bool {
     let client = memory.entry(slot).client.load(Ordering::Acquire);
     claims.is_others(Claim::Client(client))
 }
 
 fn from_entry(
     place: &Place,
-    memory: &Memory<Held>,
+    memory: &Memory<HeldMemory>,
     claims: &Claims,
     slot: usize,
     settled: &mut HashSet<u32>,
@@ -160,7 +160,12 @@ fn from_entry(
 }
 
 /// Brings home what the ring has of a file, durably. Returns how many bytes were not there.
-fn home(place: &Place, memory: &Memory<Held>, slot: usize, file: &OwnedFd) -> Result<u64, Refused> {
+fn home(
+    place: &Place,
+    memory: &Memory<HeldMemory>,
+    slot: usize,
+    file: &OwnedFd,
+) -> Result<u64, Refused> {
     // (Somebody may have it open: what he appends meanwhile is not written over.)
     let entry = memory.entry(slot);
     if entry.aside.load(Ordering::SeqCst) != 0 {

@@ -32,7 +32,7 @@ use uncopy_log_share::homing::Which;
 use uncopy_log_share::layout::{SLOTS, State};
 use uncopy_log_share::memory::Memory;
 use uncopy_log_share::overwritten::OVERWRITTEN;
-use uncopy_log_store::{Held, Kind};
+use uncopy_log_store::{HeldMemory, Kind};
 
 /// Held bytes are home after so many ticks.
 const HOME_AFTER: u32 = 5;
@@ -94,7 +94,7 @@ pub struct Service {
     options: Options,
     listener: OwnedFd,
     signals: OwnedFd,
-    memory: Memory<Held>,
+    memory: Memory<HeldMemory>,
     claims: Claims,
     homes: Homes,
     logs: Logs,

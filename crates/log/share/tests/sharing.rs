@@ -11,7 +11,7 @@ use uncopy_log_share::layout::Named;
 use uncopy_log_share::memory::Memory;
 use uncopy_log_share::writer::{Job, Writer, write_superblock};
 use uncopy_log_share::{RING, State};
-use uncopy_log_store::{Held, Kind, Store, create};
+use uncopy_log_store::{HeldMemory, Kind, Store, create};
 
 const SEGMENT: u64 = 1 << 20;
 
@@ -19,7 +19,7 @@ fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
-fn memory(directory: &Path) -> Memory<Held> {
+fn memory(directory: &Path) -> Memory<HeldMemory> {
     Memory::create(&directory.join("memory")).unwrap()
 }
 
@@ -46,7 +46,7 @@ fn log(directory: &Path, segments: u64) -> Box<dyn Store> {
 }
 
 /// Appends as a program does. False: appending has ended.
-fn append(memory: &Memory<Held>, slot: usize, bytes: &[u8]) -> bool {
+fn append(memory: &Memory<HeldMemory>, slot: usize, bytes: &[u8]) -> bool {
     let words = &memory.entry(slot).words;
     let at = words.end().at();
     memory.back(slot, at, bytes.len()).unwrap();
@@ -59,7 +59,7 @@ fn append(memory: &Memory<Held>, slot: usize, bytes: &[u8]) -> bool {
     words.publish(at, at + bytes.len() as u64)
 }
 
-fn copy(memory: &Memory<Held>) -> impl FnMut(&Job, &mut [u8]) -> bool {
+fn copy(memory: &Memory<HeldMemory>) -> impl FnMut(&Job, &mut [u8]) -> bool {
     |job, place| {
         memory.copy_out(job.slot, job.from, place);
         true

@@ -15,7 +15,7 @@ use uncopy_tcp_shared::region;
 
 /// A region and its two programs (side 0, side 1).
 #[derive(Debug)]
-pub struct Held {
+pub struct PairRegion {
     /// Its number.
     pub id: u64,
     /// The memory.
@@ -65,7 +65,7 @@ pub type Side = (u64, Owner);
 #[derive(Debug, Default)]
 pub struct Regions {
     /// The list.
-    pub held: Vec<Held>,
+    pub held: Vec<PairRegion>,
     generation: u32,
     scan: usize,
 }
@@ -75,7 +75,7 @@ const fn closed_at(side: usize) -> usize {
     HEADER - 128 + side * 64 + 4
 }
 
-impl Held {
+impl PairRegion {
     /// Gives back what both sides have closed.
     fn scan(&mut self) {
         for slot in 0..SLOTS {
@@ -163,13 +163,14 @@ impl Held {
 
 impl Regions {
     /// A slot for a connection between two programs, of a region that they have: `a` will be the
-    /// side that [`Held::programs`] says.
+    /// side that [`PairRegion::programs`] says.
     pub fn give(&mut self, a: u64, b: u64) -> Option<Given> {
-        let of_both = |held: &Held| {
+        let of_both = |held: &PairRegion| {
             held.alive == [true; 2] && (held.programs == [a, b] || held.programs == [b, a])
         };
-        let with_room =
-            |list: &[Held]| list.iter().position(|held| of_both(held) && !held.free.is_empty());
+        let with_room = |list: &[PairRegion]| {
+            list.iter().position(|held| of_both(held) && !held.free.is_empty())
+        };
         let mut found = with_room(&self.held);
         if found.is_none() && !self.held.is_empty() {
             // One region for each question, in turn: closed slots are found again before long, and
@@ -190,7 +191,7 @@ impl Regions {
     /// against.
     pub fn make(&mut self, id: u64, sides: [Side; 2], taken: Vec<Taken>) -> Result<Given, Reason> {
         let memory = region::create().map_err(|_| Reason::NoMemory)?;
-        self.held.push(Held {
+        self.held.push(PairRegion {
             id,
             memory,
             programs: sides.map(|(program, _)| program),
@@ -247,23 +248,23 @@ impl Regions {
     }
 
     /// The region of this number, of which `program` is this side.
-    pub fn of_side(&mut self, program: u64, region: u64, side: usize) -> Option<&mut Held> {
+    pub fn of_side(&mut self, program: u64, region: u64, side: usize) -> Option<&mut PairRegion> {
         self.held.iter_mut().find(|held| held.id == region && held.programs[side] == program)
     }
 
     /// The program on the other side of a region, of which `program` is this side.
     pub fn other_side(&self, program: u64, region: u64, side: usize) -> Option<u64> {
-        let of = |held: &&Held| held.id == region && held.programs[side] == program;
+        let of = |held: &&PairRegion| held.id == region && held.programs[side] == program;
         Some(self.held.iter().find(of)?.programs[1 - side])
     }
 
     /// Those of a program.
-    pub fn of(&self, program: u64) -> impl Iterator<Item = &Held> {
+    pub fn of(&self, program: u64) -> impl Iterator<Item = &PairRegion> {
         self.held.iter().filter(move |held| held.programs.contains(&program))
     }
 
     /// Those of an owner.
-    pub fn of_owner(&self, owner: Owner) -> impl Iterator<Item = &Held> {
+    pub fn of_owner(&self, owner: Owner) -> impl Iterator<Item = &PairRegion> {
         self.held.iter().filter(move |held| held.owners.contains(&owner))
     }
 }
@@ -272,7 +273,7 @@ impl Regions {
 mod tests {
     use super::*;
 
-    fn close(held: &Held, slot: usize, side: usize, generation: u32) {
+    fn close(held: &PairRegion, slot: usize, side: usize, generation: u32) {
         let at = (slot_at(slot) + header_at() + closed_at(side)) as u64;
         rustix::io::pwrite(&held.memory, &generation.to_ne_bytes(), at).unwrap();
     }
@@ -301,7 +302,7 @@ mod tests {
         let again = give(&mut regions, 2, 1);
         assert_eq!((again.region, again.slot), (0, 9));
         assert_eq!(give(&mut regions, 1, 2).region, 1, "no other slot was free");
-        assert_eq!(regions.of(1).map(Held::used).sum::<usize>(), SLOTS + 1);
+        assert_eq!(regions.of(1).map(PairRegion::used).sum::<usize>(), SLOTS + 1);
         assert_eq!(regions.of_owner(Owner::User(7)).count(), 2);
         assert_eq!(regions.of_owner(Owner::User(8)).count(), 0);
         let region = regions.held[0].id;

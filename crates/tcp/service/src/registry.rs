@@ -7,7 +7,7 @@ use crate::options::Limits;
 use crate::owner::{self, Owner, Serves};
 use crate::program::{COSTS, Program};
 use crate::protocol::{self, DOOR_COUNT, Message, Reason, VERSION};
-use crate::regions::{Given, Held, Regions};
+use crate::regions::{Given, PairRegion, Regions};
 use crate::state::{self, State};
 use crate::users::{Quota, User};
 use crate::wired::Wires;
@@ -176,12 +176,13 @@ impl Registry {
         let program = self.programs.get_mut(&id).ok_or(Reason::NoService)?;
         (program.over, program.registered) = (is_over, program.registered + 1);
         let user = self.users.get(&owner).ok_or(Reason::NoService)?;
-        let count = |of: &mut dyn Iterator<Item = &Held>| of.map(Held::used).sum::<usize>();
+        let count =
+            |of: &mut dyn Iterator<Item = &PairRegion>| of.map(PairRegion::used).sum::<usize>();
         let flows = count(&mut user.regions.of(id)) + count(&mut self.mixed.of(id));
         let mut over = is_over || flows + self.waiting.of(id) >= self.limits.flows;
         if self.serves != Serves::ItsUser && owner != Owner::Service {
             let both = user.regions.held.iter().chain(self.mixed.of_owner(owner));
-            let flows = both.map(Held::used).sum::<usize>() + self.waiting.of_owner(owner);
+            let flows = both.map(PairRegion::used).sum::<usize>() + self.waiting.of_owner(owner);
             over |= flows >= self.limits.flows || self.uses_too_much(owner);
         }
         if over { Err(Reason::OverLimit) } else { Ok(()) }
@@ -193,7 +194,7 @@ impl Registry {
         let Some(user) = self.users.get_mut(&owner) else { return true };
         if user.registered.is_multiple_of(LOOKS) {
             let both = user.regions.held.iter().chain(mixed.of_owner(owner));
-            user.bytes = both.map(Held::bytes).sum();
+            user.bytes = both.map(PairRegion::bytes).sum();
             user.over = user.bytes >= self.limits.bytes;
         }
         user.registered += 1;
@@ -205,7 +206,7 @@ impl Registry {
     /// Bytes that a program's connections use.
     fn bytes_of(&self, program: u64, owner: Owner) -> u64 {
         let own = self.users.get(&owner).into_iter().flat_map(|user| user.regions.of(program));
-        own.chain(self.mixed.of(program)).map(Held::bytes).sum()
+        own.chain(self.mixed.of(program)).map(PairRegion::bytes).sum()
     }
 
     /// There is room for so many descriptors of a user's; it is looked for, if need be.
@@ -445,7 +446,7 @@ impl Registry {
 }
 
 /// A region's connections.
-fn flows_of(held: &Held) -> impl Iterator<Item = state::Flow> {
+fn flows_of(held: &PairRegion) -> impl Iterator<Item = state::Flow> {
     held.named().filter_map(|(slot, generation, name, since)| {
         let place = (held.id, slot as u64);
         let header = held.header(slot)?;

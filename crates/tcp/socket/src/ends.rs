@@ -261,16 +261,16 @@ impl Ends {
 
     /// To send.
     #[inline]
-    pub fn sending(&self, slot: usize, process: u32) -> Held<'_, Sending> {
+    pub fn sending(&self, slot: usize, process: u32) -> Locked<'_, Sending> {
         // SAFETY: within the mapping, begun.
-        Held::of(unsafe { &(*self.at(slot)).sending }, process)
+        Locked::of(unsafe { &(*self.at(slot)).sending }, process)
     }
 
     /// To receive.
     #[inline]
-    pub fn receiving(&self, slot: usize, process: u32) -> Held<'_, Receiving> {
+    pub fn receiving(&self, slot: usize, process: u32) -> Locked<'_, Receiving> {
         // SAFETY: within the mapping, begun.
-        Held::of(unsafe { &(*self.at(slot)).receiving }, process)
+        Locked::of(unsafe { &(*self.at(slot)).receiving }, process)
     }
 }
 
@@ -282,9 +282,9 @@ impl Drop for Ends {
 }
 
 /// With the lock.
-pub struct Held<'a, T>(&'a Guarded<T>, #[expect(dead_code, reason = "ends last")] Section);
+pub struct Locked<'a, T>(&'a Guarded<T>, #[expect(dead_code, reason = "ends last")] Section);
 
-impl<'a, T> Held<'a, T> {
+impl<'a, T> Locked<'a, T> {
     #[inline]
     fn of(guarded: &'a Guarded<T>, process: u32) -> Self {
         let section = Section::begin();
@@ -293,7 +293,7 @@ impl<'a, T> Held<'a, T> {
     }
 }
 
-impl Held<'_, Sending> {
+impl Locked<'_, Sending> {
     /// The next `bytes` are in place. (The mirror says so first: else the other side may have taken
     /// what it does not have yet, and who looks without the lock would find a ring that is full, or
     /// bytes that are unread.)
@@ -310,7 +310,7 @@ impl Held<'_, Sending> {
     }
 }
 
-impl Held<'_, Receiving> {
+impl Locked<'_, Receiving> {
     /// The next `bytes` are read.
     #[inline]
     pub fn release(&mut self, consumed: &Consumed, bytes: u32) {
@@ -319,7 +319,7 @@ impl Held<'_, Receiving> {
     }
 }
 
-impl<T> Deref for Held<'_, T> {
+impl<T> Deref for Locked<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
@@ -328,7 +328,7 @@ impl<T> Deref for Held<'_, T> {
     }
 }
 
-impl<T> DerefMut for Held<'_, T> {
+impl<T> DerefMut for Locked<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: the lock is held.
@@ -336,16 +336,16 @@ impl<T> DerefMut for Held<'_, T> {
     }
 }
 
-impl<T> Drop for Held<'_, T> {
+impl<T> Drop for Locked<'_, T> {
     #[inline]
     fn drop(&mut self) {
         self.0.lock.unlock();
     }
 }
 
-impl<T> std::fmt::Debug for Held<'_, T> {
+impl<T> std::fmt::Debug for Locked<'_, T> {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        f.write_str("Held")
+        f.write_str("Locked")
     }
 }
 

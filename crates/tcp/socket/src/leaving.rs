@@ -4,7 +4,7 @@
 //! and they stay in order, whoever reads them then. See `uncopy_tcp_shared::phase`.
 
 use crate::attached::Attached;
-use crate::ends::{Held, Receiving, Sending};
+use crate::ends::{Locked, Receiving, Sending};
 use crate::flow::Flow;
 use crate::kernel;
 use crate::mapped::Registered;
@@ -87,7 +87,7 @@ impl Flow {
     fn receive_by_linux(
         &self,
         attached: &Attached,
-        own: &mut Held<Receiving>,
+        own: &mut Locked<Receiving>,
         deadline: Instant,
         unanswered: Unanswered,
     ) -> Result<bool, Errno> {
@@ -254,7 +254,7 @@ impl Flow {
     pub(crate) fn serve_locked(
         &self,
         attached: &Attached,
-        own: &mut Held<Sending>,
+        own: &mut Locked<Sending>,
     ) -> Result<(), Errno> {
         let out = attached.out();
         let asked = out.consumed.flags.load(Acquire) & BY_LINUX != 0;

@@ -6,7 +6,7 @@
 use crate::attached::Attached;
 use crate::batch;
 use crate::blocks::Peer;
-use crate::ends::{Held, Receiving};
+use crate::ends::{Locked, Receiving};
 use crate::flow::{Flow, ROUNDS};
 use crate::kept_error::is_told_once;
 use crate::kernel;
@@ -124,7 +124,7 @@ impl Flow {
         Self::is_elsewhere(attached, &own)
     }
 
-    fn is_elsewhere(attached: &Attached, own: &Held<Receiving>) -> bool {
+    fn is_elsewhere(attached: &Attached, own: &Locked<Receiving>) -> bool {
         if own.stands_at_mark() {
             return false;
         }
@@ -276,7 +276,7 @@ impl Flow {
     unsafe fn receive_across(
         &self,
         attached: &Attached,
-        own: &mut Held<Receiving>,
+        own: &mut Locked<Receiving>,
         to: &[iovec],
         flags: i32,
     ) -> Result<usize, Errno> {
@@ -313,7 +313,7 @@ impl Flow {
         Ok(got)
     }
 
-    fn is_held_at_mark(&self, attached: &Attached, own: &Held<Receiving>) -> bool {
+    fn is_held_at_mark(&self, attached: &Attached, own: &Locked<Receiving>) -> bool {
         !Self::is_elsewhere(attached, own) && kernel::is_at_mark(self.fd())
     }
 
@@ -322,7 +322,7 @@ impl Flow {
     unsafe fn look_on(
         &self,
         attached: &Attached,
-        own: &mut Held<Receiving>,
+        own: &mut Locked<Receiving>,
         to: &[iovec],
         seen: usize,
         flags: i32,
@@ -368,7 +368,7 @@ impl Flow {
     /// more has come since.
     unsafe fn has_seen_linuxs(
         &self,
-        own: &Held<Receiving>,
+        own: &Locked<Receiving>,
         to: &[iovec],
         seen: usize,
         flags: i32,
@@ -386,7 +386,7 @@ impl Flow {
     unsafe fn receive_locked(
         &self,
         attached: &Attached,
-        own: &mut Held<Receiving>,
+        own: &mut Locked<Receiving>,
         to: &[iovec],
         flags: i32,
     ) -> Result<usize, Errno> {
@@ -541,7 +541,7 @@ impl Flow {
     unsafe fn take(
         &self,
         attached: &Attached,
-        own: &mut Held<Receiving>,
+        own: &mut Locked<Receiving>,
         to: &[iovec],
         flags: i32,
     ) -> Result<usize, Errno> {
@@ -617,7 +617,7 @@ impl Flow {
     pub(crate) fn takes(
         &self,
         attached: &Attached,
-        own: &mut Held<Receiving>,
+        own: &mut Locked<Receiving>,
         bytes: u32,
         given_back: impl FnMut(Run),
     ) {
@@ -671,7 +671,7 @@ impl Flow {
     }
 
     /// Linux says that the stream has ended; what is in the ring comes before that.
-    fn stream_ends(&self, attached: &Attached, own: &mut Held<Receiving>) {
+    fn stream_ends(&self, attached: &Attached, own: &mut Locked<Receiving>) {
         own.ended = true;
         self.sees_end(attached);
     }
@@ -687,7 +687,7 @@ const NONSENSE: Errno = Errno::CONNRESET;
 #[inline]
 fn piece(
     attached: &Attached,
-    own: &Held<Receiving>,
+    own: &Locked<Receiving>,
     skip: u32,
     there: u32,
 ) -> Result<BytesAt, Errno> {
