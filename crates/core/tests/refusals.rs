@@ -21,10 +21,10 @@ const LIMITS: Limits = Limits { extent_bytes: POOL_PAGES / 2 * PAGE, ranges: 100
 
 /// Why copies were missed, and what was noted as refused.
 #[derive(Clone, Default)]
-struct Heard(Arc<Mutex<Told>>);
+struct Heard(Arc<Mutex<Missed>>);
 
 #[derive(Default)]
-struct Told {
+struct Missed {
     missed: Vec<Reason>,
     refused: Vec<(Span, Refusal)>,
 }
@@ -67,7 +67,7 @@ fn copy(
     tracker.copy_begin(TO, FROM, LEN, 0x900d, true, &mut plan);
     tracker.unpin(&mut plan.pins);
     tracker.check().unwrap();
-    let Told { missed, refused } = std::mem::take(&mut *heard.0.lock().unwrap());
+    let Missed { missed, refused } = std::mem::take(&mut *heard.0.lock().unwrap());
     (missed, refused, counters.snapshot())
 }
 

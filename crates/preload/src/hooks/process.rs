@@ -156,7 +156,7 @@ fn handed_on<R>(envp: Strings, what: Executed, call: impl FnOnce(Strings) -> R) 
 }
 
 /// An environment that is made up.
-struct Made {
+struct ChangedEnvironment {
     list: Vec<*const c_char>,
     /// What is new in it.
     _lines: Vec<Vec<u8>>,
@@ -179,7 +179,7 @@ fn libraries(value: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// The environment to be handed on in place of `envp`. `None`: that is as it should be, or it
 /// cannot be read, and the kernel will say so.
-fn environment(ours: &start::ExecEntry, envp: Strings) -> Option<Made> {
+fn environment(ours: &start::ExecEntry, envp: Strings) -> Option<ChangedEnvironment> {
     // This runs between vfork and exec too: nothing here outlives the call or changes what the
     // parent sees.
     let mut list: Vec<*const c_char> = Vec::new();
@@ -216,12 +216,12 @@ fn environment(ours: &start::ExecEntry, envp: Strings) -> Option<Made> {
     let settings = ours.settings.iter().zip(&named).filter(|(_, named)| !**named);
     list.extend(settings.map(|(setting, _)| setting.as_ptr()));
     list.push(core::ptr::null());
-    Some(Made { list, _lines: vec![line] })
+    Some(ChangedEnvironment { list, _lines: vec![line] })
 }
 
 /// The environment without our library in LD_PRELOAD; `None` as above.
-fn environment_without(library: &[u8], envp: Strings) -> Option<Made> {
-    let mut made = Made { list: Vec::new(), _lines: Vec::new() };
+fn environment_without(library: &[u8], envp: Strings) -> Option<ChangedEnvironment> {
+    let mut made = ChangedEnvironment { list: Vec::new(), _lines: Vec::new() };
     let mut found = false;
     for entry in entries(envp) {
         let entry = entry?;

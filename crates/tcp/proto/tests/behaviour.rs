@@ -655,12 +655,12 @@ fn who_comes_back_gets_the_slot_of_one_that_does_not_answer() {
 }
 
 /// Flows that write down whether cookies are said to be out.
-struct Told {
+struct RecordingFlows {
     own: Own,
     cookies: Rc<RefCell<Vec<bool>>>,
 }
 
-impl Flows for Told {
+impl Flows for RecordingFlows {
     fn count(&self) -> usize {
         self.own.count()
     }
@@ -694,12 +694,12 @@ impl Actions for Nobody {
 fn it_is_said_when_cookies_are_out_and_that_they_are_no_more_two_minutes_after_the_last() {
     let cookies = Rc::new(RefCell::new(Vec::new()));
     let config = Config { flows: 8, ..config(2) };
-    let flows = Told { own: Own::new(&config), cookies: cookies.clone() };
+    let flows = RecordingFlows { own: Own::new(&config), cookies: cookies.clone() };
     let mut endpoint = Endpoint::over(config, flows);
     let flow = FlowOptions::default();
     endpoint.listen(Listen { app: 0, ip: B.into(), port: PORT, backlog: 1000, flow }).unwrap();
     let start = Time(SECOND);
-    let flood = |endpoint: &mut Endpoint<Told>, time, ports: std::ops::Range<u16>| {
+    let flood = |endpoint: &mut Endpoint<RecordingFlows>, time, ports: std::ops::Range<u16>| {
         ports.for_each(|port| assert!(endpoint.segment(time, 0, &syn(port), &mut Nobody)));
     };
     flood(&mut endpoint, start, 1..5);

@@ -551,10 +551,10 @@ fn bytes_are_relayed_to_a_socket_of_the_user_itself_only_and_from_memory_only() 
 
 /// What a wire is told.
 #[derive(Clone, Default)]
-struct Wire(Arc<Mutex<Told>>);
+struct Wire(Arc<Mutex<Recorded>>);
 
 #[derive(Default)]
-struct Told {
+struct Recorded {
     listens: Vec<(Owner, SocketAddrV4)>,
     withdrawn: Vec<SocketAddrV4>,
     closes: Vec<(u64, u64)>,

@@ -13,7 +13,7 @@ use uncopy_tcp_kv::protocol::{END, STORED, get, put, value as answer_of};
 
 use super::history::History;
 use super::keys::{self, Order};
-use super::plan::{PERCENTILES, Plan, Told};
+use super::plan::{KvSummary, PERCENTILES, Plan};
 use crate::events::{ClientArgs, context, first, orders};
 use crate::rpc::plan::Hello;
 
@@ -43,7 +43,7 @@ fn run(plan: &Plan, server: &Hello) -> io::Result<()> {
         client.turn(Duration::from_secs_f64(seconds))?;
         Ok(client.verified - before)
     };
-    let tell = |client: &mut Client| Told {
+    let tell = |client: &mut Client| KvSummary {
         verified: client.verified,
         latency_us: PERCENTILES
             .map(|p| round(client.latency.value_at_percentile(p) as f64 / 1000.0, 2))

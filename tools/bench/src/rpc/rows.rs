@@ -9,7 +9,7 @@ use uncopy_measure::side::Side;
 
 use super::choices::{Api, Wait, Way, Wire};
 use super::pair::Sample;
-use super::plan::{Plan, Told};
+use super::plan::{Plan, RpcSummary};
 
 /// One combination of parameters, and what is measured of each side besides what always is.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -128,7 +128,7 @@ impl Compared {
 }
 
 /// What a pair of programs tells of itself.
-pub trait Tells {
+pub trait Summarized {
     /// Answers that were compared.
     fn verified(&self) -> u64;
     /// Median latency, us.
@@ -137,7 +137,7 @@ pub trait Tells {
     fn p99_us(&self) -> f64;
 }
 
-impl Tells for Told {
+impl Summarized for RpcSummary {
     fn verified(&self) -> u64 {
         self.verified
     }
@@ -152,7 +152,7 @@ impl Tells for Told {
 }
 
 /// The measurements of one row.
-pub struct Samples<T = Told>(BTreeMap<Side, Vec<Sample<T>>>);
+pub struct Samples<T = RpcSummary>(BTreeMap<Side, Vec<Sample<T>>>);
 
 impl<T> Default for Samples<T> {
     fn default() -> Self {
@@ -160,7 +160,7 @@ impl<T> Default for Samples<T> {
     }
 }
 
-impl<T: Tells> Samples<T> {
+impl<T: Summarized> Samples<T> {
     /// Another one of `side`.
     pub fn add(&mut self, side: Side, sample: Sample<T>) {
         self.0.entry(side).or_default().push(sample);
@@ -279,7 +279,7 @@ mod tests {
             [(Side::Plain, 100.0, 10.0), (Side::Again, 110.0, 9.0), (Side::Uncopy, 400.0, 2.0)]
         {
             for i in 0..3 {
-                let told = Told { verified: 5, p50_us: 1.0, p99_us: 2.0, waited_share: None };
+                let told = RpcSummary { verified: 5, p50_us: 1.0, p99_us: 2.0, waited_share: None };
                 let (service_us_per_rpc, facts) = (0.0, Facts::new());
                 let rpc_per_s = rpc_per_s * (1.0 + f64::from(i) / 10.0);
                 samples.add(

@@ -9,7 +9,7 @@ use uncopy_measure::medians::round;
 use uncopy_measure::{Failure, failure};
 use uncopy_tcp_events::{Context, Id, What};
 
-use super::plan::{Plan, Told};
+use super::plan::{Plan, ShortSummary};
 use crate::events::{ClientArgs, context, first, orders};
 use crate::rpc::plan::Hello;
 use crate::rpc::requests::{requests, wrong};
@@ -54,7 +54,7 @@ fn run(plan: &Plan, server: &Hello) -> io::Result<()> {
         let of = |histogram: &Histogram<u64>, p| {
             round(histogram.value_at_percentile(p) as f64 / 1000.0, 2)
         };
-        Told {
+        ShortSummary {
             verified: client.verified,
             connections: client.ended,
             p50_us: of(&client.latency, 50.0),
