@@ -10,14 +10,14 @@
 //! | [`family`] | what a program and all that it started did together, laid out likewise |
 //! | [`summary`] | what was done, in words |
 //! | [`formatting`] | numbers as people read them |
-//! | [`shared`] | all that a reader finds: who it is, the counters, what was decided about each call site |
+//! | [`stats_page`] | what a reader finds: who it is, the counters, what was decided for each call site |
 #![forbid(unsafe_code)]
 
 pub mod connections;
 pub mod counters;
 pub mod family;
 pub mod formatting;
-pub mod shared;
+pub mod stats_page;
 pub mod summary;
 
 pub use self::counters::{Counters, NAMES, Snapshot, add, is_gauge};

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::ffi::CString;
 use uncopy_counters::family::{Family, SAID, UNSAID};
-use uncopy_counters::shared::Header;
+use uncopy_counters::stats_page::Header;
 use uncopy_counters::summary;
 use uncopy_counters::{Counters, Snapshot};
 use uncopy_kernel::descriptors::OwnFd;

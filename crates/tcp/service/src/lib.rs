@@ -8,7 +8,7 @@
 //! | [`protocol`] | the messages |
 //! | [`client`] | a program's side of them |
 //! | [`server`] | the service: programs come, and are heard |
-//! | `reading` | what they say, and what their descriptors are |
+//! | `requests` | what they say, and what their descriptors are |
 //! | `registry` | what is known of them all |
 //! | [`options`] | how to serve |
 //! | [`owner`] | whose programs are, and which owners meet |
@@ -39,12 +39,12 @@ pub mod owner;
 mod program;
 mod proof;
 pub mod protocol;
-mod reading;
 pub mod reason;
 mod regions;
 mod registry;
 pub mod relay;
 pub mod rendezvous;
+mod requests;
 pub mod server;
 mod share;
 pub mod state;

@@ -2,7 +2,7 @@
 //! way of any byte.
 //!
 //! One thread where it serves one user. Where it serves all, one for each of them besides: what a
-//! program sends can hold up who looks at it (`reading`).
+//! program sends can hold up who looks at it (`requests`).
 
 use crate::diag::Diag;
 use crate::ends;
@@ -10,8 +10,8 @@ use crate::listening::Listening;
 use crate::options::Options;
 use crate::owner::{Owner, Serves};
 use crate::proof::Looking;
-use crate::reading::{STOP, Shared, bell};
 use crate::registry::Registry;
+use crate::requests::{STOP, ServerState, bell};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -76,7 +76,7 @@ impl Stop {
 /// A service that runs, as its main thread has it.
 struct Running {
     options: Options,
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     listener: OwnedFd,
     set: Arc<OwnedFd>,
     /// So that who comes where no descriptor is left can be sent away.
@@ -136,7 +136,7 @@ impl Service {
         let system = |what| move |error| ServiceError::System(what, error);
         let set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("epoll_create1"))?;
         let Self { options, serves, listener, stop, listening, diag, looking } = self;
-        let shared = Shared {
+        let shared = ServerState {
             registry: Mutex::new(Registry::new(serves, options.limits)),
             listening,
             diag,

@@ -28,7 +28,7 @@ use uncopy_tcp_shared::arena::is_one as is_arena;
 const LONG: Duration = Duration::from_millis(1);
 
 /// What a service's threads share.
-pub(crate) struct Shared {
+pub(crate) struct ServerState {
     pub registry: Mutex<Registry>,
     pub listening: Option<Box<dyn Listening>>,
     pub diag: Diag,
@@ -42,10 +42,10 @@ pub(crate) struct Shared {
     pub stop: Arc<OwnedFd>,
 }
 
-/// What a set says of [`Shared::stop`].
+/// What a set says of [`ServerState::stop`].
 pub(crate) const STOP: u64 = u64::MAX;
 
-impl Shared {
+impl ServerState {
     pub fn registry(&self) -> MutexGuard<'_, Registry> {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -373,7 +373,7 @@ fn answer_trace(session: &Session, outcome: Result<u64, Errno>) {
 
 /// One message's way through.
 struct Turn<'a> {
-    shared: &'a Shared,
+    shared: &'a ServerState,
     /// How long it has had what all share.
     held: Duration,
     /// Its thread's.
