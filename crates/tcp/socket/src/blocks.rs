@@ -27,7 +27,7 @@ use uncopy_tcp_blocks::pages::{Block, Pages};
 use uncopy_tcp_service::protocol::GIVERS;
 use uncopy_tcp_shared::arena::{ARENA, Arena};
 use uncopy_tcp_shared::layout::PAGE;
-use uncopy_tcp_shared::region::Region;
+use uncopy_tcp_shared::region::SharedRegion;
 use uncopy_tcp_shared::returns::Returns;
 use uncopy_tcp_shared::ring::ARENAS;
 use uncopy_tcp_shared::runs::Run;
@@ -585,7 +585,7 @@ pub struct Peer {
     /// And nothing that is unread names it.
     done: AtomicBool,
     /// The region by which it comes, and the side of it that we are.
-    region: Arc<Region>,
+    region: Arc<SharedRegion>,
     side: usize,
     /// Ranges that were handed over, and are not released.
     viewed: AtomicUsize,
@@ -748,7 +748,7 @@ impl Exchange {
         &self,
         fd: OwnFd,
         (number, generation): (u64, u32),
-        region: &Arc<Region>,
+        region: &Arc<SharedRegion>,
         (id, side): (u64, usize),
         by: [u64; GIVERS],
     ) -> Result<(), Errno> {
@@ -835,8 +835,8 @@ mod tests {
         rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::CLOEXEC).unwrap()
     }
 
-    fn region() -> Arc<Region> {
-        Arc::new(Region::map(0, uncopy_tcp_shared::region::create().unwrap()).unwrap())
+    fn region() -> Arc<SharedRegion> {
+        Arc::new(SharedRegion::map(0, uncopy_tcp_shared::region::create().unwrap()).unwrap())
     }
 
     /// What a program has given, of which one arena has come.

@@ -30,7 +30,7 @@ use uncopy_tcp_service::protocol::{Message, Reason};
 use uncopy_tcp_service::{Client, Wired};
 use uncopy_tcp_shared::layout::REGION;
 use uncopy_tcp_shared::notice::{Notice, SLOTS};
-use uncopy_tcp_shared::region::Region;
+use uncopy_tcp_shared::region::SharedRegion;
 use uncopy_tcp_shared::stores::Prices;
 use uncopy_tcp_shared::ticks::ticks;
 use uncopy_tcp_shared::wanted::{ASK, DOORS};
@@ -608,7 +608,7 @@ impl Context {
         }
         let side = usize::from(side != 0);
         let memory = fds.remove(0);
-        let region = Arc::new(Region::map(placement::SHARED.next(REGION), &memory).ok()?);
+        let region = Arc::new(SharedRegion::map(placement::SHARED.next(REGION), &memory).ok()?);
         let mapped = Arc::new(Mapped {
             id,
             process: self.process(),

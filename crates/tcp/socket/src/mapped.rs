@@ -13,7 +13,7 @@ use uncopy_kernel::descriptors::{Kept, OwnFd};
 use uncopy_tcp_service::diag::Diag;
 use uncopy_tcp_service::protocol::Reason;
 use uncopy_tcp_shared::notice::SLOTS;
-use uncopy_tcp_shared::region::Region;
+use uncopy_tcp_shared::region::SharedRegion;
 use uncopy_tcp_shared::stores::Prices;
 use uncopy_tcp_shared::ticks::ticks;
 
@@ -57,7 +57,7 @@ pub(crate) struct Mapped {
     pub exchange: Exchange,
     /// Which messages do.
     pub blocks: Blocks,
-    pub region: Arc<Region>,
+    pub region: Arc<SharedRegion>,
     pub doors: Arc<[Kept]>,
     pub ends: Ends,
     /// What large copies have cost that we make for the other side.

@@ -384,7 +384,7 @@ fn what_cannot_be_understood_of_an_offer_that_is_only_looked_at_costs_nothing() 
     });
     let Some((Message::Matched { slot, side, .. }, fds)) = matched else { panic!() };
     wait_until("attached", || end.flow.is_attached());
-    let region = uncopy_tcp_shared::region::Region::map(0, &fds[0]).unwrap();
+    let region = uncopy_tcp_shared::region::SharedRegion::map(0, &fds[0]).unwrap();
     let (slot, side) = (region.slot(slot as usize), side as usize);
     let direction = &slot.header.directions[side];
     y.write_all(b"abc").unwrap();

@@ -23,7 +23,7 @@ use uncopy_tcp_service::ends::STAND_IN;
 use uncopy_tcp_service::protocol::{DOOR_COUNT, Message};
 use uncopy_tcp_shared::layout::{Direction, home};
 use uncopy_tcp_shared::notice::Notice;
-use uncopy_tcp_shared::region::Region;
+use uncopy_tcp_shared::region::SharedRegion;
 use uncopy_tcp_shared::ring::{RING, Writer};
 use uncopy_tcp_shared::wanted::DOORS;
 use uncopy_tcp_socket::ready::Item;
@@ -382,7 +382,7 @@ fn who_asks_for_room_again_and_again_leaves_a_full_ring() {
 
 /// Speaks the protocol by itself, to a connection's end that is at its ring.
 struct Hostile {
-    region: Region,
+    region: SharedRegion,
     slot: usize,
     side: usize,
     _client: Client,
@@ -408,7 +408,7 @@ impl Hostile {
         let Some((Message::Matched { slot, side, .. }, fds)) = matched else { panic!() };
         wait_until("attached", || end.flow.is_attached());
         looks(&end);
-        let region = Region::map(0, &fds[0]).unwrap();
+        let region = SharedRegion::map(0, &fds[0]).unwrap();
         let (slot, side) = (slot as usize, side as usize);
         (Self { region, slot, side, _client: client, _socket: y }, end)
     }
