@@ -160,7 +160,7 @@ words! {
         Ever = "ever",
     }
     /// Who carries an operation out.
-    Seat {
+    Actor {
         /// The first process.
         A = "a",
         /// A thread of its.
@@ -180,7 +180,7 @@ words! {
     }
 }
 
-impl Seat {
+impl Actor {
     /// Its number.
     pub fn index(self) -> usize {
         self as usize
@@ -353,11 +353,11 @@ operations! {
     Exec = "exec" { }
     /// A child ends.
     Exit = "exit" { }
-    /// SIGKILL for the process of the seat.
+    /// SIGKILL for the process of the actor.
     Kill = "kill" { }
     /// Sends the descriptor to the other process, whose `to` it becomes.
     Pass = "pass" { h: Handle, to: Handle, }
-    /// A signal to the seat's thread, while it waits: with SA_RESTART or without.
+    /// A signal to the actor's thread, while it waits: with SA_RESTART or without.
     Signal = "signal" { restart: bool, }
 }
 
@@ -377,10 +377,10 @@ mod tests {
 
     #[test]
     fn each_seat_has_its_process() {
-        let of = |seat: Seat| (seat.side(), seat.process(), seat.is_first());
-        assert_eq!(of(Seat::A2), (0, 0, false));
-        assert_eq!(of(Seat::Ax), (0, 2, true));
-        assert_eq!(of(Seat::B), (1, 1, true));
-        assert_eq!(of(Seat::Bx), (1, 3, true));
+        let of = |actor: Actor| (actor.side(), actor.process(), actor.is_first());
+        assert_eq!(of(Actor::A2), (0, 0, false));
+        assert_eq!(of(Actor::Ax), (0, 2, true));
+        assert_eq!(of(Actor::B), (1, 1, true));
+        assert_eq!(of(Actor::Bx), (1, 3, true));
     }
 }

@@ -10,7 +10,7 @@
 //! The lines happen one after the other: each begins when what the one before it has caused has
 //! come about.
 
-use crate::op::{Op, Seat};
+use crate::op::{Actor, Op};
 use core::fmt;
 use core::str::FromStr;
 use uncopy_torture::text::commented;
@@ -33,7 +33,7 @@ pub struct Connection {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line {
     /// Who.
-    pub seat: Seat,
+    pub actor: Actor,
     /// What.
     pub op: Op,
 }
@@ -49,7 +49,7 @@ pub struct Script {
 
 impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.seat, self.op)
+        write!(f, "{} {}", self.actor, self.op)
     }
 }
 
@@ -95,9 +95,9 @@ impl Script {
             });
             return Ok(());
         }
-        let seat = words[0].parse().map_err(|()| "a line begins with who carries it out")?;
+        let actor = words[0].parse().map_err(|()| "a line begins with who carries it out")?;
         let name = words.get(1).ok_or("what?")?;
-        self.lines.push(Line { seat, op: Op::parse(name, &fields)? });
+        self.lines.push(Line { actor, op: Op::parse(name, &fields)? });
         Ok(())
     }
 

@@ -4,7 +4,7 @@
 pub mod end;
 pub mod set;
 
-use crate::op::{Ctl, Events, Flags, HANDLES, How, Opt, RecvBy, SETS, Seat, SendBy, Timeout};
+use crate::op::{Actor, Ctl, Events, Flags, HANDLES, How, Opt, RecvBy, SETS, SendBy, Timeout};
 use crate::script::Connection;
 use crate::stream::Digest;
 use end::{End, Outcome, Pair, SURE, Side, State, Urgent, bytes};
@@ -836,8 +836,8 @@ pub fn recv_flags(by: RecvBy, flags: Flags) -> Flags {
     }
 }
 
-impl Seat {
-    /// The seat's process' first thread.
+impl Actor {
+    /// The actor's process' first thread.
     pub fn first(self) -> Self {
         match (self.side(), self.is_child()) {
             (0, false) => Self::A,
