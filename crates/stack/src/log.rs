@@ -11,12 +11,12 @@ use crate::ring::written;
 use crate::stack::Output;
 use core::ffi::c_int;
 use uncopy_log_files::{Plain, Way};
-use uncopy_log_service::Reason;
+use uncopy_log_service::PlainReason;
 use uncopy_process::process::Process;
 
 /// Before a call that reads: what was held is home, as long as what this returns is kept.
 pub(crate) fn reads(process: &'static Process, fd: c_int) -> Option<Plain> {
-    process.log.reads(fd, Reason::NotAppended)
+    process.log.reads(fd, PlainReason::NotAppended)
 }
 
 /// An output call.
@@ -58,7 +58,7 @@ impl<'a> Send<'a> {
         // SAFETY: the program's own arguments.
         let bytes = unsafe { written(call, pieces) };
         let (Ok(at), Some(bytes)) = (place(call), bytes) else {
-            let _plain = process.log.plainly(fd, Reason::NotAppended);
+            let _plain = process.log.plainly(fd, PlainReason::NotAppended);
             return by_linux();
         };
         // SAFETY: the program's own buffers, or the same bytes from where they are.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use uncopy_measure::printable;
 use uncopy_tcp_service::Wired;
-use uncopy_tcp_service::protocol::Reason;
+use uncopy_tcp_service::protocol::StayReason;
 use uncopy_tcp_service::state::{Waits, Way};
 use uncopy_tcp_shared::phase::At;
 
@@ -63,7 +63,7 @@ fn wired(of: &Wired) -> Value {
 fn way(way: &Way) -> Value {
     json!({
         "phase": phase(way.at),
-        "reason": way.reason.map(Reason::name),
+        "reason": way.reason.map(StayReason::name),
         "bytes": way.bytes,
         "writes": way.writes,
         "unread": way.unread,
@@ -106,7 +106,7 @@ pub fn text(look: &Look, said: &Programs) -> String {
         .programs
         .iter()
         .map(|program| {
-            let stayed = Reason::ALL.into_iter().zip(program.stayed).filter(|(_, n)| *n > 0);
+            let stayed = StayReason::ALL.into_iter().zip(program.stayed).filter(|(_, n)| *n > 0);
             let stayed: serde_json::Map<String, Value> =
                 stayed.map(|(reason, n)| (reason.name().to_owned(), n.into())).collect();
             json!({

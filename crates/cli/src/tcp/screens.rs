@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use uncopy_tcp_service::Wired;
-use uncopy_tcp_service::protocol::Reason;
+use uncopy_tcp_service::protocol::StayReason;
 use uncopy_tcp_service::state::{Flow, Program, State, Stayed, Waits, Way};
 use uncopy_tcp_shared::phase::At;
 
@@ -51,7 +51,7 @@ fn state(looked: u64) -> State {
         bytes: id * 12_288,
         stayed: std::array::from_fn(|i| match i {
             0 => id * 3,
-            _ if i == Reason::OtherUser as usize - 1 => id - 1,
+            _ if i == StayReason::OtherUser as usize - 1 => id - 1,
             _ => 0,
         }),
     };
@@ -72,9 +72,10 @@ fn state(looked: u64) -> State {
     ];
     let quiet = [
         Way { data: sleeps, ..way(Some(At::Ring), None, 5) },
-        way(Some(At::Linux), Some(Reason::NotOffered), 0),
+        way(Some(At::Linux), Some(StayReason::NotOffered), 0),
     ];
-    let odd = [way(Some(At::Leaving), Some(Reason::Left), 3), way(None, Some(Reason::Ended), 0)];
+    let odd =
+        [way(Some(At::Leaving), Some(StayReason::Left), 3), way(None, Some(StayReason::Ended), 0)];
     State {
         pid: 3999,
         since: at(0),
@@ -85,19 +86,19 @@ fn state(looked: u64) -> State {
                 program: 2,
                 addresses: [address(6379), address(50_009)],
                 since: at(400),
-                reason: Reason::PeerNotHere,
+                reason: StayReason::PeerNotHere,
             },
             Stayed {
                 program: 2,
                 addresses: [address(6379), address(50_011)],
                 since: at(900),
-                reason: Reason::OtherUser,
+                reason: StayReason::OtherUser,
             },
             Stayed {
                 program: 1,
                 addresses: [address(50_010), address(80)],
                 since: at(990),
-                reason: Reason::Waiting,
+                reason: StayReason::Waiting,
             },
         ],
         wired: vec![

@@ -8,7 +8,7 @@ use uncopy_counters::connections;
 use uncopy_measure::printable::printable;
 use uncopy_measure::units::{self, grouped, rough_size};
 use uncopy_tcp_service::Wired;
-use uncopy_tcp_service::protocol::Reason;
+use uncopy_tcp_service::protocol::StayReason;
 use uncopy_tcp_service::state::{Flow, Waits, Way};
 use uncopy_tcp_shared::phase::At;
 
@@ -150,7 +150,7 @@ pub fn flows(look: &Look) -> String {
     let several = state.programs.iter().any(|program| program.uid != state.programs[0].uid);
     for program in &state.programs {
         let whose = if several { format!(" of user {}", program.uid) } else { String::new() };
-        let stayed = Reason::ALL.into_iter().zip(program.stayed).filter(|(_, n)| *n > 0);
+        let stayed = StayReason::ALL.into_iter().zip(program.stayed).filter(|(_, n)| *n > 0);
         let stayed: Vec<String> =
             stayed.map(|(reason, n)| format!("{} {}", grouped(n), reason.name())).collect();
         let stayed = if stayed.is_empty() {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use uncopy_inject::Point;
 use uncopy_kernel::inject;
 use uncopy_log_service::protocol::Message;
-use uncopy_log_service::{Client, Reason, take_over};
+use uncopy_log_service::{Client, PlainReason, take_over};
 use uncopy_log_share::State as EntryState;
 use uncopy_log_share::claims::Claim;
 
@@ -30,12 +30,14 @@ impl Log {
         &'static self,
         file: &Arc<File>,
         fd: RawFd,
-        reason: Reason,
+        reason: PlainReason,
     ) -> Result<(), Errno> {
         let Some(session) = self.known_session() else { return Ok(()) };
         let (slot, index) = (file.slot(), file.index());
         match file.state() {
-            State::Held if reason == Reason::NotAppended => file.not_appended.store(true, Relaxed),
+            State::Held if reason == PlainReason::NotAppended => {
+                file.not_appended.store(true, Relaxed)
+            }
             State::Held => {}
             State::Overwritten => return self.leave_overwritten(session, file, fd, reason),
             _ => return Ok(()),

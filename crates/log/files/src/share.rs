@@ -5,7 +5,7 @@ use crate::log::Log;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use uncopy_log_service::Reason;
+use uncopy_log_service::PlainReason;
 use uncopy_log_share::State as EntryState;
 
 use crate::begin::borrowed;
@@ -152,7 +152,7 @@ impl Log {
     /// `fd` is somebody else's too from now on, who knows nothing of us: it is plain for good.
     pub fn handed_over(&'static self, fd: RawFd) {
         let Some(file) = self.file(fd) else { return };
-        self.never(&file, fd, Reason::Shared);
+        self.never(&file, fd, PlainReason::Shared);
         // (So no other process holds it either, whatever becomes of this one.)
         if let Some(session) = self.session() {
             let _ = session.ask(|client| client.share(file.device, file.inode));

@@ -3,7 +3,7 @@
 use crate::lease;
 use crate::overwritten::{self, Settled};
 use crate::place::Place;
-use crate::reason::Reason;
+use crate::plain_reason::PlainReason;
 use crate::report::Report;
 use core::sync::atomic::Ordering;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -32,7 +32,7 @@ pub(crate) struct Hold {
     pub(crate) index: u32,
     pub(crate) client: u64,
     /// It is to be plain, for this reason.
-    pub(crate) leaves: Option<Reason>,
+    pub(crate) leaves: Option<PlainReason>,
     /// Ticks since something of it was neither home nor durable; of an overwritten file: since it
     /// was logged.
     pub(crate) waits: u32,
@@ -148,7 +148,7 @@ impl Hold {
         let idle = core::mem::replace(&mut self.seen, logged) == logged;
         self.waits = if idle { self.waits + 1 } else { 0 };
         if self.waits >= IDLE_AFTER {
-            self.leaves.get_or_insert(Reason::Idle);
+            self.leaves.get_or_insert(PlainReason::Idle);
         }
     }
 

@@ -14,7 +14,7 @@ use crate::{real, start, summary};
 use core::arch::naked_asm;
 use core::ffi::{c_char, c_int, c_void};
 use uncopy_kernel::user_access;
-use uncopy_tcp_socket::Reason;
+use uncopy_tcp_socket::StayReason;
 
 type Strings = *const *const c_char;
 
@@ -509,7 +509,7 @@ pub(super) fn before_sandbox() {
     } else {
         PROCESS.space.statistics.close();
     }
-    PROCESS.tcp.stop(Reason::Sandbox);
-    PROCESS.log.stop(uncopy_log_service::Reason::PastUs);
+    PROCESS.tcp.stop(StayReason::Sandbox);
+    PROCESS.log.stop(uncopy_log_service::PlainReason::PastUs);
     super::signals::let_all_go();
 }

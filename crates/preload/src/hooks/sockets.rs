@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use uncopy_kernel::user_access;
-use uncopy_log_service::Reason;
+use uncopy_log_service::PlainReason;
 use uncopy_stack::buffers::{piece, take};
 use uncopy_stack::calls::OutputCall;
 use uncopy_stack::endpoint;
@@ -312,7 +312,7 @@ pub unsafe extern "C" fn sendfile(to: c_int, from: c_int, at: *mut off_t, n: siz
     // SAFETY: the program's own arguments.
     unsafe {
         if PROCESS.tcp.in_use() {
-            let _plain = [to, from].map(|fd| PROCESS.log.plainly(fd, Reason::NotAppended));
+            let _plain = [to, from].map(|fd| PROCESS.log.plainly(fd, PlainReason::NotAppended));
             return sendfile_to_connection(to, from, at, n);
         }
         real::sendfile(to, from, at, n)
@@ -428,7 +428,7 @@ pub unsafe extern "C" fn splice(
     if n == 0 || !PROCESS.tcp.in_use() {
         return splice();
     }
-    let _plain = [to, from].map(|fd| PROCESS.log.plainly(fd, Reason::NotAppended));
+    let _plain = [to, from].map(|fd| PROCESS.log.plainly(fd, PlainReason::NotAppended));
     let copied = (!PROCESS.tcp.give_to_linux_or_copy(from))
         // SAFETY: the program's own arguments.
         .then(|| unsafe { splice_copied(from, at, to, there, n, flags) });

@@ -152,7 +152,7 @@ unsafe fn shim(n: isize, a: usize, b: usize, c: usize, d: usize, e: usize, f: us
                 waiting::pselect(a as _, b as _, c as _, d as _, e as _, mask as _) as isize
             }
             libc::SYS_io_setup if PROCESS.log.begun() => {
-                PROCESS.log.stop(uncopy_log_service::Reason::PastUs);
+                PROCESS.log.stop(uncopy_log_service::PlainReason::PastUs);
                 real::syscall(n, a, b, c, d, e, f)
             }
             libc::SYS_io_uring_setup => uring::setup(a, b as _),

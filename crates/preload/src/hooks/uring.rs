@@ -15,7 +15,7 @@ use core::ffi::{CStr, c_int, c_void};
 use std::ffi::CString;
 use uncopy_counters::add;
 use uncopy_kernel::user_access;
-use uncopy_tcp_socket::Reason;
+use uncopy_tcp_socket::StayReason;
 
 /// The kernel's `struct io_uring_params`: what the program asks for comes first, then what the
 /// kernel answers.
@@ -40,10 +40,10 @@ pub(super) unsafe fn setup(entries: usize, parameters: *mut c_void) -> isize {
             unsafe { *libc::__errno_location() = libc::ENOSYS };
             return -1;
         }
-        tcp.stop(Reason::IoUring);
+        tcp.stop(StayReason::IoUring);
     }
     if PROCESS.log.begun() {
-        PROCESS.log.stop(uncopy_log_service::Reason::PastUs);
+        PROCESS.log.stop(uncopy_log_service::PlainReason::PastUs);
     }
     // SAFETY: the program's own arguments.
     unsafe {

@@ -9,7 +9,7 @@ use crate::tcp::Tcp;
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
 use std::os::fd::{BorrowedFd, RawFd};
-use uncopy_tcp_socket::Reason;
+use uncopy_tcp_socket::StayReason;
 
 /// Level, name, and the value as it comes. (Newer ones by number: linux/asm-generic/socket.h,
 /// linux/tcp.h.)
@@ -56,7 +56,7 @@ impl Tcp {
             return !uncopy_tcp_socket::is_stand_in(unsafe { BorrowedFd::borrow_raw(fd) });
         }
         let is_linuxs = filter || (level, name) == (libc::IPPROTO_TCP, libc::TCP_ULP);
-        let reason = if filter { Reason::Filtered } else { Reason::Used };
+        let reason = if filter { StayReason::Filtered } else { StayReason::Used };
         !self.in_use() || !is_linuxs || self.give_to_linux_for(fd, reason)
     }
 

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uncopy_kernel::critical;
 use uncopy_tcp_socket::set::Added;
-use uncopy_tcp_socket::{Context, Flow, Reason, Set, fork};
+use uncopy_tcp_socket::{Context, Flow, Set, StayReason, fork};
 
 type Numbered = Vec<(RawFd, Arc<Connection>)>;
 
@@ -224,7 +224,7 @@ impl Tcp {
             let older = self.table.put(fd, Entry::Connection(connection));
             self.was_closed(older);
         } else {
-            let _ = self.is_handed_on(&connection, TIMEOUT, Reason::Used);
+            let _ = self.is_handed_on(&connection, TIMEOUT, StayReason::Used);
         }
     }
 
@@ -244,7 +244,7 @@ impl Tcp {
             let flags = rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(fd) });
             if flags.is_ok_and(|flags| !flags.contains(FdFlags::CLOEXEC)) {
                 let timeout = deadline.saturating_duration_since(Instant::now());
-                let _ = self.is_handed_on(&connection, timeout, Reason::Forked);
+                let _ = self.is_handed_on(&connection, timeout, StayReason::Forked);
             }
         }
     }
@@ -262,7 +262,7 @@ impl Tcp {
     #[cold]
     pub fn is_used_past(&self, fd: RawFd) -> bool {
         let Some(connection) = self.connection(fd) else { return true };
-        self.is_handed_on(&connection, TIMEOUT, Reason::Used)
+        self.is_handed_on(&connection, TIMEOUT, StayReason::Used)
     }
 
     /// As [`is_used_past`](Self::is_used_past), in a child of vfork: its descriptors are its own,
@@ -270,7 +270,7 @@ impl Tcp {
     #[cold]
     pub(crate) fn is_left_to_another(&self, fd: RawFd) -> bool {
         let Some(connection) = self.connection(fd) else { return true };
-        self.by_linux_for(&connection, TIMEOUT, Reason::Forked)
+        self.by_linux_for(&connection, TIMEOUT, StayReason::Forked)
             || connection.flow.by_linux_later() == Ok(true)
     }
 
@@ -278,7 +278,7 @@ impl Tcp {
         &self,
         connection: &Arc<Connection>,
         timeout: Duration,
-        reason: Reason,
+        reason: StayReason,
     ) -> bool {
         self.by_linux_for(connection, timeout, reason)
             || self.replace(connection)
@@ -311,10 +311,10 @@ impl Tcp {
 
     /// Both directions are Linux's from now on, as far as that can be had.
     pub(crate) fn by_linux(&self, connection: &Connection, timeout: Duration) -> bool {
-        self.by_linux_for(connection, timeout, Reason::Used)
+        self.by_linux_for(connection, timeout, StayReason::Used)
     }
 
-    fn by_linux_for(&self, connection: &Connection, timeout: Duration, reason: Reason) -> bool {
+    fn by_linux_for(&self, connection: &Connection, timeout: Duration, reason: StayReason) -> bool {
         let flow = &connection.flow;
         if flow.is_attached() {
             return flow.by_linux(timeout) == Ok(true);
@@ -325,7 +325,7 @@ impl Tcp {
 
     /// The program uses descriptors in ways that nobody sees, or is about to enter a sandbox: no
     /// connection is upgraded from now on, and those that are go back.
-    pub fn stop(&self, reason: Reason) {
+    pub fn stop(&self, reason: StayReason) {
         if self.begun() {
             let _ = self.stopped.compare_exchange(0, reason as u64, Relaxed, Relaxed);
             for (fd, connection) in self.all().0 {
@@ -344,8 +344,8 @@ impl Tcp {
     }
 
     /// Which of the two.
-    pub(crate) fn why_stopped(&self) -> Option<Reason> {
-        Reason::of(self.stopped.load(Relaxed))
+    pub(crate) fn why_stopped(&self) -> Option<StayReason> {
+        StayReason::of(self.stopped.load(Relaxed))
     }
 
     /// What the program is about to do with `fd` is not carried by rings (SCM_RIGHTS, ...).
@@ -353,10 +353,10 @@ impl Tcp {
     /// not received.
     #[cold]
     pub fn give_to_linux(&self, fd: RawFd) -> bool {
-        self.give_to_linux_for(fd, Reason::Used)
+        self.give_to_linux_for(fd, StayReason::Used)
     }
 
-    pub(crate) fn give_to_linux_for(&self, fd: RawFd, reason: Reason) -> bool {
+    pub(crate) fn give_to_linux_for(&self, fd: RawFd, reason: StayReason) -> bool {
         let connection = self.connection(fd);
         connection.is_none_or(|connection| self.by_linux_for(&connection, TIMEOUT, reason))
     }
@@ -369,7 +369,7 @@ impl Tcp {
         if connection.copies.load(Relaxed) && connection.flow.has_bytes() {
             return false;
         }
-        let given = self.by_linux_for(&connection, MOMENT, Reason::Used);
+        let given = self.by_linux_for(&connection, MOMENT, StayReason::Used);
         connection.copies.store(!given, Relaxed);
         given
     }

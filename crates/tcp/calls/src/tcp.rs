@@ -20,7 +20,7 @@ use uncopy_kernel::fd_table::{FdGuard, FdTable};
 use uncopy_kernel::lock::Lock;
 use uncopy_kernel::procfs;
 use uncopy_tcp_socket::{
-    Blocks, Context, Flow, Reason, Rendezvous, Settings as OfContext, Waiting, stayed,
+    Blocks, Context, Flow, Rendezvous, Settings as OfContext, StayReason, Waiting, stayed,
 };
 
 /// A context's descriptors, with those of one program that it is connected to.
@@ -278,7 +278,7 @@ impl Tcp {
 
     /// A connection stays with Linux, of which nothing else is known here.
     #[cold]
-    pub(crate) fn stays(&self, reason: Reason) {
+    pub(crate) fn stays(&self, reason: StayReason) {
         if let Some(settings) = self.settings() {
             (settings.publish)();
             add(stayed(settings.counters, reason), 1);

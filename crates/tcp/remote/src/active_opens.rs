@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use uncopy_tcp_proto::{Algorithm, FlowId, Reason};
+use uncopy_tcp_proto::{Algorithm, FlowId, ResetReason};
 use uncopy_tcp_routes::Routes;
 use uncopy_tcp_service::ends::{STAND_IN, has_filter, network_namespace};
 use uncopy_tcp_service::{Lent, Owner};
@@ -103,7 +103,7 @@ pub struct ActiveOpens {
     /// Those for which the peer has not answered.
     opening: Mutex<HashMap<FlowId, Opening>>,
     /// What the peers have said: nothing against it, or why not.
-    decided: Mutex<Vec<(FlowId, Option<Reason>)>>,
+    decided: Mutex<Vec<(FlowId, Option<ResetReason>)>>,
     /// Those whose stand-in has sent its SYN: the answer comes here, and is for the stand-in.
     meeting: Mutex<HashMap<Ends, Instant>>,
     /// Of the next that is asked about.
@@ -368,14 +368,14 @@ impl ActiveOpens {
     }
 
     /// The peer has answered, or will not. (If it is one of these.)
-    pub fn decides(&self, flow: FlowId, why_not: Option<Reason>) {
+    pub fn decides(&self, flow: FlowId, why_not: Option<ResetReason>) {
         if lock(&self.opening).contains_key(&flow) {
             lock(&self.decided).push((flow, why_not));
         }
     }
 
     /// What was decided since.
-    pub fn take_decided(&self) -> Vec<(FlowId, Opening, Option<Reason>)> {
+    pub fn take_decided(&self) -> Vec<(FlowId, Opening, Option<ResetReason>)> {
         let decided = core::mem::take(&mut *lock(&self.decided));
         let mut opening = lock(&self.opening);
         let known = decided.into_iter();

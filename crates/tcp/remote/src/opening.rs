@@ -9,7 +9,7 @@ use std::sync::Arc;
 use uncopy_tcp_events::line::Line;
 use uncopy_tcp_fast::View;
 use uncopy_tcp_fast::applications::SlowOut;
-use uncopy_tcp_proto::{Connect, Endpoint, FlowId, FlowOptions, Reason, Refusal, Seq, Time};
+use uncopy_tcp_proto::{Connect, Endpoint, FlowId, FlowOptions, Refusal, ResetReason, Seq, Time};
 
 impl ConnectionTable {
     /// A program's SYN has come: ours goes to the peer.
@@ -80,7 +80,7 @@ impl ConnectionTable {
                     self.forget(flow);
                     active_opens.gives_up(&opening);
                 }
-                Some(Reason::Refused | Reason::ByPeer) => active_opens.refused(&opening),
+                Some(ResetReason::Refused | ResetReason::ByPeer) => active_opens.refused(&opening),
                 // (Linux has its own timeout, which the program may have set.)
                 Some(_) => active_opens.by_linux(&opening),
                 None => {

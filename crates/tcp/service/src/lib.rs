@@ -39,7 +39,6 @@ pub mod owner;
 mod program;
 mod proof;
 pub mod protocol;
-pub mod reason;
 mod regions;
 mod registry;
 pub mod relay;
@@ -48,6 +47,7 @@ mod requests;
 pub mod server;
 mod share;
 pub mod state;
+pub mod stay_reason;
 mod users;
 pub mod wired;
 

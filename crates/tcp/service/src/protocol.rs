@@ -3,7 +3,7 @@
 //! whoever dies, and it is the network namespace's own, as addresses are.
 
 use crate::ends::EndName;
-pub use crate::reason::Reason;
+pub use crate::stay_reason::StayReason;
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -124,7 +124,7 @@ pub enum Message {
         /// As in `Register`.
         token: u64,
         /// Why.
-        reason: Reason,
+        reason: StayReason,
     },
     /// Program: what it has registered by this name is closed, and it has not heard what became of
     /// it.
@@ -261,7 +261,7 @@ impl Message {
                 filtered: f >> 32 != 0,
             },
             4 => Self::Matched { token: a, region: b, slot: c, side: d, generation: e },
-            5 => Self::Stays { token: a, reason: Reason::of(b)? },
+            5 => Self::Stays { token: a, reason: StayReason::of(b)? },
             6 => Self::Gone { region: a },
             7 => Self::Tell,
             8 => Self::Told { words: a },
@@ -367,7 +367,7 @@ mod tests {
                 filtered: true,
             },
             Message::Matched { token: 1, region: 2, slot: 3, side: 1, generation: 5 },
-            Message::Stays { token: 9, reason: Reason::OverLimit },
+            Message::Stays { token: 9, reason: StayReason::OverLimit },
             Message::Gone { region: 7 },
             Message::Tell,
             Message::Told { words: 99 },
@@ -445,9 +445,9 @@ mod tests {
     #[test]
     fn every_reason_is_documented_with_its_name_and_what_it_means() {
         let page = include_str!("../../../../docs/inside/tcp.md");
-        for (i, reason) in Reason::ALL.into_iter().enumerate() {
+        for (i, reason) in StayReason::ALL.into_iter().enumerate() {
             assert_eq!(reason as usize, i + 1);
-            assert_eq!(Reason::of(reason as u64), Some(reason));
+            assert_eq!(StayReason::of(reason as u64), Some(reason));
             let row = format!("| `{}` | {} |", reason.name(), reason.text());
             assert!(page.contains(&row), "docs/inside/tcp.md lacks: {row}");
         }

@@ -5,7 +5,7 @@
 use crate::ends::EndName;
 use crate::matching::Registration;
 use crate::owner::Owner;
-use crate::protocol::Reason;
+use crate::protocol::StayReason;
 use crate::share::Taken;
 use std::os::fd::OwnedFd;
 use std::time::SystemTime;
@@ -189,8 +189,13 @@ impl Regions {
 
     /// A slot of a new region, of this number. `taken`: what its memory's descriptor counts
     /// against.
-    pub fn make(&mut self, id: u64, sides: [Side; 2], taken: Vec<Taken>) -> Result<Given, Reason> {
-        let memory = region::create().map_err(|_| Reason::NoMemory)?;
+    pub fn make(
+        &mut self,
+        id: u64,
+        sides: [Side; 2],
+        taken: Vec<Taken>,
+    ) -> Result<Given, StayReason> {
+        let memory = region::create().map_err(|_| StayReason::NoMemory)?;
         self.held.push(PairRegion {
             id,
             memory,
@@ -203,7 +208,7 @@ impl Regions {
             free: (0..=u8::MAX).rev().collect(),
             names: vec![None; SLOTS],
         });
-        self.give_of(self.held.len() - 1).ok_or(Reason::NoMemory)
+        self.give_of(self.held.len() - 1).ok_or(StayReason::NoMemory)
     }
 
     fn give_of(&mut self, region: usize) -> Option<Given> {

@@ -6,7 +6,7 @@ use crate::matching::{Inodes, Registration, Waiting};
 use crate::options::Limits;
 use crate::owner::{self, Owner, Serves};
 use crate::program::{COSTS, Program};
-use crate::protocol::{self, DOOR_COUNT, Message, Reason, VERSION};
+use crate::protocol::{self, DOOR_COUNT, Message, StayReason, VERSION};
 use crate::regions::{Given, PairRegion, Regions};
 use crate::state::{self, State};
 use crate::users::{Quota, User};
@@ -84,7 +84,7 @@ impl Registry {
     ) -> Result<(), Errno> {
         let taken = self
             .room(owner, COSTS)
-            .and_then(|()| self.user(owner).quota.share.take(COSTS).ok_or(Reason::OverLimit));
+            .and_then(|()| self.user(owner).quota.share.take(COSTS).ok_or(StayReason::OverLimit));
         let taken = taken.map_err(|_| Errno::MFILE)?;
         let id = self.last_program + 1;
         let program = Program::new(socket.clone(), (id, pid, owner), set, taken)?;
@@ -134,7 +134,7 @@ impl Registry {
     pub fn expire(&mut self) {
         let programs = &mut self.programs;
         self.waiting.expire(Instant::now(), |registration, name| {
-            stays(programs, registration, Some(name), Reason::PeerNotHere);
+            stays(programs, registration, Some(name), StayReason::PeerNotHere);
         });
     }
 
@@ -143,7 +143,7 @@ impl Registry {
         &mut self,
         registration: Registration,
         name: EndName,
-        found: Result<Inodes, Reason>,
+        found: Result<Inodes, StayReason>,
     ) {
         let outcome = found.and_then(|inodes| {
             self.is_within_limits(registration)?;
@@ -167,15 +167,15 @@ impl Registry {
     fn is_within_limits(
         &mut self,
         Registration { program: id, owner, .. }: Registration,
-    ) -> Result<(), Reason> {
+    ) -> Result<(), StayReason> {
         // (What is used is asked of the kernel, a call for each region: not each time.)
         let bytes = |of: &Self| of.bytes_of(id, owner) >= of.limits.bytes;
-        let program = self.programs.get(&id).ok_or(Reason::NoService)?;
+        let program = self.programs.get(&id).ok_or(StayReason::NoService)?;
         let looks = program.registered.is_multiple_of(LOOKS);
         let is_over = if looks { bytes(self) } else { program.over };
-        let program = self.programs.get_mut(&id).ok_or(Reason::NoService)?;
+        let program = self.programs.get_mut(&id).ok_or(StayReason::NoService)?;
         (program.over, program.registered) = (is_over, program.registered + 1);
-        let user = self.users.get(&owner).ok_or(Reason::NoService)?;
+        let user = self.users.get(&owner).ok_or(StayReason::NoService)?;
         let count =
             |of: &mut dyn Iterator<Item = &PairRegion>| of.map(PairRegion::used).sum::<usize>();
         let flows = count(&mut user.regions.of(id)) + count(&mut self.mixed.of(id));
@@ -185,7 +185,7 @@ impl Registry {
             let flows = both.map(PairRegion::used).sum::<usize>() + self.waiting.of_owner(owner);
             over |= flows >= self.limits.flows || self.uses_too_much(owner);
         }
-        if over { Err(Reason::OverLimit) } else { Ok(()) }
+        if over { Err(StayReason::OverLimit) } else { Ok(()) }
     }
 
     /// A user's programs have more memory than they may, or all have.
@@ -210,17 +210,17 @@ impl Registry {
     }
 
     /// There is room for so many descriptors of a user's; it is looked for, if need be.
-    fn room(&mut self, owner: Owner, count: usize) -> Result<(), Reason> {
+    fn room(&mut self, owner: Owner, count: usize) -> Result<(), StayReason> {
         let share = self.user(owner).quota.share.clone();
         if !share.has(count) {
             let programs = self.programs.values_mut().filter(|program| program.owner == owner);
             programs.for_each(Program::looks_what_it_took);
         }
-        if share.has(count) { Ok(()) } else { Err(Reason::OverLimit) }
+        if share.has(count) { Ok(()) } else { Err(StayReason::OverLimit) }
     }
 
     /// A place for a connection.
-    fn give(&mut self, a: Registration, b: Registration) -> Result<Given, Reason> {
+    fn give(&mut self, a: Registration, b: Registration) -> Result<Given, StayReason> {
         let regions = regions_between(&mut self.users, &mut self.mixed, a.owner, b.owner)?;
         if let Some(given) = regions.give(a.program, b.program) {
             return Ok(given);
@@ -230,7 +230,7 @@ impl Registry {
         let both = [a.owner, b.owner];
         for &owner in if a.owner == b.owner { &both[..1] } else { &both } {
             self.room(owner, 1 + 2 * (1 + DOOR_COUNT))?;
-            taken.push(self.user(owner).quota.share.take(1).ok_or(Reason::OverLimit)?);
+            taken.push(self.user(owner).quota.share.take(1).ok_or(StayReason::OverLimit)?);
         }
         self.last_region += 1;
         let sides = [(a.program, a.owner), (b.program, b.owner)];
@@ -244,9 +244,9 @@ impl Registry {
         a: Registration,
         b: Registration,
         name: Option<EndName>,
-    ) -> Result<(), Reason> {
+    ) -> Result<(), StayReason> {
         if !self.serves.meet(a.owner, b.owner) {
-            return Err(Reason::OtherUser);
+            return Err(StayReason::OtherUser);
         }
         let given = self.give(a, b)?;
         let regions = regions_between(&mut self.users, &mut self.mixed, a.owner, b.owner)?;
@@ -412,7 +412,7 @@ impl Registry {
             program: registration.program,
             addresses: name.addresses(),
             since: SystemTime::now() - since.elapsed(),
-            reason: Reason::Waiting,
+            reason: StayReason::Waiting,
         });
         let stayed = its().flat_map(|(&program, of)| {
             of.last.iter().map(move |&(name, since, reason)| state::Stayed {
@@ -463,18 +463,18 @@ fn regions_between<'a>(
     mixed: &'a mut Regions,
     a: Owner,
     b: Owner,
-) -> Result<&'a mut Regions, Reason> {
+) -> Result<&'a mut Regions, StayReason> {
     if a != b {
         return Ok(mixed);
     }
-    users.get_mut(&a).map(|user| &mut user.regions).ok_or(Reason::NoService)
+    users.get_mut(&a).map(|user| &mut user.regions).ok_or(StayReason::NoService)
 }
 
 fn stays(
     programs: &mut HashMap<u64, Program>,
     registration: Registration,
     name: Option<EndName>,
-    reason: Reason,
+    reason: StayReason,
 ) {
     if let Some(program) = programs.get_mut(&registration.program) {
         program.stays(name, reason);

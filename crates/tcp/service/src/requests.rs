@@ -12,7 +12,7 @@ use crate::listening::Listening;
 use crate::matching::{Inodes, Registration};
 use crate::owner::{Owner, Serves};
 use crate::proof::Looking;
-use crate::protocol::{self, CARRIES, DOOR_COUNT, Message, Reason, TAKES, VERSION};
+use crate::protocol::{self, CARRIES, DOOR_COUNT, Message, StayReason, TAKES, VERSION};
 use crate::registry::{Registry, Session};
 use crate::relay;
 use rustix::event::{EventfdFlags, epoll, eventfd};
@@ -126,7 +126,7 @@ impl ServerState {
             }
             Message::Register { token, name, filtered } if fds.len() <= 1 && greeted => {
                 let found = if filtered {
-                    Err(Reason::Filtered)
+                    Err(StayReason::Filtered)
                 } else {
                     self.finds(turn, owner, name, &fds)
                 };
@@ -246,19 +246,19 @@ impl ServerState {
         owner: Owner,
         name: EndName,
         fds: &Came,
-    ) -> Result<Inodes, Reason> {
+    ) -> Result<Inodes, StayReason> {
         // (Without one: no descriptor was left for it here.)
-        let set = fds.first().ok_or(Reason::NoMemory)?;
-        let end = self.diag.end(name.addresses()).map_err(|_| Reason::NotConnected)?;
+        let set = fds.first().ok_or(StayReason::NoMemory)?;
+        let end = self.diag.end(name.addresses()).map_err(|_| StayReason::NotConnected)?;
         match turn.looking.finds(end.inode(), set) {
             // (Numbers of sockets come again after some billions.)
             Ok(true) if turn.serves().may_show(owner, end.user()) => {
                 let other = self.diag.end(name.other().addresses());
                 Ok(Inodes { own: end.inode(), other: other.map_or(0, |other| other.inode()) })
             }
-            Ok(true) => Err(Reason::OtherUser),
-            Err(Errno::MFILE | Errno::NFILE) => Err(Reason::NoMemory),
-            _ => Err(Reason::NotConnected),
+            Ok(true) => Err(StayReason::OtherUser),
+            Err(Errno::MFILE | Errno::NFILE) => Err(StayReason::NoMemory),
+            _ => Err(StayReason::NotConnected),
         }
     }
 

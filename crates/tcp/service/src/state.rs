@@ -6,7 +6,7 @@
 //! theirs to say, and nothing is decided by it.
 
 use crate::ends::EndName;
-use crate::protocol::Reason;
+use crate::protocol::StayReason;
 use crate::wired::Wired;
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
@@ -33,8 +33,8 @@ pub struct Program {
     pub waiting: u64,
     /// Bytes of memory that its connections use.
     pub bytes: u64,
-    /// How many connections stayed Linux's, by reason: in the order of [`Reason::ALL`].
-    pub stayed: [u64; Reason::ALL.len()],
+    /// How many connections stayed Linux's, by reason: in the order of [`StayReason::ALL`].
+    pub stayed: [u64; StayReason::ALL.len()],
 }
 
 /// Who waits for something.
@@ -60,7 +60,7 @@ pub struct Way {
     /// Where it is. None: what stands there is no phase.
     pub at: Option<At>,
     /// Why it is Linux's, where it is.
-    pub reason: Option<Reason>,
+    pub reason: Option<StayReason>,
     /// Bytes that ever went through the ring.
     pub bytes: u64,
     /// Times that bytes were put there.
@@ -100,7 +100,7 @@ pub struct Stayed {
     /// Since when.
     pub since: SystemTime,
     /// Why.
-    pub reason: Reason,
+    pub reason: StayReason,
 }
 
 /// All of it.
@@ -138,14 +138,14 @@ impl Way {
         let reason = match at {
             Some(At::Offered | At::Ring) => None,
             _ if produced_flags & FINISHED != 0 || consumed_flags & GONE != 0 => {
-                Some(Reason::Ended)
+                Some(StayReason::Ended)
             }
-            Some(At::Returned) => Some(Reason::GivenBack),
-            _ if consumed_flags & BY_LINUX != 0 => Some(Reason::GivenBack),
-            Some(At::Leaving) => Some(Reason::Left),
-            _ if consumed_flags & RECEIVES == 0 => Some(Reason::NotAwaited),
-            _ if bytes > 0 => Some(Reason::Left),
-            _ => Some(Reason::NotOffered),
+            Some(At::Returned) => Some(StayReason::GivenBack),
+            _ if consumed_flags & BY_LINUX != 0 => Some(StayReason::GivenBack),
+            Some(At::Leaving) => Some(StayReason::Left),
+            _ if consumed_flags & RECEIVES == 0 => Some(StayReason::NotAwaited),
+            _ if bytes > 0 => Some(StayReason::Left),
+            _ => Some(StayReason::NotOffered),
         };
         Self {
             at,
@@ -306,7 +306,7 @@ impl In<'_> {
         let bit = |bit: u32| waits & 1 << bit != 0;
         Some(Way {
             at: u32::try_from(at).ok().and_then(|at| PhaseWord::of(at).ok()),
-            reason: Reason::of(reason),
+            reason: StayReason::of(reason),
             bytes,
             writes,
             unread,
@@ -347,7 +347,7 @@ impl State {
     /// A program did not get so many connections over the wire, because it has as many as it may.
     pub(crate) fn refused(&mut self, program: u64, count: u64) {
         if let Some(program) = self.programs.iter_mut().find(|known| known.id == program) {
-            program.stayed[Reason::OverLimit as usize - 1] += count;
+            program.stayed[StayReason::OverLimit as usize - 1] += count;
         }
     }
 
@@ -403,7 +403,7 @@ impl State {
                     waiting: from.word()?,
                     bytes: from.word()?,
                     stayed: {
-                        let mut stayed = [0; Reason::ALL.len()];
+                        let mut stayed = [0; StayReason::ALL.len()];
                         for count in &mut stayed {
                             *count = from.word()?;
                         }
@@ -426,7 +426,7 @@ impl State {
                     program: from.word()?,
                     addresses: [from.address()?, from.address()?],
                     since: from.time()?,
-                    reason: Reason::of(from.word()?)?,
+                    reason: StayReason::of(from.word()?)?,
                 })
             })?,
             wired: from.list(In::wired)?,
@@ -487,7 +487,7 @@ mod tests {
             data: waits,
             room: Waits { asleep: false, set: true },
         };
-        let other = Way { at: None, reason: Some(Reason::Ended), ..way };
+        let other = Way { at: None, reason: Some(StayReason::Ended), ..way };
         State {
             pid: 1,
             since,
@@ -511,7 +511,7 @@ mod tests {
                 };
                 2
             ],
-            stayed: vec![Stayed { program: 1, addresses, since, reason: Reason::Remote }],
+            stayed: vec![Stayed { program: 1, addresses, since, reason: StayReason::Remote }],
             wired: vec![Wired {
                 addresses,
                 state: 3,

@@ -13,7 +13,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
-use uncopy_tcp_service::protocol::{self, DOOR_COUNT, Message, Reason, VERSION};
+use uncopy_tcp_service::protocol::{self, DOOR_COUNT, Message, StayReason, VERSION};
 use uncopy_tcp_service::{Client, Limits, Options, Service, ends};
 
 #[test]
@@ -54,7 +54,7 @@ fn where_no_descriptor_is_left_programs_that_are_here_stay_and_others_are_sent_a
     let registration =
         Message::Register { token: 7, name: ends::name(&socket).unwrap(), filtered: false };
     protocol::send(program.as_fd(), registration, &[set.as_fd()]).unwrap();
-    assert_eq!(receives(), Message::Stays { token: 7, reason: Reason::NoMemory });
+    assert_eq!(receives(), Message::Stays { token: 7, reason: StayReason::NoMemory });
     // One that comes.
     used.pop();
     let begun = Instant::now();

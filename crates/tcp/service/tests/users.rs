@@ -24,7 +24,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use uncopy_tcp_service::diag::DiagSocket;
-use uncopy_tcp_service::protocol::{self, DOOR_COUNT, Message, Reason};
+use uncopy_tcp_service::protocol::{self, DOOR_COUNT, Message, StayReason};
 use uncopy_tcp_service::rendezvous::is_running;
 use uncopy_tcp_service::state::State;
 use uncopy_tcp_service::{
@@ -191,7 +191,7 @@ fn greeted(name: &str, uid: u32) -> OwnedFd {
     socket
 }
 
-fn stays(program: &Program, of: u64) -> Reason {
+fn stays(program: &Program, of: u64) -> StayReason {
     match program.says().0 {
         Message::Stays { token, reason } if token == of => reason,
         other => panic!("{other:?}"),
@@ -214,11 +214,12 @@ fn ends_of_one_user_meet_and_those_of_two_stay_with_linux() {
         let (x, y) = connection();
         alice.registers(token, &x);
         strangers.registers(token, &y);
-        assert_eq!(stays(&alice, token), Reason::OtherUser);
-        assert_eq!(stays(strangers, token), Reason::OtherUser);
+        assert_eq!(stays(&alice, token), StayReason::OtherUser);
+        assert_eq!(stays(strangers, token), StayReason::OtherUser);
     }
     let told = service.tells(ALICE);
-    let counts = told.programs.iter().map(|program| program.stayed[Reason::OtherUser as usize - 1]);
+    let counts =
+        told.programs.iter().map(|program| program.stayed[StayReason::OtherUser as usize - 1]);
     assert_eq!(counts.sum::<u64>(), 2);
 }
 
@@ -234,7 +235,7 @@ fn a_socket_that_another_user_has_made_stays_linuxs_but_for_root() {
     let (x, y) = connection();
     alice.registers(1, &x);
     bob.shows_as_it_is(2, &x);
-    assert_eq!(stays(&bob, 2), Reason::OtherUser);
+    assert_eq!(stays(&bob, 2), StayReason::OtherUser);
     root.shows_as_it_is(3, &y);
     assert!(matches!(alice.says(), (Message::Matched { token: 1, .. }, 6)));
     assert!(matches!(root.says(), (Message::Matched { token: 3, .. }, 6)));
@@ -295,7 +296,7 @@ fn what_programs_did_not_get_over_the_wire_is_told_to_their_user_and_root() {
     let of = |uid| {
         let programs = service.tells(uid).programs;
         let over = |of: &uncopy_tcp_service::state::Program| {
-            (of.uid, of.stayed[Reason::OverLimit as usize - 1] == of.id)
+            (of.uid, of.stayed[StayReason::OverLimit as usize - 1] == of.id)
         };
         let mut all: Vec<_> = programs.iter().map(over).collect();
         all.sort_unstable();
@@ -332,9 +333,9 @@ fn an_end_with_its_listeners_filter_stays_linuxs() {
     let (accepted, _) = listener.accept().unwrap();
     alice.registers(1, &connected);
     other.registers(2, &accepted);
-    assert_eq!(stays(&other, 2), Reason::Filtered);
+    assert_eq!(stays(&other, 2), StayReason::Filtered);
     // Its other end waits in vain, and hears that.
-    assert_eq!(stays(&alice, 1), Reason::PeerNotHere);
+    assert_eq!(stays(&alice, 1), StayReason::PeerNotHere);
 }
 
 #[test]
@@ -402,7 +403,7 @@ fn one_user_has_at_most_its_share_of_connections_and_another_has_its_own() {
     programs[1].registers(2, &ends[2].0);
     wait_until("three wait", || service.tells(ALICE).stayed.len() == 3);
     programs[1].registers(3, &ends[3].0);
-    assert_eq!(stays(&programs[1], 3), Reason::OverLimit);
+    assert_eq!(stays(&programs[1], 3), StayReason::OverLimit);
     programs[2].registers(4, &ends[4].0);
     wait_until("another's waits", || service.tells(BOB).stayed.len() == 1);
     // What is given back can be had again.
@@ -410,7 +411,7 @@ fn one_user_has_at_most_its_share_of_connections_and_another_has_its_own() {
     wait_until("one less", || service.tells(ALICE).stayed.len() == 3);
     programs[1].registers(5, &ends[3].0);
     wait_until("one more", || {
-        let waits = |s: &&uncopy_tcp_service::state::Stayed| s.reason == Reason::Waiting;
+        let waits = |s: &&uncopy_tcp_service::state::Stayed| s.reason == StayReason::Waiting;
         service.tells(ALICE).stayed.iter().filter(waits).count() == 3
     });
 }

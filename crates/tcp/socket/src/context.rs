@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use uncopy_kernel::descriptors::{Kept, OwnFd, have_room};
 use uncopy_kernel::{clock, critical, placement};
 use uncopy_tcp_service::ends::EndName;
-use uncopy_tcp_service::protocol::{Message, Reason};
+use uncopy_tcp_service::protocol::{Message, StayReason};
 use uncopy_tcp_service::{Client, Wired};
 use uncopy_tcp_shared::layout::REGION;
 use uncopy_tcp_shared::notice::{Notice, SLOTS};
@@ -382,7 +382,7 @@ impl Context {
         let client = match self.client() {
             ClientLookup::Here(client) => client,
             ClientLookup::NotYet => return flow.not_yet(),
-            ClientLookup::None => return flow.stays(Reason::NoService),
+            ClientLookup::None => return flow.stays(StayReason::NoService),
         };
         let token = self.last_token.fetch_add(1, Ordering::Relaxed);
         flow.is_named(token);
@@ -474,8 +474,8 @@ impl Context {
             }
             if let (Err(error), Some(flow)) = (outcome, flow) {
                 flow.stays(match error {
-                    Errno::MFILE | Errno::NFILE | Errno::NOMEM => Reason::NoMemory,
-                    _ => Reason::NoService,
+                    Errno::MFILE | Errno::NFILE | Errno::NOMEM => StayReason::NoMemory,
+                    _ => StayReason::NoService,
                 });
             }
         }
@@ -527,7 +527,7 @@ impl Context {
                         // (Else each connection with that program would stay Linux's, also once
                         // there is room again.)
                         let _ = client.misses(region, side, slot, generation);
-                        flow.into_iter().for_each(|flow| flow.stays(Reason::NoMemory));
+                        flow.into_iter().for_each(|flow| flow.stays(StayReason::NoMemory));
                         continue;
                     };
                     let (slot, generation) = (slot as usize, generation as u32);

@@ -24,7 +24,7 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use uncopy_counters::add;
-use uncopy_tcp_service::protocol::Reason;
+use uncopy_tcp_service::protocol::StayReason;
 
 /// The other side changes the phase as often at most while a call looks at it: each honest change
 /// takes calls of its own. More of them are nonsense, by which it would hold a thread, and the
@@ -51,7 +51,7 @@ pub struct Flow {
     pub(crate) attached: OnceLock<Option<Attached>>,
     /// Both directions are Linux's for good, though it has a slot.
     pub(crate) left: AtomicBool,
-    pub(crate) reason: OnceLock<Reason>,
+    pub(crate) reason: OnceLock<StayReason>,
     pub(crate) watchers: Guarded<Vec<Arc<dyn Watcher>>>,
     /// SO_RCVTIMEO and SO_SNDTIMEO in nanoseconds; 0: none.
     pub(crate) timeouts: [AtomicU64; 2],
@@ -136,7 +136,7 @@ impl Flow {
     }
 
     /// Why it is Linux's for good, if it is.
-    pub fn reason(&self) -> Option<Reason> {
+    pub fn reason(&self) -> Option<StayReason> {
         self.reason.get().copied()
     }
 
@@ -171,7 +171,7 @@ impl Flow {
     }
 
     /// It is one for Linux, for good.
-    pub fn leave_to_linux(self: &Arc<Self>, reason: Reason) {
+    pub fn leave_to_linux(self: &Arc<Self>, reason: StayReason) {
         self.clone().stays(reason);
     }
 
@@ -278,11 +278,11 @@ impl Flow {
     fn stayed_to_the_end(&self, sole: bool) {
         let calls = self.calls.load(Ordering::Relaxed);
         let reason = if self.was_shown() {
-            Reason::Waiting
+            StayReason::Waiting
         } else if !sole && calls >= self.registers_after {
-            Reason::Forked
+            StayReason::Forked
         } else if sole && (calls > 0 || !self.inherited) {
-            Reason::Short
+            StayReason::Short
         } else {
             return;
         };

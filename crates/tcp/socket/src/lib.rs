@@ -107,6 +107,6 @@ pub use set::Set;
 pub use settings::Settings;
 pub use spinning::Waiting;
 pub use uncopy_tcp_service::ends::{is_stand_in, listens, listens_at};
-pub use uncopy_tcp_service::protocol::Reason;
+pub use uncopy_tcp_service::protocol::StayReason;
 pub use uncopy_tcp_service::{Rendezvous, Wired};
 pub use way::{Bypass, Way};

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use uncopy_kernel::descriptors::{Kept, OwnFd};
 use uncopy_tcp_service::diag::Diag;
-use uncopy_tcp_service::protocol::Reason;
+use uncopy_tcp_service::protocol::StayReason;
 use uncopy_tcp_shared::notice::SLOTS;
 use uncopy_tcp_shared::region::SharedRegion;
 use uncopy_tcp_shared::stores::Prices;
@@ -24,7 +24,7 @@ pub(crate) trait Registered: Send + Sync {
     /// It is registered by this name.
     fn is_named(&self, token: u64);
     /// Linux's for good.
-    fn stays(&self, reason: Reason);
+    fn stays(&self, reason: StayReason);
     /// There is no service now; later there may be.
     fn not_yet(&self);
     /// The service has given it a slot.

@@ -16,7 +16,7 @@ use uncopy_counters::add;
 use uncopy_kernel::descriptors::OwnFd;
 use uncopy_tcp_service::diag::Diag;
 use uncopy_tcp_service::ends::is_stand_in;
-use uncopy_tcp_service::protocol::Reason;
+use uncopy_tcp_service::protocol::StayReason;
 use uncopy_tcp_shared::ring::FINISHED;
 
 impl Registered for Flow {
@@ -28,7 +28,7 @@ impl Registered for Flow {
         self.token.store(token, Ordering::Relaxed);
     }
 
-    fn stays(&self, reason: Reason) {
+    fn stays(&self, reason: StayReason) {
         if self.attached.set(None).is_ok() && self.reason.set(reason).is_ok() {
             add(stayed(self.context.settings.counters, reason), 1);
         }
@@ -47,7 +47,7 @@ impl Registered for Flow {
         // the one that the service matched: names of ends that live are unique.
         if !self.is_undecided() || !uncopy_tcp_service::ends::is_connected(self.fd()) {
             attached.detach();
-            self.stays(Reason::NotConnected);
+            self.stays(StayReason::NotConnected);
             return;
         }
         self.refresh_timeouts();
@@ -152,7 +152,7 @@ impl Context {
             Ok(name) if name.is_local() || is_stand_in(flow.fd()) => {
                 self.register_with_service(flow.clone(), name);
             }
-            Ok(_) => flow.stays(Reason::Remote),
+            Ok(_) => flow.stays(StayReason::Remote),
             Err(reason) => flow.stays(reason),
         }
         flow
@@ -168,20 +168,20 @@ mod tests {
     fn every_reason_that_is_counted_is_the_services_and_documented_with_what_to_do() {
         let page = include_str!("../../../../docs/inside/tcp.md");
         for stays in connections::STAYS {
-            let reason = Reason::ALL.into_iter().find(|reason| reason.name() == stays.name);
-            assert_eq!(reason.map(Reason::text), Some(stays.text), "{}", stays.name);
+            let reason = StayReason::ALL.into_iter().find(|reason| reason.name() == stays.name);
+            assert_eq!(reason.map(StayReason::text), Some(stays.text), "{}", stays.name);
             let row = format!("| `{}` | {} | {} |", stays.name, stays.text, stays.next);
             assert!(page.contains(&row), "docs/inside/tcp.md lacks: {row}");
         }
         // The others are a direction's.
         let of_directions = [
-            Reason::NotAwaited,
-            Reason::NotOffered,
-            Reason::GivenBack,
-            Reason::Ended,
-            Reason::Left,
+            StayReason::NotAwaited,
+            StayReason::NotOffered,
+            StayReason::GivenBack,
+            StayReason::Ended,
+            StayReason::Left,
         ];
-        let others = Reason::ALL.into_iter().filter(|r| connections::stays(r.name()).is_none());
+        let others = StayReason::ALL.into_iter().filter(|r| connections::stays(r.name()).is_none());
         assert_eq!(others.collect::<Vec<_>>(), of_directions);
     }
 }

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use uncopy_tcp_service::ends::is_stand_in;
-use uncopy_tcp_service::protocol::Reason;
+use uncopy_tcp_service::protocol::StayReason;
 use uncopy_tcp_shared::phase::At;
 
 /// A call that bypasses the ring: Linux makes it, begun before there was a ring, or because rings
@@ -134,7 +134,7 @@ impl Flow {
             Ok(name) if name.is_local() || is_stand_in(self.fd()) => {
                 self.context.register_with_service(self.clone(), name);
             }
-            Ok(_) => self.clone().stays(Reason::Remote),
+            Ok(_) => self.clone().stays(StayReason::Remote),
             // Still on its way, or none any more.
             Err(_) => self.not_yet(),
         }

@@ -252,7 +252,7 @@ fn limits_keep_a_connection_with_linux() {
         x.pump();
         p.flow.is_linux()
     });
-    assert_eq!(p.flow.reason(), Some(uncopy_tcp_service::protocol::Reason::OverLimit));
+    assert_eq!(p.flow.reason(), Some(uncopy_tcp_service::protocol::StayReason::OverLimit));
     p.send(b"all the same").unwrap();
     assert_eq!(q.receive(&mut [0; 20]), Ok(12));
     drop((kept, p, q, x, y));

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
-use uncopy_tcp_service::protocol::Reason;
+use uncopy_tcp_service::protocol::StayReason;
 use uncopy_tcp_shared::wanted::{DOORS, Doors};
 use uncopy_tcp_socket::set::Event;
 use uncopy_tcp_socket::{Context, Errno, Set, Waiting};
@@ -652,7 +652,7 @@ fn who_is_woken_at_a_sets_door_meanwhile_does_not_change_what_comes_first() {
     let plain = |program| {
         let (by, at) = connection();
         let by = end(program, by);
-        by.flow.leave_to_linux(Reason::NotConnected);
+        by.flow.leave_to_linux(StayReason::NotConnected);
         (by, at)
     };
     let ((linux, at), (elsewhere, _other)) = (plain(&client), plain(&client));

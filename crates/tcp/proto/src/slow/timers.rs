@@ -1,7 +1,7 @@
 //! What happens when nothing happens: retransmission, closed windows, silent peers; and congestion
 //! control, every two round trips.
 
-use crate::actions::{Actions, Event, Reason};
+use crate::actions::{Actions, Event, ResetReason};
 use crate::congestion::{Feedback, Limit};
 use crate::conn::{State, TIMERS, Timer, backed_off};
 use crate::endpoint::Endpoint;
@@ -137,7 +137,7 @@ impl<F: Flows> Endpoint<F> {
             None => conn.backoff >= self.config.retries,
         };
         if late && (!closed || conn.is_left()) {
-            return self.reset(now, slot, Some(Reason::TimedOut), true, out);
+            return self.reset(now, slot, Some(ResetReason::TimedOut), true, out);
         }
         conn.backoff = conn.backoff.saturating_add(1);
         conn.totals.timeouts += 1;
@@ -223,7 +223,7 @@ impl<F: Flows> Endpoint<F> {
         conn.backoff = if answered { 0 } else { conn.backoff.saturating_add(1) };
         if conn.backoff > self.config.retries || conn.is_left() && conn.tries > self.config.retries
         {
-            return self.reset(now, slot, Some(Reason::TimedOut), true, out);
+            return self.reset(now, slot, Some(ResetReason::TimedOut), true, out);
         }
         conn.tries = conn.tries.saturating_add(1).min(30);
         conn.totals.probes += 1;
@@ -250,7 +250,7 @@ impl<F: Flows> Endpoint<F> {
         // How many questions fit into the time since it was silent for too long: those were asked.
         let asked = (silent + MILLISECOND - keep_alive.idle) / keep_alive.interval.max(MILLISECOND);
         if asked >= u64::from(keep_alive.count) {
-            return self.reset(now, slot, Some(Reason::TimedOut), true, out);
+            return self.reset(now, slot, Some(ResetReason::TimedOut), true, out);
         }
         conn.totals.probes += 1;
         conn.set_due(Timer::KeepAlive, now.time + keep_alive.interval.max(MILLISECOND));

@@ -3,7 +3,7 @@
 /// Why a connection, or one direction of it, is Linux's. docs/inside/tcp.md has them for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u64)]
-pub enum Reason {
+pub enum StayReason {
     /// Its other end was not registered in time: its program is not under uncopy, or accepted it
     /// too late.
     PeerNotHere = 1,
@@ -48,7 +48,7 @@ pub enum Reason {
     Short = 19,
 }
 
-impl Reason {
+impl StayReason {
     /// All of them, by their number.
     pub const ALL: [Self; 19] = [
         Self::PeerNotHere,
