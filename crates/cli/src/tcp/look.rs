@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use nix::errno::Errno;
 use procfs::net::TcpState;
 use uncopy_measure::{Failure, failure};
-use uncopy_tcp_service::state::{Flow, Program, State};
+use uncopy_tcp_service::state::{FlowReport, Program, State};
 use uncopy_tcp_service::{Rendezvous, tell};
 
 use crate::stat::process;
@@ -91,7 +91,7 @@ impl Look {
 }
 
 /// What names a flow as long as it lives.
-pub fn key(flow: &Flow) -> ((u64, u64), SystemTime) {
+pub fn key(flow: &FlowReport) -> ((u64, u64), SystemTime) {
     (flow.place, flow.since)
 }
 

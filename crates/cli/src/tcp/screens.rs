@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use uncopy_tcp_service::Wired;
 use uncopy_tcp_service::protocol::StayReason;
-use uncopy_tcp_service::state::{Flow, Program, State, Stayed, Waits, Way};
+use uncopy_tcp_service::state::{FlowReport, Program, State, Stayed, Waits, Way};
 use uncopy_tcp_shared::phase::At;
 
 use super::look::Look;
@@ -56,7 +56,7 @@ fn state(looked: u64) -> State {
         }),
     };
     let address = |port: u16| (std::net::Ipv4Addr::LOCALHOST, port).into();
-    let flow = |slot: u64, since: u64, ways| Flow {
+    let flow = |slot: u64, since: u64, ways| FlowReport {
         programs: [1, 2],
         addresses: [address(50_000 + slot as u16), address(6379)],
         place: (1, slot),

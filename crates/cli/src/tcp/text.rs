@@ -9,7 +9,7 @@ use uncopy_measure::printable::printable;
 use uncopy_measure::units::{self, grouped, rough_size};
 use uncopy_tcp_service::Wired;
 use uncopy_tcp_service::protocol::StayReason;
-use uncopy_tcp_service::state::{Flow, Waits, Way};
+use uncopy_tcp_service::state::{FlowReport, Waits, Way};
 use uncopy_tcp_shared::phase::At;
 
 use super::look::Look;
@@ -25,7 +25,7 @@ fn age(time: Duration) -> String {
     }
 }
 
-fn end(look: &Look, flow: &Flow, side: usize) -> String {
+fn end(look: &Look, flow: &FlowReport, side: usize) -> String {
     let id = flow.programs[side];
     format!("{} {}[{}]", flow.addresses[side], printable(look.command(id)), look.pid(id))
 }

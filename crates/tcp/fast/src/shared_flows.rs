@@ -82,8 +82,8 @@ impl SharedFlows {
     }
 }
 
-fn steered(ends: &Tuple) -> uncopy_tcp_wire::steer::Flow {
-    uncopy_tcp_wire::steer::Flow {
+fn steered(ends: &Tuple) -> uncopy_tcp_wire::steer::SteeredFlow {
+    uncopy_tcp_wire::steer::SteeredFlow {
         local: SocketAddrV4::new(ends.local_ip, ends.local_port),
         remote: SocketAddrV4::new(ends.peer_ip, ends.peer_port),
     }

@@ -21,7 +21,7 @@ use uncopy_tcp_fast::Service;
 use uncopy_tcp_service::diag::DiagSocket;
 use uncopy_tcp_service::{Lent, Listening, Owner, Wires};
 use uncopy_tcp_trace::Trace;
-use uncopy_tcp_trace::chosen::{Chosen, Flow};
+use uncopy_tcp_trace::chosen::{Chosen, FlowFilter};
 
 /// How long the devices have to report their connections: half of what the asker waits.
 const REPORT_TIMEOUT: Duration = Duration::from_millis(500);
@@ -161,7 +161,7 @@ impl Listening for AllDevices {
             return Err(Errno::INVAL);
         }
         let all = address.is_none() && port.is_none();
-        let flows = if all { vec![] } else { vec![Flow::of(address, port)] };
+        let flows = if all { vec![] } else { vec![FlowFilter::of(address, port)] };
         let begun = self.trace.begin(Chosen::new(flows), &self.names, Box::new(File::from(file)));
         begun.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
         *holder = Some(program);

@@ -406,7 +406,7 @@ impl Registry {
         let held = users.flat_map(|(_, user)| &user.regions.held);
         let held =
             held.chain(self.mixed.held.iter().filter(|held| held.owners.into_iter().any(is_its)));
-        let flows: Vec<state::Flow> = held.flat_map(flows_of).collect();
+        let flows: Vec<state::FlowReport> = held.flat_map(flows_of).collect();
         let waiting = self.waiting.ends().filter(|(_, registration, _)| is_its(registration.owner));
         let waiting = waiting.map(|(name, registration, since)| state::Stayed {
             program: registration.program,
@@ -446,7 +446,7 @@ impl Registry {
 }
 
 /// A region's connections.
-fn flows_of(held: &PairRegion) -> impl Iterator<Item = state::Flow> {
+fn flows_of(held: &PairRegion) -> impl Iterator<Item = state::FlowReport> {
     held.named().filter_map(|(slot, generation, name, since)| {
         let place = (held.id, slot as u64);
         let header = held.header(slot)?;
@@ -454,7 +454,7 @@ fn flows_of(held: &PairRegion) -> impl Iterator<Item = state::Flow> {
         if held.is_closed(slot, &header) {
             return None;
         }
-        Some(state::Flow::read(&header, held.programs, place, generation, name, since))
+        Some(state::FlowReport::read(&header, held.programs, place, generation, name, since))
     })
 }
 

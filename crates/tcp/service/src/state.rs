@@ -75,7 +75,7 @@ pub struct Way {
 
 /// A connection with both ends here.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Flow {
+pub struct FlowReport {
     /// Its programs: side 0, side 1.
     pub programs: [u64; 2],
     /// Their addresses.
@@ -113,7 +113,7 @@ pub struct State {
     /// The programs.
     pub programs: Vec<Program>,
     /// Their connections.
-    pub flows: Vec<Flow>,
+    pub flows: Vec<FlowReport>,
     /// Those that wait, and the last of those that stayed Linux's.
     pub stayed: Vec<Stayed>,
     /// Those over the wire.
@@ -159,7 +159,7 @@ impl Way {
     }
 }
 
-impl Flow {
+impl FlowReport {
     /// Of a slot's header.
     pub fn read(
         header: &[u8; HEADER],
@@ -412,7 +412,7 @@ impl State {
                 })
             })?,
             flows: from.list(|from| {
-                Some(Flow {
+                Some(FlowReport {
                     programs: [from.word()?, from.word()?],
                     addresses: [from.address()?, from.address()?],
                     place: (from.word()?, from.word()?),
@@ -501,7 +501,7 @@ mod tests {
                 stayed: std::array::from_fn(|i| i as u64),
             }],
             flows: vec![
-                Flow {
+                FlowReport {
                     programs: [1, 2],
                     addresses,
                     place: (3, 4),

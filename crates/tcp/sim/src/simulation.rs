@@ -40,7 +40,8 @@ pub struct Setup {
 /// Time 0 of the plans: the core's clocks take 0 for "never".
 const BEGIN: u64 = SECOND;
 
-struct Flow {
+/// A flow of the plan that has begun.
+struct PlannedFlow {
     plan: Plan,
     began: u64,
     list: u32,
@@ -67,7 +68,7 @@ struct Run<'a> {
     events: Events,
     network: Network,
     hosts: Hosts,
-    flows: Vec<Flow>,
+    flows: Vec<PlannedFlow>,
     /// The next one of each list, and whether it is its turn.
     next: Vec<u32>,
     finished: Vec<Finished>,
@@ -172,7 +173,7 @@ impl Run<'_> {
                 let plan = self.setup.flows[list as usize][*at as usize];
                 *at += 1;
                 let number = self.flows.len() as u32;
-                self.flows.push(Flow { plan, began: now, list });
+                self.flows.push(PlannedFlow { plan, began: now, list });
                 let (Run { hosts, network, events, .. }, time) = (&mut *self, Time(now));
                 let (flow, ends) = ((number, plan.size), (plan.from, plan.to));
                 if !hosts.start(time, flow, ends, network, events) {
@@ -214,7 +215,7 @@ impl Run<'_> {
     fn heard(&mut self, now: u64) {
         while let Some(news) = self.hosts.news.pop() {
             let (News::Complete(number) | News::Failed(number)) = news;
-            let Flow { plan, began, list } = self.flows[number as usize];
+            let PlannedFlow { plan, began, list } = self.flows[number as usize];
             if self.setup.measured.contains(&plan.start) {
                 self.missing -= 1;
                 match news {

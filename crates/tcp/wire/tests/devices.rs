@@ -6,7 +6,7 @@ use etherparse::{IpFragOffset, IpNumber, Ipv4Header, Ipv4Options, PacketBuilder,
 use std::net::{SocketAddrV4, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 use support::{Frames, index_of, ip, leave_out, own_network, pair_of_devices};
-use uncopy_tcp_wire::steer::{Attach, Flow, Steer};
+use uncopy_tcp_wire::steer::{Attach, Steer, SteeredFlow};
 use uncopy_tcp_wire::tap::Tap;
 use uncopy_tcp_wire::xsk::{Mode, Xsk};
 use uncopy_tcp_wire::{Offload, Piece, Wire, beside, copied};
@@ -130,7 +130,7 @@ fn a_tap_beside_a_device_gets_the_same_and_its_own_frames_leave_by_the_device() 
 
 /// `inner` is reached so, and nothing is steered yet. `seen`: packet sockets of Linux' see what is steered too.
 fn steers(steer: Steer, mut wire: impl Wire, seen: bool) {
-    let flow = Flow { local: address("10.0.0.1:80"), remote: address("10.0.0.2:4000") };
+    let flow = SteeredFlow { local: address("10.0.0.1:80"), remote: address("10.0.0.2:4000") };
     steer.take(flow).unwrap();
     steer.listen(address("10.0.0.1:90")).unwrap();
     steer.listen(address("0.0.0.0:91")).unwrap();
