@@ -174,7 +174,11 @@ impl Watch {
         }
         let its = Span::new(stack.saturating_sub(STACK_BELOW), stack + STACK_ABOVE);
         let large = bytes > (SLOTS / 2) * PAGE;
-        if large || spans.clone().any(|(addr, len)| its.overlaps(Span::sized(addr, len).hull())) {
+        if large
+            || spans
+                .clone()
+                .any(|(addr, len)| its.overlaps(Span::sized(addr, len).covering_pages()))
+        {
             follower.book().add_head(header::UNWATCHED, bytes as u64);
             return;
         }
@@ -207,9 +211,9 @@ impl Watch {
         let mut any = false;
         for span in spans {
             any |= !follower.watchable(*span).is_empty();
-            let hull = span.hull();
-            if PAGES.iter().any(|p| hull.contains(p.load(SeqCst))) {
-                command(GIVE, hull);
+            let pages = span.covering_pages();
+            if PAGES.iter().any(|p| pages.contains(p.load(SeqCst))) {
+                command(GIVE, pages);
             }
         }
         self.tell(follower);

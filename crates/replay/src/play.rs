@@ -292,7 +292,7 @@ impl Play<'_> {
             }
             Operation::Unmapped(span) => {
                 self.tracker.munmapped(span);
-                self.tracker.memory.unmapped(span.hull());
+                self.tracker.memory.unmapped(span.covering_pages());
             }
             Operation::Remapped { from, to, len } => {
                 self.tracker.remapped(from, to, len);

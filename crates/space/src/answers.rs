@@ -170,6 +170,6 @@ impl Space {
             Event::Remap(from, to, len) => books.remapped(from, to, len),
             Event::Fault(_) | Event::Other(_) => return,
         }
-        self.hull.publish(books.excluded());
+        self.excluded_bounds.publish(books.excluded());
     }
 }

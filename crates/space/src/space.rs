@@ -54,7 +54,7 @@ pub struct Space {
     /// Whether somebody records what happens.
     pub(crate) recording: AtomicBool,
     /// What is excluded from tracking, for who looks without the lock.
-    pub(crate) hull: BoundingSpan,
+    pub(crate) excluded_bounds: BoundingSpan,
     pub(crate) monitor: Monitor,
     pub(crate) pool: PoolAddresses,
     pub(crate) ours: OwnFds,
@@ -168,7 +168,7 @@ impl Space {
             inner: OnceInit::new(),
             copied: AtomicU64::new(0),
             recording: AtomicBool::new(false),
-            hull: BoundingSpan::new(),
+            excluded_bounds: BoundingSpan::new(),
             monitor: Monitor::new(),
             pool: PoolAddresses::new(),
             ours: OwnFds::new(),

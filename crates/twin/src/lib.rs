@@ -254,7 +254,8 @@ impl Twin {
     }
 
     fn within_reservation(self, span: Span) -> Span {
-        span.hull().intersect(Span::sized(self.address(0), self.blocks.length.load(Relaxed)))
+        span.covering_pages()
+            .intersect(Span::sized(self.address(0), self.blocks.length.load(Relaxed)))
     }
 
     /// A block of `size` bytes. `None`: the program's own allocator should serve it.

@@ -118,7 +118,7 @@ impl<M: Memory> Tracker<M> {
         }
         let registered = self.registered.touches(from) || self.registered.touches(to);
         if !registered {
-            self.misled(from, to);
+            self.count_false_positive(from, to);
         }
         if is_input && len < self.control.threshold() {
             return Err(Reason::TooSmall);
@@ -133,7 +133,7 @@ impl<M: Memory> Tracker<M> {
         if registered {
             // (A copy of what was not elided before it is no input's any more, whatever its own
             // site does.)
-            self.came_in_vain(from, to, site, 1);
+            self.count_useless_call(from, to, site, 1);
         }
         Err(if is_input { Reason::Resting } else { Reason::NotInput })
     }

@@ -44,7 +44,7 @@ impl<M: Memory> Tracker<M> {
         }
         if !any {
             self.input_abandon(plan);
-            self.passed_in_vain(buffers);
+            self.count_useless_buffers(buffers);
             return;
         }
         plan.call = self.control.call();

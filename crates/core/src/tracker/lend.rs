@@ -90,7 +90,7 @@ impl<M: Memory> Tracker<M> {
             e.warm = self.traffic;
             if lent && plan.lent >> i & 1 != 0 {
                 bytes += part;
-                pages += Span::sized(at, part).hull().pages();
+                pages += Span::sized(at, part).covering_pages().pages();
             }
         }
         if !lent && sent > 0 && plan.gathered > 0 {

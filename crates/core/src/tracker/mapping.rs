@@ -66,9 +66,9 @@ impl<M: Memory> Tracker<M> {
     /// known of it is void.
     pub fn munmapped(&mut self, span: Span) {
         self.control.did(|| Operation::Unmapped(span));
-        self.views.remove(span.hull(), &mut self.extents, &mut self.backing);
-        self.forget_registration(span.hull());
-        self.excluded.munmapped(span.hull());
+        self.views.remove(span.covering_pages(), &mut self.extents, &mut self.backing);
+        self.forget_registration(span.covering_pages());
+        self.excluded.munmapped(span.covering_pages());
         self.trim_pool();
         add(&self.counters.events, 1);
         self.gauges();
@@ -161,7 +161,7 @@ impl<M: Memory> Tracker<M> {
     /// zeros.
     pub fn untrack(&mut self, span: Span) {
         self.control.did(|| Operation::Untracked(span));
-        let span = span.hull();
+        let span = span.covering_pages();
         self.views.remove(span, &mut self.extents, &mut self.backing);
         self.unregister_within(span);
         self.trim_pool();
@@ -247,7 +247,7 @@ impl<M: Memory> Tracker<M> {
             let Some((start, v)) = next else { return Ok(()) };
             at = v.end;
             if v.extent != ExtentId::NONE {
-                self.materialize_pages(Span::new(start, v.end).hull())?;
+                self.materialize_pages(Span::new(start, v.end).covering_pages())?;
             }
         }
     }

@@ -138,10 +138,10 @@ pub struct Tracker<M> {
     unregistered: usize,
     /// Pages of the program's that were moved out, less those that freed memory got for them.
     displaced: usize,
-    misled: usize,
+    false_positives: usize,
     /// Such copies of resting sites, since idle memory beside one ended to be registered.
     came_beside: usize,
-    in_vain: usize,
+    useless_calls: usize,
     pieces: Vec<Piece>,
 }
 
@@ -180,9 +180,9 @@ impl<M: Memory> Tracker<M> {
             detached: 0,
             unregistered: 0,
             displaced: 0,
-            misled: 0,
+            false_positives: 0,
             came_beside: 0,
-            in_vain: 0,
+            useless_calls: 0,
             pieces: Vec::with_capacity(PIECES),
         }
     }

@@ -32,7 +32,7 @@ impl<M: Memory> Tracker<M> {
         }
         plan.bypass = !planned || plan.gathered == 0;
         if planned && plan.gathered == 0 {
-            self.passed_in_vain(buffers);
+            self.count_useless_buffers(buffers);
         }
         if plan.bypass {
             self.unpin(&mut plan.pins);

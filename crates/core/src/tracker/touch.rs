@@ -202,7 +202,7 @@ impl<M: Memory> Tracker<M> {
     /// # Errors
     /// [`FillError::Again`].
     pub fn materialize(&mut self, span: Span) -> Result<(), FillError> {
-        let span = span.hull();
+        let span = span.covering_pages();
         self.move_in_within(span);
         let mut at = span.start;
         while at < span.end {
@@ -222,7 +222,7 @@ impl<M: Memory> Tracker<M> {
     /// As for [`Tracker::materialize`].
     pub fn make_ordinary(&mut self, span: Span) -> Result<(), FillError> {
         self.materialize(span)?;
-        self.unregister_within(span.hull());
+        self.unregister_within(span.covering_pages());
         self.gauges();
         Ok(())
     }

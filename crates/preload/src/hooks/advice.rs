@@ -121,7 +121,7 @@ pub unsafe extern "C" fn mincore(addr: *mut c_void, n: size_t, answer: *mut c_uc
     unsafe {
         let result = real::mincore(addr, n, answer);
         if result == 0 && perhaps_tracked(addr as usize, n) {
-            let count = Span::sized(addr as usize, n).hull().pages();
+            let count = Span::sized(addr as usize, n).covering_pages().pages();
             for first in (0..count).step_by(ANSWER) {
                 let there = PROCESS.space.resident_views::<ANSWER>(addr as usize + first * PAGE);
                 for i in (0..ANSWER.min(count - first)).filter(|i| there[*i]) {

@@ -24,7 +24,7 @@ pub unsafe extern "C" fn sigaltstack(new: *const stack_t, old: *mut stack_t) -> 
     let span = |s: &stack_t| {
         let memory = (s.ss_sp as usize).saturating_add(s.ss_size) < HIGHEST_ADDRESS;
         match s.ss_flags & libc::SS_DISABLE {
-            0 if memory => Span::sized(s.ss_sp as usize, s.ss_size).hull(),
+            0 if memory => Span::sized(s.ss_sp as usize, s.ss_size).covering_pages(),
             _ => Span::sized(0, 0),
         }
     };
