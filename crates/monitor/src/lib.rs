@@ -1,5 +1,5 @@
 //! The fault-handling thread: answers touches of unmapped pages, also those that the kernel makes
-//! on the program's behalf, and heeds the kernel's reports of changes to the memory map.
+//! on the program's behalf, and handles the kernel's reports of changes to the memory map.
 //!
 //! It reads what the kernel says and hands it to a [`Server`], which it knows nothing more of: what
 //! is tracked, and what a page consists of, is not its business.
@@ -298,12 +298,12 @@ extern "C" fn run<S: Server>(slot: usize) {
             let _ = rustix::thread::nanosleep(&SOON);
         }
         if polled.is_err() || fds[1].revents().contains(PollFlags::IN) {
-            server.serve(&mut own, &mut |locked| watch.heed_pool(locked));
+            server.serve(&mut own, &mut |locked| watch.serve_pool(locked));
         }
         let mut faults = false;
         server.serve(&mut own, &mut |locked| {
             locked.near(place.is_near());
-            faults = watch.heed_program(locked);
+            faults = watch.serve_program(locked);
         });
         monitor.faults_wait.store(watch.waits(), Ordering::Relaxed);
         if faults {

@@ -110,7 +110,7 @@ unsafe extern "C" fn begin(
         let with_log = places.log.is_some() && real::of_libc::is_next();
         entries::lead_files(with_log);
         if with_log {
-            files::heed_mappings();
+            files::watch_mappings();
         }
         entries::go_directly();
         summary::begin(&values, places.summary.as_deref(), words.as_ref().copied());
@@ -299,7 +299,7 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
         PROCESS.space.tended_by(|now, drop| PROCESS.twin().tend(now, drop));
     }
     // SAFETY: handlers that live as long as the process (the library is never unloaded).
-    let heed_forks = || unsafe {
+    let handle_forks = || unsafe {
         signals::own();
         signals::enter();
         libc::pthread_atfork(Some(before_fork), Some(after_fork_parent), Some(after_fork_child));
@@ -317,7 +317,7 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
         PROCESS.tcp.attend();
     }
     if twin || tcp || log {
-        heed_forks();
+        handle_forks();
     }
     let aside = match values.get(ELIDE) {
         0 => Some("standing aside, as told"),
@@ -361,7 +361,7 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
             }
             PROCESS.files.allow(&PROCESS.space, values.get(FILE_MEMORY) as usize);
             if !twin && !tcp && !log {
-                heed_forks();
+                handle_forks();
             }
             summary::banner(values, "ready");
         }

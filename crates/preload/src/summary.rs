@@ -79,7 +79,7 @@ pub fn banner(values: &Values, state: &str) {
     for (spec, value) in values.changed().filter(|(s, _)| s.name != "verbose") {
         let _ = write!(line, ", {}={}", spec.name, options::text(spec, value));
     }
-    PROCESS.space.heed_limits();
+    PROCESS.space.read_limits();
     if let Some(limits) = PROCESS.space.said_of_limits() {
         let _ = write!(line, ", {limits}");
     }

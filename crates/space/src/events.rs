@@ -192,7 +192,7 @@ impl Space {
     #[inline]
     pub fn await_line(&'static self) {
         if self.gate.frozen() {
-            self.own.heed_unknown_fork();
+            self.own.detect_unknown_fork();
             self.prefault_stack();
             critical::within(|| self.gate.await_line());
         }
@@ -206,12 +206,12 @@ impl Space {
             if !self.monitor.faults_wait() {
                 return;
             }
-            self.own.heed_unknown_fork();
+            self.own.detect_unknown_fork();
             let _ = rustix::thread::nanosleep(&GIVE_WAY);
         }
     }
 
-    /// Waits until every report of the kernel about changes to the memory map has been heeded.
+    /// Waits until every report of the kernel about changes to the memory map has been handled.
     pub fn settle(&'static self) {
         let changing =
             |b: &mut Books| b.memory.fds.as_ref().and_then(|fds| fds.program.map_changing());

@@ -76,12 +76,12 @@ impl Space {
     }
 
     /// Nothing could be given back, though more is held than may be.
-    pub fn in_vain(&self) {
-        self.allowance.in_vain(self.over() as u64);
+    pub fn nothing_given_back(&self) {
+        self.allowance.found_nothing(self.over() as u64);
     }
 
     /// Looks up which limits of memory apply, if nobody has.
-    pub fn heed_limits(&self) {
+    pub fn read_limits(&self) {
         if self.limit_known.load(Relaxed) || critical::inside() {
             return;
         }
@@ -98,7 +98,7 @@ impl Space {
         if critical::inside() {
             self.look_up_limits();
         } else {
-            self.heed_limits();
+            self.read_limits();
         }
         bytes <= self.allowance.most()
     }
@@ -239,7 +239,7 @@ impl Space {
             // (So long, if there is something to give back all the time.)
             sources.due = now + SOON;
             sources.times = TIMES;
-            self.heeds(sources.look(now));
+            self.apply(sources.look(now));
             self.allowance.look(seconds, holding(c).promised);
         }
         let gave = sources.times > 0 && self.give_back_part(seconds, own);
@@ -263,7 +263,7 @@ impl Space {
         wait
     }
 
-    fn heeds(&self, headroom: Headroom) {
+    fn apply(&self, headroom: Headroom) {
         self.limit_known.store(true, Relaxed);
         match headroom {
             Headroom::Room { limit, room } => {

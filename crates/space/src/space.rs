@@ -42,7 +42,7 @@ pub const ORIGIN_MIN: usize = 1024;
 pub struct Space {
     /// What was done, and what it cost.
     pub statistics: Statistics,
-    /// What [`Space::heeds_input`] compares with, all bits the other way round, so that nothing
+    /// What [`Space::tracks_input`] compares with, all bits the other way round, so that nothing
     /// stands in the library's file.
     input: AtomicUsize,
     pub(crate) gate: Gate,
@@ -154,7 +154,7 @@ impl Space {
     /// points of copies.
     pub const STATE: usize = core::mem::offset_of!(Self, gate) + Gate::STATE;
 
-    /// Where in a space the word lies that [`Space::heeds_input`] compares with, all its bits the
+    /// Where in a space the word lies that [`Space::tracks_input`] compares with, all its bits the
     /// other way round, for the entry points of input calls.
     pub const INPUT: usize = core::mem::offset_of!(Self, input);
 
@@ -215,11 +215,11 @@ impl Space {
     /// the program makes a copy as large as that, or an output that may go by reference. Most
     /// servers with small answers never do.
     #[inline]
-    pub fn heeds_input(&self, room: usize) -> bool {
+    pub fn tracks_input(&self, room: usize) -> bool {
         room > !self.input.load(Ordering::Relaxed) && self.wanted()
     }
 
-    pub(crate) fn heed_input_above(&self, room: usize) {
+    pub(crate) fn track_input_above(&self, room: usize) {
         self.input.store(!room, Ordering::Relaxed);
     }
 
@@ -228,7 +228,7 @@ impl Space {
     pub fn large_seen(&self) {
         const LIMIT: usize = ORIGIN_MIN - 1;
         if self.input.load(Ordering::Relaxed) != !LIMIT {
-            self.heed_input_above(LIMIT);
+            self.track_input_above(LIMIT);
         }
     }
 
@@ -265,17 +265,17 @@ mod tests {
     #[test]
     fn small_input_matters_once_a_large_copy_has_been_made() {
         static SPACE: Space = Space::new();
-        assert!(!SPACE.heeds_input(usize::MAX), "before it is wanted");
-        SPACE.heed_input_above(16 << 10);
+        assert!(!SPACE.tracks_input(usize::MAX), "before it is wanted");
+        SPACE.track_input_above(16 << 10);
         SPACE.gate.set_state(IDLE);
-        assert!(!SPACE.heeds_input(16 << 10));
-        assert!(SPACE.heeds_input((16 << 10) + 1));
+        assert!(!SPACE.tracks_input(16 << 10));
+        assert!(SPACE.tracks_input((16 << 10) + 1));
         for _ in 0..2 {
             SPACE.large_seen();
-            assert!(!SPACE.heeds_input(ORIGIN_MIN - 1));
-            assert!(SPACE.heeds_input(ORIGIN_MIN));
+            assert!(!SPACE.tracks_input(ORIGIN_MIN - 1));
+            assert!(SPACE.tracks_input(ORIGIN_MIN));
         }
         SPACE.gate.set_state(OFF);
-        assert!(!SPACE.heeds_input(usize::MAX), "after it has ended");
+        assert!(!SPACE.tracks_input(usize::MAX), "after it has ended");
     }
 }

@@ -457,7 +457,7 @@ impl Twin {
 
     fn with<R>(self, f: impl FnOnce(&mut State) -> R) -> R {
         // A handler that forks must not find its own thread holding the lock.
-        self.space.own.heed_unknown_fork();
+        self.space.own.detect_unknown_fork();
         critical::within(|| {
             // (`f` starts no thread, and nothing else runs on this one before it ends.)
             let alone = threads::single() && !self.space.visited();
@@ -480,7 +480,7 @@ impl Twin {
         let now = clock::seconds();
         let mut idle = self.with(|s| s.arena.idle_pages(now, usize::MAX));
         if self.space.over() > 0 {
-            self.space.heed_limits();
+            self.space.read_limits();
         }
         self.space.looks(now);
         if self.space.serving() {
@@ -528,7 +528,7 @@ impl Twin {
             }
         }
         if self.space.over() > 0 {
-            self.space.in_vain();
+            self.space.nothing_given_back();
         }
     }
 

@@ -63,9 +63,9 @@ pub fn run(
     duration: Option<Duration>,
     others: impl Fn() -> Vec<i32>,
 ) -> Result<Ended, Failure> {
-    let heeded =
+    let handled =
         [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT];
-    let set: SigSet = heeded.into_iter().collect();
+    let set: SigSet = handled.into_iter().collect();
     let mut before = SigSet::empty();
     sigprocmask(SigmaskHow::SIG_BLOCK, Some(&set), Some(&mut before)).map_err(Failure::new)?;
     // SAFETY: this process has one thread; the child executes at once.

@@ -60,9 +60,9 @@ pub fn main(args: &TraceArgs) -> Result<(), Failure> {
     let shown = args.out.display();
     let file = File::create(&args.out).map_err(|e| failure!("cannot write {shown}").because(e))?;
     // Before it begins, so that it always ends by saying how much there is.
-    let heeded: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
-    sigprocmask(SigmaskHow::SIG_BLOCK, Some(&heeded), None).map_err(Failure::new)?;
-    let signals = SignalFd::with_flags(&heeded, SfdFlags::SFD_CLOEXEC).map_err(Failure::new)?;
+    let handled: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
+    sigprocmask(SigmaskHow::SIG_BLOCK, Some(&handled), None).map_err(Failure::new)?;
+    let signals = SignalFd::with_flags(&handled, SfdFlags::SFD_CLOEXEC).map_err(Failure::new)?;
     let failed = |error: i32| why(&name, &shown.to_string(), error);
     let tracing =
         trace(&name, args.end, file.as_fd()).map_err(|error| failed(error.raw_os_error()))?;

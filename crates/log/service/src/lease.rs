@@ -73,7 +73,7 @@ pub(crate) fn unheard(file: BorrowedFd<'_>) {
     let _ = owned(file, false);
 }
 
-/// A signalfd of what the service heeds, which this thread does not get otherwise any more.
+/// A signalfd of what the service handles, which this thread does not get otherwise any more.
 pub(crate) fn signals() -> Result<OwnedFd, Errno> {
     use rustix::fd::FromRawFd;
     // SAFETY: a set of ours; blocks signals in this thread, and those that it makes.

@@ -434,8 +434,8 @@ unsafe extern "C" fn over_mmap(
     }
 }
 
-/// There is a log: mappings are heeded. For the constructor.
-pub fn heed_mappings() {
+/// There is a log: mappings are watched. For the constructor.
+pub fn watch_mappings() {
     MMAP.store(real::cells::mmap.load(Ordering::Relaxed), Ordering::Relaxed);
     real::cells::mmap.store(over_mmap as *const () as *mut c_void, Ordering::Relaxed);
 }

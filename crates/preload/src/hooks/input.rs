@@ -46,7 +46,7 @@ enum Route {
 fn route(buf: *mut c_void, n: size_t, special: bool) -> Route {
     if special || !concerns_nobody(buf as usize, n) {
         Route::Ours
-    } else if PROCESS.space.heeds_input(n) {
+    } else if PROCESS.space.tracks_input(n) {
         Route::Framed
     } else {
         Route::Jump

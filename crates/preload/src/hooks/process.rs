@@ -503,7 +503,7 @@ pub unsafe extern "C" fn _exit(status: c_int) -> ! {
 /// The program enters a sandbox.
 pub(super) fn before_sandbox() {
     // (What is looked up later, it may not be.)
-    PROCESS.space.heed_limits();
+    PROCESS.space.read_limits();
     if PROCESS.space.wanted() {
         PROCESS.stand_down();
     } else {

@@ -117,7 +117,7 @@ impl Tcp {
         }
     }
 
-    /// From now on connections within this host are heeded.
+    /// From now on connections within this host are carried.
     pub fn begin(&self, settings: Settings) {
         self.process.store(std::process::id(), Relaxed);
         self.settings.store(Box::into_raw(Box::new(settings)), Release);
@@ -130,7 +130,7 @@ impl Tcp {
         self.table.attend();
     }
 
-    /// Connections are heeded.
+    /// Connections are carried.
     #[inline]
     pub fn begun(&self) -> bool {
         self.table.begun()

@@ -37,7 +37,7 @@ impl Flow {
         if sleeper.is_crowded()
             && let Some(attached) = self.attached()
         {
-            self.heed_own_door(attached, &mut sleeper);
+            self.watch_own_door(attached, &mut sleeper);
         }
         Ok(sleeper)
     }
@@ -60,7 +60,7 @@ impl Flow {
     /// A sleeper that shares its door gets one that is this connection's; once the other side
     /// knocks there, it listens there alone. (A knock at the shared door of a moment ago is missed
     /// by nobody: words are armed, and looked at again, after this.)
-    fn heed_own_door(&self, attached: &Attached, sleeper: &mut Sleeper) {
+    fn watch_own_door(&self, attached: &Attached, sleeper: &mut Sleeper) {
         if sleeper.own.is_some() {
             if attached.other_knocks() {
                 let shared = &self.context.doors[sleeper.door];

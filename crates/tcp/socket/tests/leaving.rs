@@ -7,7 +7,7 @@
 mod common;
 
 use common::{
-    End, FULL, at_rings, heed_interruptions, interrupt, program_that, service, wait_until,
+    End, FULL, at_rings, handle_interruptions, interrupt, program_that, service, wait_until,
 };
 use rustix::event::PollFlags;
 use std::io::{Read, Write};
@@ -159,7 +159,7 @@ fn a_shutdown_gives_linux_all_that_was_taken_back_whatever_signals_and_timeouts_
 
 /// What ends the stream does so after all bytes, and sleeps until Linux has room for them.
 fn gives_linux_all_that_was_taken_back(ends: impl FnOnce(End) + Send) {
-    heed_interruptions();
+    handle_interruptions();
     let service = service();
     let (x, y) = both(&service.name);
     let (a, b) = at_rings(&x, &y);

@@ -5,7 +5,7 @@
 mod common;
 
 use common::{
-    End, at_rings, connection, end, heed_interruptions, interrupt, program_that, service, shared,
+    End, at_rings, connection, end, handle_interruptions, interrupt, program_that, service, shared,
     wait_until,
 };
 use rustix::event::epoll;
@@ -26,7 +26,7 @@ const EDGE: u32 = libc::EPOLLET as u32;
 /// interrupted; it is woken all the same.
 #[test]
 fn who_is_interrupted_leaves_others_their_wake_up() {
-    heed_interruptions();
+    handle_interruptions();
     let service = service();
     let of = || program_that(&service.name, Waiting::Sleep);
     let (x, y) = {

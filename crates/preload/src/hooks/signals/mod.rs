@@ -42,7 +42,7 @@ pub use held::{catch_faults, hold_dumping, hold_ending};
 pub(super) use stack::sigaltstack;
 pub use table::{after_fork_parent, before_fork, enter};
 
-/// This process has the table, and heeds forks: at its start, or as fork's child.
+/// This process has the table, and handles forks: at its start, or as fork's child.
 pub fn own() {
     table::own();
     dying::nobody();

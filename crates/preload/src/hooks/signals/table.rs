@@ -44,13 +44,13 @@ static LOCK: Lock = Lock::new();
 
 pub(in crate::hooks) fn locked<R>(f: impl FnOnce() -> R) -> R {
     critical::within(|| {
-        // (Where nobody heeds forks, a child would find it held for ever.)
-        let heeded = OWNER.load(Relaxed) != 0;
-        if heeded {
+        // (Where nobody handles forks, a child would find it held for ever.)
+        let handles_forks = OWNER.load(Relaxed) != 0;
+        if handles_forks {
             LOCK.lock();
         }
         let result = f();
-        if heeded {
+        if handles_forks {
             LOCK.unlock();
         }
         result
@@ -74,10 +74,10 @@ pub(in crate::hooks) fn entered() -> bool {
     ENTERED.load(Relaxed)
 }
 
-/// Whose table this is; 0 until that is known, and where nobody heeds forks.
+/// Whose table this is; 0 until that is known, and where nobody handles forks.
 static OWNER: AtomicI32 = AtomicI32::new(0);
 
-/// This process has the table, and heeds forks: at its start, or as fork's child.
+/// This process has the table, and handles forks: at its start, or as fork's child.
 pub(in crate::hooks) fn own() {
     // (A sandbox may forbid the question: then nobody asks whose the table is.)
     // SAFETY: a plain question.
@@ -162,7 +162,7 @@ pub(in crate::hooks) fn note(signal: c_int, action: &Sigaction, by_libc: bool) {
     said.mask.store(mask_of(action), Relaxed);
 }
 
-/// Nobody heeds forks from now on.
+/// Nobody handles forks from now on.
 pub(super) fn disown() {
     OWNER.store(0, Relaxed);
 }

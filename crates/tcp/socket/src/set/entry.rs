@@ -105,7 +105,7 @@ pub(super) struct Entry {
 
 impl Entry {
     /// It is asked for, and has a slot.
-    pub(super) fn is_heeded(&self) -> bool {
+    pub(super) fn is_carried(&self) -> bool {
         !self.is_off() && !self.closed.load(Acquire) && self.flow.has_slot()
     }
 

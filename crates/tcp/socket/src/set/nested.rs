@@ -127,7 +127,7 @@ impl Entry {
 
     /// Something is so of what is asked. If not, it will be told.
     fn is_ready(self: &Arc<Self>) -> bool {
-        if !self.is_heeded() {
+        if !self.is_carried() {
             return false;
         }
         let ready = || {
