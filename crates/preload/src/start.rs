@@ -6,7 +6,7 @@
 //! unsafe: reads the environment that the kernel passed, registers handlers with libc, and names
 //! itself to the dynamic linker's arrays.
 
-use crate::found::{self, GLIBC_MALLOC, GLIBC_STACK_END, USABLE_SIZE};
+use crate::facts::{self, GLIBC_MALLOC, GLIBC_STACK_END, USABLE_SIZE};
 use crate::hooks::{entries, files, signals};
 use crate::process::PROCESS;
 use crate::{HEAP, real, service, summary};
@@ -355,7 +355,7 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
     };
     match PROCESS.space.init(settings) {
         Ok(()) => {
-            found::set_threshold(threshold);
+            facts::set_threshold(threshold);
             if values.get(LEND) != 0 {
                 PROCESS.lending.allow(costs.lend_from());
             }

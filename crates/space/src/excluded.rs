@@ -33,14 +33,14 @@ impl Space {
         if may {
             return excluded.insert(span, why);
         }
-        self.meanwhile.push(span.covering_pages(), why);
+        self.fork_log.push(span.covering_pages(), why);
         self.excluded_bounds.grow(span.covering_pages());
     }
 
     /// What was excluded while a fork was under way; with the lock held, and the fork done.
     pub(crate) fn take_over_exclusions(&self, inner: &mut Inner) {
         let excluded = inner.exclusions();
-        self.meanwhile.take(|span, why| excluded.insert(span, why));
+        self.fork_log.take(|span, why| excluded.insert(span, why));
         self.excluded_bounds.publish(excluded);
     }
 

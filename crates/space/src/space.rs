@@ -64,7 +64,7 @@ pub struct Space {
     pub(crate) starts: AtomicU32,
     /// Set for good, children included, once anything may have been registered.
     pub(crate) has_run: AtomicBool,
-    pub(crate) meanwhile: ForkLog,
+    pub(crate) fork_log: ForkLog,
     /// Set for good once the program has freed pages that the kernel takes later (`MADV_FREE`).
     pub(crate) lazily_freed: AtomicBool,
     /// Set for good once there was any region of others.
@@ -175,7 +175,7 @@ impl Space {
             ids: Ids::new(),
             starts: AtomicU32::new(0),
             has_run: AtomicBool::new(false),
-            meanwhile: ForkLog::new(),
+            fork_log: ForkLog::new(),
             lazily_freed: AtomicBool::new(false),
             regions_begun: AtomicBool::new(false),
             filter: Filter::new(),

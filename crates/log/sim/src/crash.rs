@@ -3,7 +3,7 @@
 
 use crate::platter::{Fate, LOG};
 use crate::promises::Promises;
-use crate::world::{Meanwhile, Mutation, Probe, Saved, World};
+use crate::world::{Interleaving, Mutation, Probe, Saved, World};
 use uncopy_log_book::recovery::{OnDisk, Recovery, Refusal, Task};
 use uncopy_log_book::{Event, Plan, Verdict};
 use uncopy_log_record::{BLOCK, Gap, HEAD, Superblock};
@@ -141,7 +141,7 @@ impl Crashes {
         (after.faults, after.busy, after.ending) = (None, Vec::new(), false);
         after.promises_of_the_dead(&mut Nobody);
         for file in 0..after.entries.len() {
-            after.job(file, Event::Close, &[], Meanwhile::Nothing, &mut Nobody);
+            after.job(file, Event::Close, &[], Interleaving::Nothing, &mut Nobody);
             if after.files.has_name(file) {
                 let result = after.histories[file].is_current(after.files.content(file));
                 self.judge("killed", result.map_err(|why| format!("file {file}: {why}")));

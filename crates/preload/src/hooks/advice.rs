@@ -2,7 +2,7 @@
 //!
 //! unsafe: see the crate.
 
-use super::ours::{make_ordinary, on_the_programs, perhaps_tracked};
+use super::memory_common::{make_ordinary, on_the_programs, perhaps_tracked};
 use crate::process::PROCESS;
 use crate::real;
 use core::ffi::{c_int, c_uchar, c_uint, c_void};

@@ -3,7 +3,7 @@
 //! unsafe: see the crate; each shim makes the program's own call.
 
 use super::copy::{host, on_own_stack};
-use super::ours::concerns_nobody;
+use super::memory_common::concerns_nobody;
 pub use super::own::{pread, pread64, read, readv, recv, recvfrom, recvmsg};
 use super::unwaited::{before_positioned, before_positioned_list};
 use crate::process::PROCESS;

@@ -3,7 +3,7 @@
 //! unsafe: see the crate.
 
 use super::files::before_ioctl;
-use super::ours::make_ordinary;
+use super::memory_common::make_ordinary;
 use crate::process::PROCESS;
 use crate::real;
 use core::ffi::{c_int, c_ulong, c_void};

@@ -6,7 +6,7 @@
 //!
 //! unsafe: see the crate.
 
-use super::ours::{after_unmapping, alter, mapped_anew, over, tracked, with_room};
+use super::memory_common::{after_unmapping, alter, mapped_anew, over, tracked, with_room};
 use crate::process::PROCESS;
 use crate::real;
 use core::ffi::{c_int, c_void};

@@ -292,7 +292,7 @@ const EVENTS: usize = 64;
 
 /// Waits: here, where a connection is in the set; else by `plain`, as long as that is so. (Closures
 /// that own what they name let the compiler make the plain call with a jump: see
-/// [`concerns_nobody`](super::ours::concerns_nobody).)
+/// [`concerns_nobody`](super::memory_common::concerns_nobody).)
 #[inline]
 fn waited(
     set: c_int,
