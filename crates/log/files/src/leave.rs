@@ -17,7 +17,7 @@ use uncopy_log_share::State as EntryState;
 use uncopy_log_share::claims::Claim;
 
 /// So long, in ms, is slept before it is looked whether the service lives.
-const NAP: u32 = 20;
+const RETRY_SLEEP: u32 = 20;
 /// So long, in ns, bytes that cannot come home are tried again; then they are put aside.
 const TIMEOUT: u64 = 30_000_000_000;
 
@@ -81,7 +81,7 @@ impl Log {
             if error != 0 && matches!(entry.words.end(), uncopy_log_share::End::Closed(_)) {
                 return Err(Errno::from_raw_os_error(error as i32));
             }
-            entry.wait(turn, NAP);
+            entry.wait(turn, RETRY_SLEEP);
         }
         // (Another process may have brought it home, which cannot strike out what is in our log.)
         if entry.logged.load(SeqCst) != 0
@@ -125,7 +125,7 @@ impl Log {
         let entry = session.memory.entry(slot);
         // (Another process with the same description may be at it.)
         if !session.claims.claim(Claim::Entry(slot)) {
-            return entry.wait(entry.turn(), NAP);
+            return entry.wait(entry.turn(), RETRY_SLEEP);
         }
         if entry.state() == EntryState::Held && session.is_of(entry, index) {
             let directory = self.settings().map(|settings| settings.directory.as_path());

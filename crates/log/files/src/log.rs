@@ -14,7 +14,7 @@ use uncopy_kernel::lock::Lock;
 use uncopy_log_service::PlainReason;
 
 /// So long is waited before bytes that could not come home are tried again.
-const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+const RETRY_SLEEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
 /// What is wanted.
 #[derive(Debug)]
@@ -195,7 +195,7 @@ impl Log {
                 State::Held | State::Overwritten => {
                     if self.leave(file, fd, reason).is_err() {
                         // (It is told where it can be: by writes and syncs. Others wait.)
-                        let _ = rustix::thread::nanosleep(&NAP);
+                        let _ = rustix::thread::nanosleep(&RETRY_SLEEP);
                     }
                 }
                 State::Inherited => self.share(file, fd),

@@ -23,11 +23,11 @@ const TIMEOUT: Duration = Duration::from_millis(10);
 const TIMEOUT_FOR_HOSTS: Duration = Duration::from_millis(250);
 
 /// How long a call naps that waits for more than Linux can tell of.
-const NAP: Duration = Duration::from_millis(1);
+const RETRY_SLEEP: Duration = Duration::from_millis(1);
 
 /// So long at most, where so much is left to wait.
 pub(crate) fn a_moment(left: Option<Duration>) -> Duration {
-    left.map_or(NAP, |left| left.min(NAP))
+    left.map_or(RETRY_SLEEP, |left| left.min(RETRY_SLEEP))
 }
 
 /// How long it is until then.
