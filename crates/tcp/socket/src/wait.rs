@@ -22,7 +22,7 @@ const TIMEOUT: Duration = Duration::from_millis(10);
 /// has acknowledged, a round trip later.
 const TIMEOUT_FOR_HOSTS: Duration = Duration::from_millis(250);
 
-/// How long a call naps that waits for more than Linux can tell of.
+/// How long a call sleeps that waits for more than Linux can tell of.
 const RETRY_SLEEP: Duration = Duration::from_millis(1);
 
 /// So long at most, where so much is left to wait.
