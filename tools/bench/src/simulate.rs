@@ -50,7 +50,8 @@ pub fn main(args: &SimulateArgs) -> Result<(), Failure> {
     let results = figure.run(args.seed, figure.whole(), |series| {
         bar.set_message(series.name.clone());
         bar.inc(1);
-    })?;
+    });
+    let results = results.map_err(Failure::new)?;
     bar.finish_and_clear();
     let json = serde_json::to_string_pretty(&results).expect("results can be written");
     let mut written = Vec::new();

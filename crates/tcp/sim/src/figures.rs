@@ -4,7 +4,7 @@
 use crate::port::Link;
 use crate::results::{PACKET, Series};
 use crate::sender::Sender;
-use crate::simulation::{Setup, run};
+use crate::simulation::{Impossible, Setup, run};
 use crate::topology::{FatTree, One, Topology};
 use crate::traffic::{Pareto, across, on_off};
 use serde::{Deserialize, Serialize};
@@ -198,12 +198,15 @@ impl Figure {
     }
 
     /// Runs it, on all cores; `done` hears of each run that is complete.
+    ///
+    /// # Errors
+    /// See [`Impossible`].
     pub fn run(
         self,
         seed: u64,
         extent: Extent,
         done: impl Fn(&Series) + Sync,
-    ) -> Result<Results, String> {
+    ) -> Result<Results, Impossible> {
         let senders = self.senders();
         let next = AtomicUsize::new(0);
         let found = Mutex::new(vec![None; senders.len()]);
