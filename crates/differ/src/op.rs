@@ -3,6 +3,7 @@
 
 use core::fmt;
 use core::str::FromStr;
+use uncopy_torture::text::UnknownWord;
 use uncopy_torture::{operations, words};
 
 /// Number of a descriptor within its process: the first ones are the ends of the script's
@@ -260,11 +261,11 @@ macro_rules! masks {
         }
 
         impl FromStr for $name {
-            type Err = ();
-            fn from_str(text: &str) -> Result<Self, ()> {
+            type Err = UnknownWord;
+            fn from_str(text: &str) -> Result<Self, UnknownWord> {
                 let mut all = Self::default();
                 for word in text.split('+').filter(|word| *word != "-") {
-                    all |= match word { $( $text => Self($bit), )* _ => return Err(()) };
+                    all |= match word { $( $text => Self($bit), )* _ => return Err(UnknownWord) };
                 }
                 Ok(all)
             }

@@ -13,7 +13,7 @@
 use crate::op::{Actor, Op};
 use core::fmt;
 use core::str::FromStr;
-use uncopy_torture::text::commented;
+use uncopy_torture::text::{BadText, commented};
 
 /// Connections at most.
 pub const CONNECTIONS: usize = 3;
@@ -64,14 +64,16 @@ impl fmt::Display for Script {
 }
 
 impl FromStr for Script {
-    type Err = String;
+    type Err = BadText;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, BadText> {
         let mut script = Self::default();
         for (i, line) in text.lines().enumerate() {
             let line = line.split('#').next().unwrap_or_default().trim();
             if !line.is_empty() {
-                script.line(line).map_err(|why| format!("line {}: {why}: {line}", i + 1))?;
+                script
+                    .line(line)
+                    .map_err(|why| BadText::new(format_args!("line {}: {why}: {line}", i + 1)))?;
             }
         }
         Ok(script)
@@ -79,7 +81,7 @@ impl FromStr for Script {
 }
 
 impl Script {
-    fn line(&mut self, text: &str) -> Result<(), String> {
+    fn line(&mut self, text: &str) -> Result<(), BadText> {
         let words: Vec<&str> = text.split_ascii_whitespace().collect();
         let fields: Vec<_> = words.iter().filter_map(|word| word.split_once('=')).collect();
         if words[0] == "conn" {
@@ -95,7 +97,7 @@ impl Script {
             });
             return Ok(());
         }
-        let actor = words[0].parse().map_err(|()| "a line begins with who carries it out")?;
+        let actor = words[0].parse().map_err(|_| "a line begins with who carries it out")?;
         let name = words.get(1).ok_or("what?")?;
         self.lines.push(Line { actor, op: Op::parse(name, &fields)? });
         Ok(())
@@ -127,7 +129,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_said() {
-        let wrong = |text: &str| text.parse::<Script>().unwrap_err();
+        let wrong = |text: &str| text.parse::<Script>().unwrap_err().to_string();
         assert!(wrong("conn 1 ip=4 by=a").contains("numbered"));
         assert!(wrong("c exit").contains("who"));
         assert!(wrong("a explode").contains("explode"));

@@ -8,6 +8,8 @@ use clap::{Args, Parser, Subcommand};
 use drive::process::Runner;
 use drive::variant::Variant;
 use drive::{Driver, Tallies};
+use std::error::Error;
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -15,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use uncopy_torture::generate::{Profile, generate};
 use uncopy_torture::script::Script;
+use uncopy_torture::text::BadText;
 
 /// Runs random scripts of operations on memory plainly and under uncopy; what they log must be the
 /// same.
@@ -136,7 +139,7 @@ struct How {
     directory: Option<PathBuf>,
 }
 
-fn pair(text: &str) -> Result<(String, String), String> {
+fn pair(text: &str) -> Result<(String, String), BadText> {
     let (name, value) = text.split_once('=').ok_or("NAME=VALUE is needed")?;
     Ok((name.to_owned(), value.to_owned()))
 }
@@ -159,11 +162,12 @@ impl How {
 }
 
 fn main() -> ExitCode {
-    let done = match Command::parse().what {
+    let done: Result<bool, Box<dyn Error>> = match Command::parse().what {
         Mode::Run { kind, seeds, seed, seconds, jobs, how } => {
             let end = seconds.map(|s| Instant::now() + Duration::from_secs(s));
             let seeds = seeds.unwrap_or(if end.is_some() { u64::MAX } else { 100 });
-            run_seeds(&kind, seed..seed.saturating_add(seeds), end, jobs, &how.driver())
+            let seeds = seed..seed.saturating_add(seeds);
+            run_seeds(&kind, seeds, end, jobs, &how.driver()).map_err(Into::into)
         }
         Mode::Replay { files, repeat, how } => replay(&files, repeat, &how.driver()),
         Mode::Show { kind, seed } => {
@@ -182,9 +186,10 @@ fn main() -> ExitCode {
     }
 }
 
-fn read(file: &PathBuf) -> Result<Script, String> {
-    let text = std::fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
-    text.parse().map_err(|e| format!("{}: {e}", file.display()))
+fn read(file: &PathBuf) -> Result<Script, Box<dyn Error>> {
+    let named = |why: &dyn Error| BadText::new(format_args!("{}: {why}", file.display()));
+    let text = std::fs::read_to_string(file).map_err(|why| named(&why))?;
+    Ok(text.parse::<Script>().map_err(|why| named(&why))?)
 }
 
 fn run_seeds(
@@ -193,7 +198,7 @@ fn run_seeds(
     end: Option<Instant>,
     jobs: usize,
     driver: &Driver,
-) -> Result<bool, String> {
+) -> io::Result<bool> {
     let start = Instant::now();
     let next = AtomicU64::new(seeds.start);
     let total = Mutex::new(drive::tallies(&driver.ways));
@@ -207,7 +212,7 @@ fn run_seeds(
             }
             let script = generate(seed, &kind.profile(seed));
             if let Err(e) = driver.script(&format!("seed-{seed}"), &script, &mut tallies) {
-                *problem.lock().expect("no thread panics") = Some(e.to_string());
+                *problem.lock().expect("no thread panics") = Some(e);
                 break;
             }
         }
@@ -225,15 +230,13 @@ fn run_seeds(
     Ok(drive::report(&driver.ways, &total.into_inner().expect("no thread panics")))
 }
 
-fn replay(files: &[PathBuf], repeat: usize, driver: &Driver) -> Result<bool, String> {
+fn replay(files: &[PathBuf], repeat: usize, driver: &Driver) -> Result<bool, Box<dyn Error>> {
     let mut tallies = drive::tallies(&driver.ways);
     for file in files {
         let script = read(file)?;
         let name = file.file_stem().map_or("script".into(), |n| n.to_string_lossy());
         for _ in 0..repeat {
-            driver
-                .script(&format!("{name}.again"), &script, &mut tallies)
-                .map_err(|e| e.to_string())?;
+            driver.script(&format!("{name}.again"), &script, &mut tallies)?;
         }
     }
     println!("{} scripts, each {repeat} times", files.len());

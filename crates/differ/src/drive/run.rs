@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use uncopy_differ::model::end::{self, SURE, Side, State, bytes};
 use uncopy_differ::model::set::{Member, Set};
 use uncopy_differ::model::{
-    Because, Call, Handle, Polled, Said, World, answers, key, recv_flags, send_flags,
+    Because, Call, Handle, Mismatch, Polled, Said, World, answers, key, recv_flags, send_flags,
 };
 use uncopy_differ::op::{
     Actor, Ask, Ctl, DupBy, Events, Flags, HANDLES, Handle as Number, How, Op, Opt, PollBy, RecvBy,
@@ -69,7 +69,7 @@ fn said(said: &Said, exact: bool) -> Entry {
     Entry { text, exact }
 }
 
-fn judged(answer: &Said, verdict: Result<bool, String>) -> Result<Entry, Fault> {
+fn judged(answer: &Said, verdict: Result<bool, Mismatch>) -> Result<Entry, Fault> {
     match verdict {
         Ok(exact) => Ok(said(answer, exact)),
         Err(why) => Err(Fault::wrong(format!("it says {}; {why}", said(answer, true).text))),
@@ -626,7 +626,7 @@ impl<'a> Run<'a> {
         let text = format!("dup {} {by} {onto}", handle.number);
         let answer = self.pair.call(actor, &text)?;
         if answer.result < 0 {
-            return judged(&answer, Err("it is to duplicate".into()));
+            return judged(&answer, Err(Mismatch::new("it is to duplicate")));
         }
         let cloexec = matches!(by, DupBy::Dup3 | DupBy::Cloexec);
         let number = answer.result as i32;
@@ -647,7 +647,11 @@ impl<'a> Run<'a> {
             Ask::Unread => self.world.asks_unread(end, &answer),
             Ask::Mark => {
                 let right = u64::from(e.at_mark());
-                if first == Some(right) { Ok(true) } else { Err(format!("right is {right}")) }
+                if first == Some(right) {
+                    Ok(true)
+                } else {
+                    Err(Mismatch::new(format_args!("right is {right}")))
+                }
             }
             Ask::Peer if e.state == State::Closed && !e.fin => answers(&answer, libc::ENOTCONN),
             // (Whether the last acknowledgement has come is not known.)
@@ -720,7 +724,7 @@ impl<'a> Run<'a> {
         }
         let answer = self.pair.call(actor, "fork")?;
         if answer.result < 0 {
-            return judged(&answer, Err("it is to fork".into()));
+            return judged(&answer, Err(Mismatch::new("it is to fork")));
         }
         self.pair.hello(if process == 0 { Actor::Ax } else { Actor::Bx })?;
         self.world.forks(process, child);
@@ -737,11 +741,11 @@ impl<'a> Run<'a> {
         }
         let given = self.pair.call(actor, &format!("give {}", handle.number))?;
         if given.result != 1 {
-            return judged(&given, Err("it is to be passed".into()));
+            return judged(&given, Err(Mismatch::new("it is to be passed")));
         }
         let got = self.pair.call(other, "get")?;
         if got.result < 0 {
-            return judged(&got, Err("it is to be taken".into()));
+            return judged(&got, Err(Mismatch::new("it is to be taken")));
         }
         let number = got.result as i32;
         self.world.gets(other.process(), to, Handle { number, cloexec: false, ..handle });

@@ -1,6 +1,7 @@
 //! The ways in which a script is run besides plainly.
 
 use core::str::FromStr;
+use uncopy_torture::text::BadText;
 
 /// A name, options for `uncopy run`, and environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,10 +44,10 @@ impl Way {
 }
 
 impl FromStr for Way {
-    type Err = String;
+    type Err = BadText;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, BadText> {
         let found = KNOWN.into_iter().find(|way| way.name == text);
-        found.ok_or_else(|| format!("{text} is not once, four, views or eager"))
+        found.ok_or_else(|| BadText::new(format_args!("{text} is not once, four, views or eager")))
     }
 }

@@ -1,7 +1,7 @@
 //! Epoll sets: what a wait must tell and what it may.
 
-use super::World;
 use super::end::Side;
+use super::{Mismatch, World};
 use crate::op::Events;
 
 /// What is in a set.
@@ -145,31 +145,31 @@ impl World {
         max: usize,
         told: &[(u64, Events)],
         late: bool,
-    ) -> Result<bool, String> {
+    ) -> Result<bool, Mismatch> {
         let none = Events::default();
         if told.len() > max {
-            return Err(format!("{} events, where {max} were asked for", told.len()));
+            return Err(mismatch!("{} events, where {max} were asked for", told.len()));
         }
         let Some(Set { entries, .. }) = self.sets[side][set].clone() else { return Ok(false) };
         let mut exact = !late;
         let mut wholes = vec![];
         for (i, &(token, events)) in told.iter().enumerate() {
             let Some(at) = entries.iter().position(|entry| entry.token == token) else {
-                return Err(format!(
+                return Err(mismatch!(
                     "an event of something that is not in the set (token {token})"
                 ));
             };
             if told[..i].iter().any(|other| other.0 == token) {
-                return Err(format!("token {token} is told of twice"));
+                return Err(mismatch!("token {token} is told of twice"));
             }
             let (must, may, whole) = self.entry(side, &entries[at]);
             wholes.push((token, whole));
             if events == none || !may.has(events) {
-                return Err(format!("token {token} says {events}, may say {may}"));
+                return Err(mismatch!("token {token} says {events}, may say {may}"));
             }
             // (What is lacking is told by the next one.)
             if !late && !events.has(whole) && !self.by_turns {
-                return Err(format!("token {token} says {events}, must say {whole}"));
+                return Err(mismatch!("token {token} says {events}, must say {whole}"));
             }
             exact &= must == may && (events.has(whole) || late);
         }
@@ -177,7 +177,7 @@ impl World {
             let (must, may, _) = self.entry(side, entry);
             let others_first = self.by_turns && !told.is_empty() && entry.waited < TURNS;
             if must != none && told.len() < max && !late && !others_first {
-                return Err(format!("token {} is not told of, must say {must}", entry.token));
+                return Err(mismatch!("token {} is not told of, must say {must}", entry.token));
             }
             exact &= may == none;
         }
