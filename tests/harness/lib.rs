@@ -7,4 +7,5 @@ pub mod built;
 pub mod compile;
 pub mod product;
 pub mod run;
+pub mod shell;
 pub mod verdict;

@@ -211,20 +211,23 @@ fn nginx_sends_over(network: &Network) -> Outcome {
                 "/dev/null",
                 &url,
             ])?;
-            same(&got, &root.join(size.to_string())).map_err(|e| format!("round {round}: {e}"))?;
+            same(&got, &root.join(size.to_string()), round)?;
         }
     }
     network.until_no_flows(&service)
 }
 
-fn same(got: &Path, wanted: &Path) -> Result<(), String> {
-    let read = |path: &Path| std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()));
+fn same(got: &Path, wanted: &Path, round: usize) -> Result<(), Stop> {
+    let read = |path: &Path| {
+        std::fs::read(path).map_err(|e| format!("round {round}: {}: {e}", path.display()))
+    };
     let (got, wanted) = (read(got)?, read(wanted)?);
     if got == wanted {
         return Ok(());
     }
     let at = got.iter().zip(&wanted).position(|(a, b)| a != b);
-    Err(format!("{} bytes of {}, the first other one at {at:?}", got.len(), wanted.len()))
+    let what = format!("{} bytes of {}, the first other one at {at:?}", got.len(), wanted.len());
+    Err(format!("round {round}: {what}").into())
 }
 
 fn hold(network: &Network, count: usize) -> Result<Beside, Stop> {

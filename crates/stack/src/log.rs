@@ -27,15 +27,17 @@ pub struct Send<'a> {
     call: &'a OutputCall,
 }
 
-/// Where it writes: its position (`None`), or a place. `Err`: as no append of ours does, and the
-/// kernel answers.
-fn place(call: &OutputCall) -> Result<Option<i64>, ()> {
+/// A call that no append of ours is: the kernel answers it.
+struct NoAppend;
+
+/// Where it writes: at its position (`None`), or at a place.
+fn place(call: &OutputCall) -> Result<Option<i64>, NoAppend> {
     match *call {
         OutputCall::Write { .. } | OutputCall::Writev { .. } => Ok(None),
         OutputCall::Pwrite { at, .. } | OutputCall::Pwritev { at, .. } if at >= 0 => Ok(Some(at)),
         OutputCall::Pwritev2 { at: -1, flags: 0, .. } => Ok(None),
         OutputCall::Pwritev2 { at, flags: 0, .. } if at >= 0 => Ok(Some(at)),
-        _ => Err(()),
+        _ => Err(NoAppend),
     }
 }
 
