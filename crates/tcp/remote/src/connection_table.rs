@@ -443,15 +443,15 @@ impl ConnectionTable {
     fn is_registered(&self, at: SocketAddrV4) -> bool {
         let lookup = self.owner_lookup.as_ref().ok_or(Errno::NOENT);
         let asked = lookup.and_then(|lookup| lookup.ask(at));
-        let found = asked.or_else(|_| {
+        let found = asked.ok().or_else(|| {
             // Nobody does, or that question cannot be asked.
             let all = listeners::of_this_host().unwrap_or_default();
             let any = |one: &Listens| one.at.ip().is_unspecified() && one.at.port() == at.port();
             let one = all.iter().find(|one| one.at == at).or_else(|| all.iter().find(|o| any(o)));
-            one.copied().ok_or(())
+            one.copied()
         });
         // (Who listened for one connection may have got it, and be gone.)
-        found.map_or(true, |found| {
+        found.is_none_or(|found| {
             if found.signs {
                 self.command(Command::Withdraw(found.at, None));
             }
