@@ -56,7 +56,8 @@ pub fn trials() -> Vec<Trial> {
     ]
 }
 
-/// /etc/ld.so.preload reaches such programs too. Tried in a mount namespace of its own, on a copy of /etc.
+/// /etc/ld.so.preload reaches such programs too. Tried in a mount namespace of its own, on a copy
+/// of /etc.
 fn by_the_administrator() -> Result<(), Stop> {
     let place = Place::new()?;
     let private = ["--mount", "--propagation", "private"];

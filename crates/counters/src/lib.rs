@@ -10,7 +10,7 @@
 //! | [`family`] | what a program and all that it started did together, laid out likewise |
 //! | [`summary`] | what was done, in words |
 //! | [`formatting`] | numbers as people read them |
-//! | [`stats_page`] | what readers find: who it is, the counters, what was decided for each call site |
+//! | [`stats_page`] | what readers find: who it is, counters, what was decided for each call site |
 #![forbid(unsafe_code)]
 
 pub mod connections;

@@ -15,7 +15,7 @@
 //! | `fixed` | one that learns nothing |
 //! | `site` | which account a copy belongs to |
 //! | `policy` | one with an account for each call site |
-//! | `experiment` | whether a program gains if its sites elide, or if none does, found out by trying |
+//! | `experiment` | whether a program gains if its sites elide, or if none does: by trying |
 //! | `backoff` | how long what did not pay is left alone |
 //! | `costs` | what things cost, and the text form of that |
 //! | `pauses` | which call sites are left alone, readable without a lock |

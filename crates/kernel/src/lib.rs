@@ -13,7 +13,7 @@
 //! | [`user_access`] | reads and writes through the program's pointers, which may lead nowhere |
 //! | [`critical`] | no signal handler of the program runs while a lock of ours is held |
 //! | [`sigpipe`] | calls that must not raise SIGPIPE |
-//! | [`sync`], [`lock`] | atomics and futexes, which the tests exchange for loom's; a lock that a forked child can reset |
+//! | [`sync`], [`lock`] | atomics and futexes (or loom's); a lock that a forked child can reset |
 //! | [`thread`] | threads of our own, which libc does not know |
 //! | [`threads`] | how many threads the process has |
 //! | [`own_process`] | whether this is the process that our state was made for |

@@ -1,5 +1,5 @@
-//! How operations are written down: words for what an operation can be asked for, `name field=value
-//! ...` for the operation. Two macros make the types and their text forms.
+//! How operations are written down: words for what an operation can be asked for,
+//! `name field=value ...` for the operation. Two macros make the types and their text forms.
 
 use core::fmt::{self, Write as _};
 use core::str::FromStr;

@@ -6,7 +6,7 @@
 //! | `echo`, `echo_table` | the rows of the echo server of `uncopy_measure`, as people read them |
 //! | `rpc/` | small requests between two programs, within this host or over a device |
 //! | `short/`, `kv/`, `events/` | connections that end soon; a key-value store; what these share |
-//! | `link/` | many flows over one link that loses, from several hosts to one, and between Linux and uncopy |
+//! | `link/` | many flows over one link: with loss, from several hosts, between Linux and uncopy |
 //! | `proportional/` | cores in use while clients come and go |
 //! | `relay/` | large messages by a chain of programs |
 //! | `figures` | the paper's figures, as rows of the echo server |

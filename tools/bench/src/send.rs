@@ -87,7 +87,8 @@ pub struct SendRow {
     pub times: Times,
     /// Through what.
     pub socket: Socket,
-    /// Plain `send`, the same again (what it differs by is noise), `send` under uncopy, then the other ways.
+    /// Plain `send`, the same again (what it differs by is noise), `send` under uncopy, then the
+    /// other ways.
     pub columns: Vec<Column>,
 }
 
@@ -108,7 +109,8 @@ pub struct Column {
     pub messages_per_s: f64,
     /// Smallest and largest.
     pub messages_per_s_spread: [f64; 2],
-    /// Of the sends without copying that the kernel reported done, the share that it copied after all.
+    /// Of the sends without copying that the kernel reported done, the share that it copied after
+    /// all.
     pub copied_share: Option<f64>,
     /// Messages that were compared byte by byte.
     pub verified_messages: u64,

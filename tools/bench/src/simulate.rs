@@ -15,7 +15,8 @@ use super::plot::{At, Axis, Line, Plot, Point, Rule, Scale, Stroke, Unit};
 /// Options of `uncopy-bench simulate`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct SimulateArgs {
-    /// The figure of Stamler's dissertation: 3.11 is a single link of 10 Gbit/s, 3.12 a fat tree of 2,560 servers
+    /// The figure of Stamler's dissertation: 3.11 is a single link of 10 Gbit/s, 3.12 a fat tree of
+    /// 2,560 servers
     #[arg(long, value_name = "NUMBER", value_enum)]
     figure: Which,
     /// What all random numbers follow from: the same seed gives the same results
@@ -159,7 +160,8 @@ fn point(x: f64, y: f64, note: String) -> Point {
     Point { x, y, spread: [y, y], note }
 }
 
-/// Figure 3.11: completion time and queue over the control interval; DCTCP has none, and is a line across.
+/// Figure 3.11: completion time and queue over the control interval; DCTCP has none, and is a line
+/// across.
 fn over_interval(results: &Results) -> Vec<Plot> {
     let picture = |name: &str, title: &str, label, of: fn(&Series) -> f64| {
         let chosen = || results.series.iter().filter(|series| series.interval_us.is_some());

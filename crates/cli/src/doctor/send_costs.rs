@@ -138,7 +138,8 @@ fn send(mut to: &TcpStream, message: Span, by_reference: bool) -> Option<()> {
             return None;
         }
     } else {
-        // SAFETY: a part of a mapping that lives until this returns, and is not written to any more.
+        // SAFETY: a part of a mapping that lives until this returns, and is not written to any
+        // more.
         let bytes =
             unsafe { std::slice::from_raw_parts(message.start as *const u8, message.len()) };
         to.write_all(bytes).ok()?;

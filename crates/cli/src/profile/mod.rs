@@ -174,8 +174,9 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
         .map_err(|e| failure!("{} cannot be written", path.display()).because(e))
 }
 
-/// Makes the directory for the parts, in memory where that is possible. Processes of root's may change their
-/// user and start others, so then everybody may make files in it (but not list it, or touch those of others).
+/// Makes the directory for the parts, in memory where that is possible. Processes of root's may
+/// change their user and start others, so then everybody may make files in it (but not list it, or
+/// touch those of others).
 fn directory() -> Result<TempDir, Failure> {
     // SAFETY: asks for a number.
     let mode = if unsafe { libc::geteuid() } == 0 { 0o1733 } else { 0o700 };

@@ -97,8 +97,8 @@ pub(crate) fn command_words() -> Arg {
         .help("The program and its arguments")
 }
 
-/// The program and its arguments, from `uncopy`'s own. What looks like an option and is none would be taken for
-/// the program's name, unless `--` stands before it; the error says so.
+/// The program and its arguments, from `uncopy`'s own. What looks like an option and is none would
+/// be taken for the program's name, unless `--` stands before it; the error says so.
 pub(crate) fn program_words(
     command: &Command,
     matches: &ArgMatches,
@@ -246,7 +246,8 @@ fn prepare(environment: &mut Environment, library: &Path) {
     environment.set(library::VARIABLE, library);
 }
 
-/// With `--verbose` all that the program starts is summed up with it, unless the program is itself part of such a sum.
+/// With `--verbose` all that the program starts is summed up with it, unless the program is itself
+/// part of such a sum.
 fn sum_up(environment: &mut Environment) {
     const VERBOSE: &Spec = &OPTIONS[options::index_of("verbose")];
     let text = environment.get(VERBOSE.env).and_then(OsStr::to_str).unwrap_or_default();

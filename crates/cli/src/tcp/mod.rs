@@ -1,4 +1,5 @@
-//! `uncopy tcp`: the user-level TCP service of this user, or of the system, seen from outside, or run in the foreground.
+//! `uncopy tcp`: the user-level TCP service of this user, or of the system, seen from outside, or
+//! run in the foreground.
 //!
 //! | file | one idea |
 //! | --- | --- |

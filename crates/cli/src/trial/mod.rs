@@ -68,7 +68,8 @@ struct TryArgs {
     #[arg(long, value_name = "PORT|none", requires = "load")]
     ready: Option<Ready>,
     /// How much work was done, if the load runs for a fixed time: a regular expression, whose first
-    /// group is a number that the load prints. Without it the load is taken as a fixed amount of work
+    /// group is a number that the load prints. Without it the load is taken as a fixed amount of
+    /// work
     #[arg(long, value_name = "REGEX", requires = "load")]
     count: Option<String>,
     /// How many turns of each side count, at least; without --load there is one more before, which

@@ -1,11 +1,13 @@
-//! `uncopy enable UNIT` and `uncopy disable UNIT`: a systemd service starts under uncopy, or no more.
+//! `uncopy enable UNIT` and `uncopy disable UNIT`: a systemd service starts under uncopy, or no
+//! more.
 //!
-//! What is written is one drop-in, in the administrator's directory; the unit's own file stays as it is.
+//! What is written is one drop-in, in the administrator's directory; the unit's own file stays as
+//! it is.
 //!
 //! | file | one idea |
 //! | --- | --- |
 //! | `manager` | what systemd is asked and told |
-//! | `obstacles` | what of a unit's settings keeps uncopy from working there, and what has to be let in |
+//! | `obstacles` | settings of a unit that keep uncopy from working there, and what has to be let in |
 //! | `dropin` | the drop-in's text and file |
 
 mod dropin;

@@ -8,12 +8,13 @@
 //! | write at the end | to memory | as is, noted |
 //! | write elsewhere | home, then sync-logged | as is, noted |
 //! | read, private mapping, sendfile of it | home; twice: sync-logged | as is |
-//! | sync | few bytes: log. Else home, the file's own sync, part of a block to the log | few: log. Else its own, `HOME` |
+//! | sync of few bytes | log | log |
+//! | other syncs | home, the file's own sync, part of a block to the log | its own, `HOME` |
 //! | first sync; after truncation; after failure | home, its own, `HOME` | its own, `HOME` |
 //! | rename | home; `NAME` | `NAME` |
 //! | last unlink | what is unsynced is never written | - |
 //! | truncate, fallocate, clone, splice | home, `HOME`, plain | its own, `HOME`; next sync its own |
-//! | writable shared mapping | home; then sync-logged, its own syncs while mapped | its own, `HOME`; its own syncs while mapped |
+//! | writable shared mapping | home; sync-logged, its own syncs while mapped | its own, `HOME`; the same |
 //! | sync of everything | home | its own, `HOME` |
 //! | handed to who lacks the library | home, `HOME`, plain for good | its own, `HOME`, plain for good |
 //! | opened elsewhere, closed, died | home, `HOME`, plain | its own, `HOME`, plain |

@@ -4,7 +4,7 @@
 //!
 //! | module | one idea |
 //! | --- | --- |
-//! | [`mod@log`] | the one value of a process: its table of descriptors, its connection to the service |
+//! | [`mod@log`] | the one value of a process: its fd table, its connection to the service |
 //! | [`mod@file`] | an open file: plain, about to be held, held |
 //! | `known` | what the kernel knows of a number |
 //! | `guarded` | a value and its lock |

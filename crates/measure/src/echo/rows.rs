@@ -48,7 +48,8 @@ pub struct Row {
     pub again: Compared,
     /// With glibc's memory kept.
     pub kept: Option<Compared>,
-    /// uncopy's allocator alone: nothing elided, nothing sent by reference, libc's copies. (Not in older results.)
+    /// uncopy's allocator alone: nothing elided, nothing sent by reference, libc's copies. (Not in
+    /// older results.)
     pub placed: Option<Compared>,
     /// uncopy without elision and without sending by reference.
     pub unelided: Option<Compared>,
@@ -62,13 +63,16 @@ pub struct Row {
     pub cpu_ratio: f64,
     /// Smallest and largest of these of the single turns.
     pub cpu_ratio_spread: [f64; 2],
-    /// CPU time of a request of uncopy without elision over that with it: the gain of elision itself.
+    /// CPU time of a request of uncopy without elision over that with it: the gain of elision
+    /// itself.
     pub elision_cpu_ratio: Option<f64>,
     /// The same for requests a second.
     pub elision_ratio: Option<f64>,
-    /// CPU time of a request of uncopy without elision over that of the same server where no copy is made: the most that elision could gain.
+    /// CPU time of a request of uncopy without elision over that of the same server where no copy
+    /// is made: the most that elision could gain.
     pub elision_most: Option<f64>,
-    /// CPU time of a request of uncopy's allocator alone over that with faster copies: the gain of `--copies` itself.
+    /// CPU time of a request of uncopy's allocator alone over that with faster copies: the gain of
+    /// `--copies` itself.
     pub copies_cpu_ratio: Option<f64>,
     /// Messages that were compared byte by byte, on all sides.
     pub verified_messages: u64,

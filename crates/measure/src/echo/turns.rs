@@ -1,6 +1,8 @@
-//! Fresh echo servers side by side, plain and under uncopy: verified, warmed up, timed in short turns, verified.
+//! Fresh echo servers side by side, plain and under uncopy: verified, warmed up, timed in short
+//! turns, verified.
 //!
-//! What else a shared machine does comes in bursts of a second and more; turns of a fraction of that meet it alike.
+//! What else a shared machine does comes in bursts of a second and more; turns of a fraction of
+//! that meet it alike.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,7 +1,9 @@
-//! Lanes and a slow path over the queues of a TAP device, against Linux's TCP: an echo server of ours, clients of Linux that compare every byte;
-//! while lanes come and go; asleep when nothing happens, and awake again.
+//! Lanes and a slow path over the queues of a TAP device, against Linux's TCP: an echo server of
+//! ours, clients of Linux that compare every byte; while lanes come and go; asleep when nothing
+//! happens, and awake again.
 //!
-//! Needs root, /dev/net/tun, `ip` and `python3`; is left out, with the reason, where one is missing.
+//! Needs root, /dev/net/tun, `ip` and `python3`; is left out, with the reason, where one is
+//! missing.
 
 // (Each test uses a part of it.)
 #[allow(dead_code)]
@@ -78,7 +80,8 @@ fn a_lane_comes_when_one_has_no_time_left_and_goes_when_the_load_does() {
         Ok(both) => both,
         Err(reason) => return leave_out(&reason),
     };
-    // So long that the clients always have something for it, also where they get little of a processor.
+    // So long that the clients always have something for it, also where they get little of a
+    // processor.
     let service = service(ADDRESS, Duration::from_millis(2), None);
     std::thread::scope(|scope| {
         let running = scope.spawn(|| service.run(taps));

@@ -1,5 +1,6 @@
-//! The same over the queues of a veth device by AF_XDP, in a namespace whose address Linux has too: clients of Linux in another namespace get every byte back from
-//! the service, while a server of Linux' own answers at another port of the same address.
+//! The same over the queues of a veth device by AF_XDP, in a namespace whose address Linux has too:
+//! clients of Linux in another namespace get every byte back from the service, while a server of
+//! Linux' own answers at another port of the same address.
 //!
 //! Needs root, `ip` and `python3`; is left out, with the reason, where one is missing.
 
@@ -22,7 +23,8 @@ use uncopy_tests::verdict::leave_out;
 
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 78, 1, 2);
 
-/// Checksums are left to the device unless it is told not to, and between two ends of a veth nobody computes them (ethtool -K outer tx off).
+/// Checksums are left to the device unless it is told not to, and between two ends of a veth nobody
+/// computes them (ethtool -K outer tx off).
 const NO_OFFLOAD: &str = r#"
 import ctypes, fcntl, socket, struct
 value = ctypes.create_string_buffer(struct.pack("II", 0x17, 0))

@@ -1,4 +1,5 @@
-//! Goodput over a link that loses. `beside_linux [FLOWS] [LOSS PERCENT] [MBIT/S] [SENDERS]`. Needs root for Linux' hosts.
+//! Goodput over a link that loses. `beside_linux [FLOWS] [LOSS PERCENT] [MBIT/S] [SENDERS]`. Needs
+//! root for Linux' hosts.
 
 use std::time::Duration;
 use uncopy_tcp_link::way::Terms;

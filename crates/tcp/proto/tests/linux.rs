@@ -1,5 +1,5 @@
-//! The core against Linux's TCP over a TAP device: both connect, data goes both ways at once, the wire loses frames. Both sides
-//! compare every byte.
+//! The core against Linux's TCP over a TAP device: both connect, data goes both ways at once, the
+//! wire loses frames. Both sides compare every byte.
 //!
 //! Needs root, /dev/net/tun, `ip` and `python3`; is skipped, with the reason, where one is missing.
 //! `UNCOPY_TCP_INTEROP_MB=100` is how much goes each way (2 if not set).

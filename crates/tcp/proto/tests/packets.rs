@@ -1,8 +1,10 @@
-//! Any bytes as packets for an endpoint, between time that goes by and what applications ask: no panic, no more slots and timers than there are, what it sends is TCP, and in the end
-//! nothing is left.
+//! Any bytes as packets for an endpoint, between time that goes by and what applications ask: no
+//! panic, no more slots and timers than there are, what it sends is TCP, and in the end nothing is
+//! left.
 //!
-//! `cargo test` tries some thousand random inputs; what fails is made smaller, and printed with the seed. With a nightly compiler and cargo-bolero the same test is led by what the
-//! code does: `cargo +nightly bolero test -p uncopy-tcp-proto --test packets any_packets_and_calls_leave_nothing_behind`.
+//! `cargo test` tries some thousand random inputs; what fails is made smaller, and printed with the
+//! seed. With a nightly compiler and cargo-bolero the same test is led by what the code does:
+//! `cargo +nightly bolero test -p uncopy-tcp-proto --test packets any_packets_and_calls_leave_nothing_behind`.
 
 mod support;
 
@@ -22,7 +24,8 @@ const LONG: u64 = 3_600_000_000_000;
 enum Step {
     /// A segment that may be of a connection that is there, then damaged.
     Segment(SegmentPlan, Vec<(u8, u8)>),
-    /// These bytes behind an IPv4 header: of TCP, of ICMP's "too big" around TCP, or of any protocol.
+    /// These bytes behind an IPv4 header: of TCP, of ICMP's "too big" around TCP, or of any
+    /// protocol.
     Packet(u8, Vec<u8>),
     /// No more than these bytes.
     Frame(Vec<u8>),

@@ -1,4 +1,5 @@
-//! Against Linux itself, in two network namespaces with a veth between them: what `ip` changes is known soon, and a neighbour that nobody has asked for is found.
+//! Against Linux itself, in two network namespaces with a veth between them: what `ip` changes is
+//! known soon, and a neighbour that nobody has asked for is found.
 //!
 //! Needs root and `ip`; is left out, with the reason, where one is missing.
 

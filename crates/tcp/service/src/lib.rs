@@ -23,7 +23,7 @@
 //! | [`ends`] | ends of connections, by name; what sockets say of themselves |
 //! | `proof` | what proves that a program has a socket |
 //! | [`diag`] | what Linux says of a socket that is not here |
-//! | [`relay`] | the last resort of a program that executes another one over a ring that nobody takes back |
+//! | [`relay`] | the last resort of a program that executes another one over a ring |
 //! | [`wired`] | what is told of a connection over the wire |
 //! | [`state`] | what is told of it all to who looks from outside |
 

@@ -2,14 +2,14 @@
 //! switches by itself, at any time, and the bytes stay in order, without counting them:
 //!
 //! ```text
-//!            offer (all sent bytes are in the receiver's queue)        enter (that queue was found empty)
-//!   Linux ------------------------------------------------> Offered ---------------------------------> Ring
-//!    ^ ^ <--------------------------------------------------  |                                        | |
-//!    | |     withdraw (the ring's bytes are sent by Linux)     |                                  leave | |
-//!    | +---------------------------------------------------- Leaving <---------------------------------+ |
-//!    |         left (the ring was found empty)                 |                                         |
-//!    +------------------------------------------------------ Returned <----------------------------------+
-//!              taken_back (the unread bytes are sent by Linux)                    give_back, from anywhere
+//!        offer (all sent bytes are in the receiver's queue)   enter (that queue was found empty)
+//!   Linux --------------------------------------------> Offered ----------------------------> Ring
+//!    ^ ^ <----------------------------------------------  |                                    | |
+//!    | |   withdraw (the ring's bytes are sent by Linux)   |                             leave | |
+//!    | +------------------------------------------------ Leaving <-----------------------------+ |
+//!    |       left (the ring was found empty)               |                                     |
+//!    +-------------------------------------------------- Returned <------------------------------+
+//!            taken_back (the unread bytes are sent by Linux)            give_back, from anywhere
 //! ```
 //!
 //! `offer`, `withdraw`, `leave`, `taken_back` and `refuse` are the sender's, `enter`, `left`,

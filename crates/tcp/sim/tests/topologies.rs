@@ -62,8 +62,8 @@ fn a_flow_of_one_segment_takes_the_handshake_and_one_way() {
 
 #[test]
 fn ten_segments_go_out_in_one_round_trip_one_after_another() {
-    // Ten segments fit into the first window; the link in the middle sends one after another. By rate they are spread over a
-    // round trip: the last one leaves nine tenths of it later.
+    // Ten segments fit into the first window; the link in the middle sends one after another. By
+    // rate they are spread over a round trip: the last one leaves nine tenths of it later.
     let (syn, full) = (HEADERS + 12, HEADERS + 1448);
     let handshake = 2.0 * one_way(syn);
     let by_window = handshake + one_way(full) + 9.0 * f64::from(on_link(full)) * 0.8;
@@ -112,7 +112,8 @@ fn two_flows_share_the_link() {
 
 #[test]
 fn with_marks_the_queue_stays_near_the_threshold_and_nothing_is_lost() {
-    // By window the queue stays at the threshold; by rate it swings around it: nothing but the next interval stops it.
+    // By window the queue stays at the threshold; by rate it swings around it: nothing but the next
+    // interval stops it.
     for (sender, median, most, used) in
         [(SENDERS[0], 50.0..80.0, 80.0, 0.99), (SENDERS[1], 0.0..100.0, 220.0, 0.86)]
     {

@@ -2,7 +2,8 @@
 //! in the same run. Both ends' processor time is counted, every answer is compared.
 //!
 //! ```text
-//! cargo run --release -p uncopy-tcp-socket --example rpc -- [--size 64] [--connections 1] [--wait spin|sleep|adaptive] [--seconds 2] [--wire shared|linux|both]
+//! cargo run --release -p uncopy-tcp-socket --example rpc -- [--size 64] [--connections 1]
+//!     [--wait spin|sleep|adaptive] [--seconds 2] [--wire shared|linux|both]
 //! ```
 //!
 //! The server answers each request with as many bytes. One connection blocks in recv (or spins in

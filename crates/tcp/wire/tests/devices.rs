@@ -1,4 +1,5 @@
-//! The wires on devices of the kernel's: a veth pair, a TAP, a TAP beside one of the pair. Needs root; left out, with the reason, elsewhere.
+//! The wires on devices of the kernel's: a veth pair, a TAP, a TAP beside one of the pair. Needs
+//! root; left out, with the reason, elsewhere.
 
 mod support;
 
@@ -128,7 +129,8 @@ fn a_tap_beside_a_device_gets_the_same_and_its_own_frames_leave_by_the_device() 
     steers(steer, taps.remove(0), true);
 }
 
-/// `inner` is reached so, and nothing is steered yet. `seen`: packet sockets of Linux' see what is steered too.
+/// `inner` is reached so, and nothing is steered yet. `seen`: packet sockets of Linux' see what is
+/// steered too.
 fn steers(steer: Steer, mut wire: impl Wire, seen: bool) {
     let flow = SteeredFlow { local: address("10.0.0.1:80"), remote: address("10.0.0.2:4000") };
     steer.take(flow).unwrap();

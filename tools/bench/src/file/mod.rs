@@ -103,7 +103,8 @@ pub struct FileRow {
     pub to: To,
     /// Bytes of the file.
     pub size: usize,
-    /// Plain `read` and `write`, the same again (what it differs by is noise), under uncopy, then the other ways.
+    /// Plain `read` and `write`, the same again (what it differs by is noise), under uncopy, then
+    /// the other ways.
     pub columns: Vec<Column>,
 }
 

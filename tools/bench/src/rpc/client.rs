@@ -1,4 +1,5 @@
-//! The client: closed loops. Each connection has one message under way, of one request or of several; every answer is compared.
+//! The client: closed loops. Each connection has one message under way, of one request or of
+//! several; every answer is compared.
 
 use std::io::{self, BufRead};
 use std::net::TcpStream;

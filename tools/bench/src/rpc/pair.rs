@@ -1,4 +1,5 @@
-//! A server and a client as processes of their own, on one side, seen from outside: started, given turns, and their processor time counted.
+//! A server and a client as processes of their own, on one side, seen from outside: started, given
+//! turns, and their processor time counted.
 
 use std::path::Path;
 use std::time::Duration;

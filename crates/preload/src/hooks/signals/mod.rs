@@ -23,7 +23,7 @@
 //! | `table` | what the program said of each signal |
 //! | `entry` | what the kernel has for a handler |
 //! | `held` | signals that always come to us |
-//! | `dying` | what is done before a signal ends the program: a core is made whole, a summary said |
+//! | `dying` | before a signal ends the program: a core is made whole, a summary said |
 //! | [`action`] | `sigaction` |
 //! | [`older`] | `signal` and its kin |
 //! | [`stack`] | `sigaltstack` |

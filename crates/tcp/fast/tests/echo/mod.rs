@@ -332,7 +332,8 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Clients get every byte back; then nothing happens, and nothing is used; then they come again, while lanes come and go. `between` is done when the first have gone.
+/// Clients get every byte back; then nothing happens, and nothing is used; then they come again,
+/// while lanes come and go. `between` is done when the first have gone.
 pub fn serves_sleeps_and_wakes(
     service: &Service<Echo>,
     clients: impl Fn(usize, usize) -> Child,
