@@ -7,7 +7,7 @@
 //! | file | one idea |
 //! | --- | --- |
 //! | `manager` | what systemd is asked and told |
-//! | `obstacles` | settings of a unit that keep uncopy from working there, and what has to be let in |
+//! | `obstacles` | settings of a unit that keep uncopy out, and what has to be let in |
 //! | `dropin` | the drop-in's text and file |
 
 mod dropin;

@@ -13,10 +13,10 @@
 //! | first sync; after truncation; after failure | home, its own, `HOME` | its own, `HOME` |
 //! | rename | home; `NAME` | `NAME` |
 //! | last unlink | what is unsynced is never written | - |
-//! | truncate, fallocate, clone, splice | home, `HOME`, plain | its own, `HOME`; next sync its own |
-//! | writable shared mapping | home; sync-logged, its own syncs while mapped | its own, `HOME`; the same |
+//! | truncate, fallocate, clone, splice | home, `HOME`, plain | its own, `HOME`; next its own |
+//! | writable shared mapping | home; sync-logged, own syncs while mapped | its own, `HOME`; same |
 //! | sync of everything | home | its own, `HOME` |
-//! | handed to who lacks the library | home, `HOME`, plain for good | its own, `HOME`, plain for good |
+//! | the library is not there | home, `HOME`, plain for good | its own, `HOME`, plain for good |
 //! | opened elsewhere, closed, died | home, `HOME`, plain | its own, `HOME`, plain |
 //!
 //! "`HOME`" means: if there are live records, the file's own sync, and then that record.

@@ -4,7 +4,7 @@
 //!
 //! `cargo test` tries some thousand random inputs; what fails is made smaller, and printed with the
 //! seed. With a nightly compiler and cargo-bolero the same test is led by what the code does:
-//! `cargo +nightly bolero test -p uncopy-tcp-proto --test packets any_packets_and_calls_leave_nothing_behind`.
+//! `cargo +nightly bolero test -p uncopy-tcp-proto --test packets any_packets`.
 
 mod support;
 
