@@ -67,7 +67,8 @@ fn find() -> Result<PathBuf, Stop> {
     }
     if newest_source() > built.metadata().and_then(|found| found.modified()).ok() {
         eprintln!(
-            "note: the release build, which is tested, is older than the sources: 'make build' makes it anew"
+            "note: the release build, which is tested, is older than the sources: 'make build' \
+             makes it anew"
         );
     }
     Ok(built)

@@ -112,7 +112,8 @@ fn informed() -> Outcome {
     let mut program = network.under_tcp_talking(&["python3", "-c", INFORMED, OUTSIDE])?;
     program.says("listens")?;
     network.until_steered(7001)?;
-    let echo = "import socket, sys\ns = socket.create_connection((sys.argv[1], 7001), 20); s.sendall(b'x')\nwhile (got := s.recv(65536)): s.sendall(got)";
+    let echo = "import socket, sys\ns = socket.create_connection((sys.argv[1], 7001), 20); \
+        s.sendall(b'x')\nwhile (got := s.recv(65536)): s.sendall(got)";
     let _client = network.outside_python(echo, &[crate::ADDRESS])?;
     program.tell()?;
     program.says("right")?;

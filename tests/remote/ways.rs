@@ -200,7 +200,8 @@ fn several_devices() -> Outcome {
     let mut echo = network.outside_python(connecting::ECHO, &[])?;
     echo.says("listens")?;
     // (Until Linux knows the neighbours, it connects.)
-    let once = "import socket\nfor end in ('10.78.9.1', '10.79.9.1'): socket.create_connection((end, 7), 20)";
+    let once = "import socket\nfor end in ('10.78.9.1', '10.79.9.1'): \
+        socket.create_connection((end, 7), 20)";
     network.inside(&["python3", "-c", once])?;
     let words = ["python3", "-c", BOTH, OUTSIDE, "10.79.9.1"];
     let mut client = network.under_tcp_talking(&words)?;

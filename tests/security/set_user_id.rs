@@ -75,8 +75,9 @@ fn by_the_administrator() -> Result<(), Stop> {
     std::fs::write(etc.join("ld.so.preload"), format!("{}\n", place.at("libuncopy.so").display()))
         .map_err(|e| e.to_string())?;
     let script = format!(
-        "mount --bind '{0}/etc' /etc && cd / && exec setpriv --reuid={USER} --regid={USER} --clear-groups \
-         env UNCOPY_VERBOSE=counters UNCOPY_LIBRARY=/tmp/evil.so '{0}/setuid' '{0}/secure'",
+        "mount --bind '{0}/etc' /etc && cd / && exec setpriv --reuid={USER} --regid={USER} \
+         --clear-groups env UNCOPY_VERBOSE=counters UNCOPY_LIBRARY=/tmp/evil.so '{0}/setuid' \
+         '{0}/secure'",
         place.root().display()
     );
     let mut words: Vec<OsString> = vec!["unshare".into()];

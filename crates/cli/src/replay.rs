@@ -25,7 +25,12 @@ struct ReplayArgs {
 
     /// Do the second half of each recording again until the program has used so much processor
     /// time: experiments take longer than a short recording
-    #[arg(long, value_name = "MS", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
+    #[arg(
+        long,
+        value_name = "MS",
+        default_value_t = 2000,
+        value_parser = clap::value_parser!(u64).range(0..=1_000_000),
+    )]
     cpu: u64,
 
     /// What things cost, instead of what is recorded: as UNCOPY_COSTS

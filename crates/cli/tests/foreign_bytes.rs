@@ -153,7 +153,8 @@ fn recording() -> Vec<u8> {
     }
     let costs = Costs::REFERENCE;
     let text = format!(
-        "command=x\ncontroller=always\nthreshold=16384\nbackoff=1\nextent_bytes=1000000\nranges=10\ncosts={costs}\n"
+        "command=x\ncontroller=always\nthreshold=16384\nbackoff=1\nextent_bytes=1000000\n\
+         ranges=10\ncosts={costs}\n"
     );
     let head = Head { text: text.len() as u32, used: entries.len() as u64, full: false };
     [&head.bytes()[..], text.as_bytes(), &entries].concat()

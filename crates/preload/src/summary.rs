@@ -113,7 +113,8 @@ pub fn end() {
                 lines.extend(others.map(|line| format!("uncopy: {line}")));
                 if lines.is_empty() {
                     lines.push(format!(
-                        "uncopy: {}: nothing was left out: no large copy of data that came in was seen",
+                        "uncopy: {}: nothing was left out: no large copy of data that came in was \
+                         seen",
                         name()
                     ));
                 }

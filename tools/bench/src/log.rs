@@ -19,7 +19,13 @@ pub struct LogArgs {
     #[arg(long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,
     /// Lengths of appends
-    #[arg(long, value_name = "BYTES,...", value_delimiter = ',', default_value = "100,4K,64K", value_parser = values::size)]
+    #[arg(
+        long,
+        value_name = "BYTES,...",
+        value_delimiter = ',',
+        default_value = "100,4K,64K",
+        value_parser = values::size,
+    )]
     sizes: Vec<usize>,
     /// Appends that each process measures, a sync after each
     #[arg(long, value_name = "N", default_value = "2000", value_parser = values::positive)]
@@ -104,8 +110,8 @@ pub fn main(args: &LogArgs) -> Result<(), Failure> {
         return uncopy_measure::print(&format!("{json}\n"));
     }
     uncopy_measure::print(&format!(
-        "\nOf an append with its sync, or of an append; processor time with that of the log's service. \
-         Medians of {} processes a side, as ratios of plain's.\n",
+        "\nOf an append with its sync, or of an append; processor time with that of the log's \
+         service. Medians of {} processes a side, as ratios of plain's.\n",
         args.repeats
     ))
 }

@@ -86,7 +86,8 @@ fn text(results: &Results) -> String {
         }
     }
     text += &format!("\n{}\n\n{}\n", table(&results.series), layers(&results.series));
-    text += "\nTimes in microseconds; the queue in packets, seen at regular times. Short: up to 100 KB; long: above 1 MB.\n";
+    text += "\nTimes in microseconds; the queue in packets, seen at regular times. Short: up to \
+        100 KB; long: above 1 MB.\n";
     for series in results.series.iter().filter(|s| s.incomplete + s.broken > 0) {
         text += &format!(
             "{}: {} flows were not complete in the end, {} broke.\n",

@@ -108,8 +108,10 @@ impl Grid {
             format!("libc's stays (ours is taken where that is more than {DEARER})")
         };
         format!(
-            "{table}\nCopies, by how many bytes the destination begins ahead of the source within the page.\n\
-             Near ones (1 to {}, of {} to {}): libc's routine takes {:.1} times as long as ours for the trial copy of each program;\n\
+            "{table}\nCopies, by how many bytes the destination begins ahead of the source within \
+             the page.\n\
+             Near ones (1 to {}, of {} to {}): libc's routine takes {:.1} times as long as ours \
+             for the trial copy of each program;\n\
              {choice}.\n",
             near::REACH,
             units::size(near::LEAST as u64),

@@ -38,8 +38,9 @@ pub fn command() -> Command {
         .about("Show where a program copies its I/O data, and what uncopy would save")
         .override_usage("uncopy profile [OPTIONS] -- CMD [ARGS]...")
         .after_help(
-            "The program runs as it is: no copy is elided. The report goes to standard error, or where -o says. \
-             Exit status: the program's own; 127 and 126 if CMD cannot be executed, 125 if it cannot be followed.",
+            "The program runs as it is: no copy is elided. The report goes to standard error, or \
+             where -o says. Exit status: the program's own; 127 and 126 if CMD cannot be executed, \
+             125 if it cannot be followed.",
         )
         .arg(
             Arg::new("output")

@@ -151,12 +151,14 @@ impl Site {
                 format!("{done}, and {credit} us of credit are left (at most {most})")
             }
             Decision::Rests => format!(
-                "{done}, and its credit was used up: after {} copies more it has {credit} us to try again with",
+                "{done}, and its credit was used up: after {} copies more it has {credit} us to \
+                 try again with",
                 grouped(self.pause_left)
             ),
             Decision::Abstains => {
                 format!(
-                    "{done}; no site elides just now, whatever its account says ({credit} us of credit)"
+                    "{done}; no site elides just now, whatever its account says ({credit} us of \
+                     credit)"
                 )
             }
             Decision::Copies => match self.main_reason() {
@@ -209,8 +211,16 @@ impl Program {
     pub fn why(&self) -> String {
         let c = &self.counters;
         let experiments = match c.trials {
-            0 if self.none_elides => return "No call site elides: whether that pays is still to be found out here.".into(),
-            0 => return "Whether eliding pays was not tried out yet: each call site's account decides.".into(),
+            0 if self.none_elides => {
+                return "No call site elides: whether that pays is still to be \
+                found out here."
+                    .into();
+            }
+            0 => {
+                return "Whether eliding pays was not tried out yet: each call site's account \
+                decides."
+                    .into();
+            }
             1 if c.trials_won == 1 => "one experiment, which found a gain".to_owned(),
             1 => "one experiment, which found no gain".to_owned(),
             n => format!(
@@ -226,8 +236,8 @@ impl Program {
         };
         let micros = |ns: u64| format!("{:.1}", ns as f64 / 1000.0);
         format!(
-            "{who}, after {experiments}: in the last one each MB that the program copies took {} us of \
-             processor time where sites elided, and {} where none did.",
+            "{who}, after {experiments}: in the last one each MB that the program copies took {} \
+             us of processor time where sites elided, and {} where none did.",
             micros(c.eliding_mb_ns),
             micros(c.copying_mb_ns),
         )

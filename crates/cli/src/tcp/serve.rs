@@ -48,7 +48,13 @@ pub struct ServeArgs {
     #[arg(long, value_name = "NAME", requires = "device", conflicts_with = "all_users")]
     user: Option<String>,
     /// Over each device: connections to other hosts that there is room for, of all programs
-    #[arg(long, value_name = "N", default_value = "4096", requires = "device", value_parser = values::positive)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "4096",
+        requires = "device",
+        value_parser = values::positive,
+    )]
     remote_connections: usize,
     /// Over each device: threads that carry its packets at once, at most; they are not bound to
     /// cores [default: one for each of its queues]
@@ -190,7 +196,8 @@ fn reached(remote: &Remote, args: &ServeArgs) -> Result<(), Failure> {
         Way::Tap => "a TAP device beside",
     };
     uncopy_measure::print(&format!(
-        "uncopy: and programs that listen, from other hosts, by {by} {} ({} queues, carried by {} at most); {} connections. {}\n",
+        "uncopy: and programs that listen, from other hosts, by {by} {} ({} queues, carried by {} \
+         at most); {} connections. {}\n",
         remote.device(),
         remote.queues(),
         match remote.lanes() {
@@ -229,8 +236,8 @@ fn serves(name: &str, args: &ServeArgs, uid: Uid, limits: Limits) -> String {
         Serves::All { across: true } => "programs of all users, also with other users'".into(),
     };
     format!(
-        "uncopy: TCP service @{name}: shared memory between {whom}, of this network namespace; asleep but when connections begin and end. \
-         Each {}: {} connections, {} of memory.\n",
+        "uncopy: TCP service @{name}: shared memory between {whom}, of this network namespace; \
+         asleep but when connections begin and end. Each {}: {} connections, {} of memory.\n",
         if args.all_users { "user" } else { "program" },
         units::grouped(limits.flows as u64),
         units::rough_size(limits.bytes as f64),

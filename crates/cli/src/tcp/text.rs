@@ -106,7 +106,8 @@ fn wired(of: &Wired) -> String {
 pub fn flows(look: &Look) -> String {
     let state = &look.state;
     let mut text = format!(
-        "@{} [{}], for {}: {} programs, {} connections with both ends here, {} over the wire, {} by Linux\n",
+        "@{} [{}], for {}: {} programs, {} connections with both ends here, {} over the wire, {} \
+         by Linux\n",
         look.name,
         state.pid,
         age(look.age(state.since)),

@@ -24,7 +24,12 @@ pub struct TraceArgs {
     #[command(flatten)]
     which: Which,
     /// Only connections with this end: ADDRESS, :PORT or ADDRESS:PORT [default: every frame]
-    #[arg(value_name = "[ADDRESS][:PORT]", value_parser = end, default_value = ":0", hide_default_value = true)]
+    #[arg(
+        value_name = "[ADDRESS][:PORT]",
+        value_parser = end,
+        default_value = ":0",
+        hide_default_value = true,
+    )]
     end: End,
     /// The file (pcapng, for Wireshark, tshark and tcpdump); one of this name is replaced
     #[arg(short, long, value_name = "FILE")]

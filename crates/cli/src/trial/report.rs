@@ -188,7 +188,8 @@ impl<'a> Report<'a> {
     fn work(&self) -> String {
         let did = &self.did;
         format!(
-            "In a {} uncopy elided {} in {} copies, sent {} by reference in {} calls, and answered {} page faults.",
+            "In a {} uncopy elided {} in {} copies, sent {} by reference in {} calls, and answered \
+             {} page faults.",
             if self.load.is_some() { "load" } else { "run" },
             units::rough_size(did.elided_bytes as f64),
             units::grouped(did.elided_copies),

@@ -168,8 +168,8 @@ impl Verdict {
             }
         };
         if standing.trades(Side::Uncopy) {
-            text += " uncopy gains in one of processor time and time, and loses in the other: which \
-                     counts is yours to say.";
+            text += " uncopy gains in one of processor time and time, and loses in the other: \
+                which counts is yours to say.";
         }
         text + &self.too_short(facts)
     }
@@ -186,8 +186,8 @@ impl Verdict {
                 3.0 * LEARNS
             ),
             false if worked < LEARNS => format!(
-                " The server took {worked:.1} s of processor time before it was measured, and uncopy \
-                 learns for {LEARNS:.0} s: a load that keeps it busy for longer tells more.",
+                " The server took {worked:.1} s of processor time before it was measured, and \
+                 uncopy learns for {LEARNS:.0} s: a load that keeps it busy for longer tells more.",
             ),
             _ => String::new(),
         }

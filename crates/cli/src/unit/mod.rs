@@ -53,9 +53,10 @@ pub fn enable_command() -> Command {
         .about("Have a systemd service start under uncopy")
         .override_usage("uncopy enable [OPTIONS] UNIT")
         .after_help(
-            "Writes /etc/systemd/system/UNIT.service.d/90-uncopy.conf and nothing else. It reads what the unit \
-             forbids its service first: what uncopy needs of that is let in, and where something cannot be, \
-             nothing is written and the reason is said. Exit status: 0 if the service will start under uncopy.",
+            "Writes /etc/systemd/system/UNIT.service.d/90-uncopy.conf and nothing else. It reads \
+             what the unit forbids its service first: what uncopy needs of that is let in, and \
+             where something cannot be, nothing is written and the reason is said. Exit status: 0 \
+             if the service will start under uncopy.",
         );
     run::with_options(unit_arguments(command))
 }

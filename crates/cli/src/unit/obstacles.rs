@@ -110,7 +110,8 @@ fn the_preload(unit: &Unit, found: &mut Obstacles) {
         let text = fs::read_to_string(file).unwrap_or_default();
         if text.lines().any(|line| line.trim_start().starts_with("LD_PRELOAD=")) {
             found.blocks.push(format!(
-                "EnvironmentFile={file} sets LD_PRELOAD, which counts more than a drop-in; set it there, with uncopy's library in front"
+                "EnvironmentFile={file} sets LD_PRELOAD, which counts more than a drop-in; set it \
+                 there, with uncopy's library in front"
             ));
         }
     }
@@ -138,7 +139,8 @@ fn the_library(unit: &Unit, library: &Path, found: &mut Obstacles) {
     for (setting, is_set, directories) in hidden {
         if *is_set && below(library, directories.iter().copied()) {
             found.blocks.push(format!(
-                "{setting} hides {} from it; install uncopy below /usr ('make install', or the package)",
+                "{setting} hides {} from it; install uncopy below /usr ('make install', or the \
+                 package)",
                 library.display()
             ));
         }
@@ -172,7 +174,8 @@ fn the_device(unit: &Unit, machine: &Machine, found: &mut Obstacles) {
     if !root && !machine.everybody {
         if !machine.group {
             found.blocks.push(format!(
-                "its user may not use userfaultfd, and there is no group {GROUP}; install the package, or: {}",
+                "its user may not use userfaultfd, and there is no group {GROUP}; install the \
+                 package, or: {}",
                 userfaultfd::grant()
             ));
         } else if !machine.device {
@@ -221,8 +224,8 @@ fn the_filter(unit: &Unit, found: &mut Obstacles) {
         // Not written by us: should the unit drop its own list one day, ours alone would be all
         // that the service may do.
         found.blocks.push(format!(
-            "SystemCallFilter= refuses {calls}, and the service would be ended for it; 'systemctl edit {}' lets them pass: \
-             [Service] SystemCallFilter={calls}",
+            "SystemCallFilter= refuses {calls}, and the service would be ended for it; 'systemctl \
+             edit {}' lets them pass: [Service] SystemCallFilter={calls}",
             unit.name
         ));
     }
@@ -237,7 +240,11 @@ fn the_limits(unit: &Unit, found: &mut Obstacles) {
         ));
     }
     if limit("LimitAS").is_some_and(|bytes| bytes < 1 << 40) {
-        found.notes.push("LimitAS= leaves little address space: at most a 32nd of it holds data, so fewer copies are left out".to_owned());
+        found.notes.push(
+            "LimitAS= leaves little address space: at most a 32nd of it holds data, \
+            so fewer copies are left out"
+                .to_owned(),
+        );
     }
 }
 

@@ -259,7 +259,8 @@ fn unsure(entry: &Entry) -> String {
     entry.loses(FOR_GOOD);
     let path = entry.named().path;
     format!(
-        "{}: a sync of it failed, and its bytes before {} may not be on its disk; each sync says so",
+        "{}: a sync of it failed, and its bytes before {} may not be on its disk; each sync says \
+         so",
         path.escape_ascii(),
         entry.words.end().at().saturating_sub(RING)
     )

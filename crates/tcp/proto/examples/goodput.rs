@@ -83,7 +83,8 @@ fn main() {
                 }
                 let (share, fast, timeouts) = goodput(loss, sack, algorithm, rto_min);
                 println!(
-                    "{algorithm:?} rto_min {} ms, {}: loss {:4.1}%  goodput {share:.3}  fast {fast} timeouts {timeouts}",
+                    "{algorithm:?} rto_min {} ms, {}: loss {:4.1}%  goodput {share:.3}  fast \
+                     {fast} timeouts {timeouts}",
                     rto_min / 1_000_000,
                     if sack { "SACK, 14 runs" } else { "one interval " },
                     loss * 100.0

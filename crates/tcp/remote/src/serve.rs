@@ -98,7 +98,8 @@ impl fmt::Display for Failure {
         if self.why.kind() == io::ErrorKind::PermissionDenied {
             write!(
                 f,
-                " (a service over a device is started as root, or with CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_PERFMON)"
+                " (a service over a device is started as root, or with CAP_NET_ADMIN, CAP_NET_RAW, \
+                 CAP_BPF and CAP_PERFMON)"
             )?;
         }
         Ok(())
@@ -185,7 +186,8 @@ impl Opened {
         let index = step(&format!("the device {device}"), index)?;
         let reached = reach(device, options)?;
         step(
-            "making accepted sockets, and refusals, take their peer's mark (net.ipv4.tcp_fwmark_accept, fwmark_reflect)",
+            "making accepted sockets, and refusals, take their peer's mark \
+             (net.ipv4.tcp_fwmark_accept, fwmark_reflect)",
             stand_in::accept_marks(),
         )?;
         step(

@@ -35,7 +35,8 @@ impl fmt::Display for ServiceError {
             Self::Running(name) => {
                 write!(
                     f,
-                    "a service already runs here (its socket is @{name}): use that one, or end it first"
+                    "a service already runs here (its socket is @{name}): use that one, or end it \
+                     first"
                 )
             }
             Self::System(what, error) => write!(f, "{what}: {error}"),

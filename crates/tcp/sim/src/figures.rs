@@ -144,7 +144,8 @@ impl Figure {
                     given(
                         "network",
                         &format!(
-                            "fat tree of {} servers and {} switches in 3 levels, 1:4 oversubscribed",
+                            "fat tree of {} servers and {} switches in 3 levels, 1:4 \
+                             oversubscribed",
                             tree.pods * tree.edges * tree.hosts,
                             tree.switches()
                         ),
@@ -158,15 +159,17 @@ impl Figure {
                     ours(
                         "switches",
                         &format!(
-                            "{} pods of 8 edge and 4 middle switches, 16 cores; 40 servers on an edge switch; 1:4 between edge and middle, \
-                             1:1 above; ways by a hash of the connection",
+                            "{} pods of 8 edge and 4 middle switches, 16 cores; 40 servers on an \
+                             edge switch; 1:4 between edge and middle, 1:1 above; ways by a hash \
+                             of the connection",
                             tree.pods
                         ),
                     ),
                     ours(
                         "links",
-                        "10 Gbit/s and 20 us to a server (its own time included), 25 Gbit/s and 1 us from edge to middle, 50 Gbit/s and 1 us \
-                         from middle to core: round trips of 86 to 95 us without queues",
+                        "10 Gbit/s and 20 us to a server (its own time included), 25 Gbit/s and 1 \
+                         us from edge to middle, 50 Gbit/s and 1 us from middle to core: round \
+                         trips of 86 to 95 us without queues",
                     ),
                     ours("beginnings of flows", "Poisson for each server"),
                 ]
@@ -176,13 +179,14 @@ impl Figure {
             ours("sizes of flows, in numbers", "shape 1.2, from 10 KB to 10 MB, 45 KB in the mean"),
             ours(
                 "queues of switches",
-                "first in, first out; 1,000 packets, marked above 65, both in proportion to a rate above 10 Gbit/s; \
-                 what may not be marked (acknowledgements, SYN) passes",
+                "first in, first out; 1,000 packets, marked above 65, both in proportion to a rate \
+                 above 10 Gbit/s; what may not be marked (acknowledgements, SYN) passes",
             ),
             ours("queues of senders", "without bounds or marks"),
             ours(
                 "segments",
-                "1,448 bytes, each acknowledged; timestamps, SACK; a connection for each flow; retransmission timeout 10 ms at the least",
+                "1,448 bytes, each acknowledged; timestamps, SACK; a connection for each flow; \
+                 retransmission timeout 10 ms at the least",
             ),
             ours("completion", "from connect to the last byte at the receiver"),
             ours(

@@ -451,7 +451,8 @@ fn main() {
         assert!(wire == "linux" || row.by_ring, "a connection did not come to the ring");
         let each = row.processor * 1e6 / row.rpcs as f64;
         println!(
-            "{wire:7} {:5} x {:7} B: {:9.0} RPC/s, {each:8.3} us CPU of both, p50 {:8.2} us, p99 {:8.2} us",
+            "{wire:7} {:5} x {:7} B: {:9.0} RPC/s, {each:8.3} us CPU of both, p50 {:8.2} us, p99 \
+             {:8.2} us",
             load.connections,
             load.size,
             row.rpcs as f64 / row.seconds,

@@ -134,10 +134,14 @@ pub fn table(rows: &[Row]) -> Table {
 /// How it was measured, and on what.
 pub fn notes(args: &ProportionalArgs, plan: &Plan, rows: &[Row]) -> String {
     format!(
-        "Clients of {} connections and {} requests a second each, of {} bytes, come and go every {} s; the server works {} cycles for each, in at most {}\n\
-         lanes (uncopy, AF_XDP) or threads (Linux, asleep when idle). Medians of intervals of {} s, {} times, the servers in turns. Latency counts from when a request was due. Cores:\n\
-         processor time over time; the kernel receives a frame in its sender's time. Clients are Linux' on both sides, and share the machine's cores with\n\
-         the server: a second lane gives it another core only as far as they leave one. Processor: {}. All {} answers were compared, and right.\n",
+        "Clients of {} connections and {} requests a second each, of {} bytes, come and go every \
+         {} s; the server works {} cycles for each, in at most {}\n\
+         lanes (uncopy, AF_XDP) or threads (Linux, asleep when idle). Medians of intervals of {} \
+         s, {} times, the servers in turns. Latency counts from when a request was due. Cores:\n\
+         processor time over time; the kernel receives a frame in its sender's time. Clients are \
+         Linux' on both sides, and share the machine's cores with\n\
+         the server: a second lane gives it another core only as far as they leave one. Processor: \
+         {}. All {} answers were compared, and right.\n",
         plan.connections,
         units::grouped(plan.rate as u64),
         plan.size,

@@ -129,11 +129,16 @@ pub fn table(rows: &[Row]) -> Table {
 /// What the columns are, how it was measured, and on what.
 pub fn notes(args: &RelayArgs, rows: &[Row]) -> String {
     format!(
-        "CPU: user and system time of all programs for a message, us. rings: --tcp --elide=no; by copy: --tcp\n\
-         --tcp-references=no; uncopy: --tcp --tcp-references=yes. A ratio below 1 is a gain. again: a second chain over Linux,\n\
-         whose difference is noise. touch: which of the messages' bytes the sink looks at, and compares: all, or those of one\n\
-         message in 256. copies: those that each relay makes of a message. Medians of {} times fresh chains of processes, {} s\n\
-         each in short turns after {} s of load. Processor: {}. {} messages came, and no byte was wrong.\n",
+        "CPU: user and system time of all programs for a message, us. rings: --tcp --elide=no; by \
+         copy: --tcp\n\
+         --tcp-references=no; uncopy: --tcp --tcp-references=yes. A ratio below 1 is a gain. \
+         again: a second chain over Linux,\n\
+         whose difference is noise. touch: which of the messages' bytes the sink looks at, and \
+         compares: all, or those of one\n\
+         message in 256. copies: those that each relay makes of a message. Medians of {} times \
+         fresh chains of processes, {} s\n\
+         each in short turns after {} s of load. Processor: {}. {} messages came, and no byte was \
+         wrong.\n",
         args.repeats,
         args.seconds.as_secs_f64(),
         args.warmup.as_secs_f64(),

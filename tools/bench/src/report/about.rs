@@ -144,7 +144,8 @@ impl About {
         (before > 0.1 || after > 0.1).then(|| {
             format!(
                 "The machine was busy with other work: {:.0}% of its processors before, {:.0}% \
-                 at the end. Throughput suffers from that on all sides; CPU a message much less. The second plain side shows it.",
+                 at the end. Throughput suffers from that on all sides; CPU a message much less. \
+                 The second plain side shows it.",
                 before * 100.0,
                 after * 100.0
             )

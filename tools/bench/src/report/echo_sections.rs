@@ -91,8 +91,8 @@ fn percent(share: f64) -> String {
 pub fn sizes(mut section: Section, rows: &[Row], low: &[Row]) -> Section {
     section.title = "Sizes (figure 6)";
     section.text = "The same server with 0 and 5 copies of messages of 8 KB to 1 MB. The paper \
-        switched its threshold off here; uncopy runs as anyone gets it (copies below 16 KB are left \
-        alone), and once more with a threshold of 8 KB where that makes a difference."
+        switched its threshold off here; uncopy runs as anyone gets it (copies below 16 KB are \
+        left alone), and once more with a threshold of 8 KB where that makes a difference."
         .to_owned();
     let with = |copies: usize| -> Vec<Row> {
         rows.iter().filter(|r| r.copies == copies).cloned().collect()

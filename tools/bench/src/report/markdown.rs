@@ -20,7 +20,8 @@ fn marks(name: &str) -> [String; 2] {
 /// All of it.
 pub fn page(about: &About, summary: Option<&Summary>, sections: &[Section]) -> String {
     let mut text = format!(
-        "# Numbers\n\nWritten by `{}`: nothing here is written by hand. [The page with all pictures](index.html).\n\n{}",
+        "# Numbers\n\nWritten by `{}`: nothing here is written by hand. [The page with all \
+         pictures](index.html).\n\n{}",
         about.command,
         machine(about)
     );
@@ -76,10 +77,14 @@ fn machine(about: &About) -> String {
 /// What the columns of the first table are.
 fn about_summary(about: &About, run: &str) -> String {
     format!(
-        "{run}\n\nProcessor time of the server for a request, plain over uncopy: **above 1 is a gain**, 2 is half the time. In brackets the same plain\n\
-         server a second time: differences of that size mean nothing. Then what the gain of 1 MB comes from: glibc told to keep its\n\
-         memory; uncopy's allocator alone; what faster copies (`--copies`) add to that, and elision to both; and where BBR is the congestion\n\
-         control, what Reno brings a plain server, and what uncopy gains with the same on both sides. Four connections.\n\
+        "{run}\n\nProcessor time of the server for a request, plain over uncopy: **above 1 is a \
+         gain**, 2 is half the time. In brackets the same plain\n\
+         server a second time: differences of that size mean nothing. Then what the gain of 1 MB \
+         comes from: glibc told to keep its\n\
+         memory; uncopy's allocator alone; what faster copies (`--copies`) add to that, and \
+         elision to both; and where BBR is the congestion\n\
+         control, what Reno brings a plain server, and what uncopy gains with the same on both \
+         sides. Four connections.\n\
          {}, {}, glibc {}.\n",
         about.cpu, about.congestion, about.glibc,
     )
@@ -88,8 +93,10 @@ fn about_summary(about: &About, run: &str) -> String {
 /// What the columns of the README's table are.
 fn about_short(about: &About) -> String {
     format!(
-        "Processor time of the server for a request, plain over uncopy: **above 1 is a gain**, 2 is half the\n\
-         time. In brackets the same plain server a second time: differences of that size mean nothing.\n\
+        "Processor time of the server for a request, plain over uncopy: **above 1 is a gain**, 2 \
+         is half the\n\
+         time. In brackets the same plain server a second time: differences of that size mean \
+         nothing.\n\
          *Elision's own*: what is left of the gain without uncopy's allocator and faster copies.\n\
          Four connections. {},\n{}, glibc {}.\n",
         about.cpu, about.congestion, about.glibc,

@@ -170,7 +170,8 @@ impl ServerResults {
         let command = self.command.as_deref().unwrap_or(DRIVER);
         self.run.as_ref().map_or_else(
             || {
-                "**Older rows**, of several runs and commits, which they do not name. Plain has this machine's\n\
+                "**Older rows**, of several runs and commits, which they do not name. Plain has \
+                 this machine's\n\
                  congestion control, uncopy Reno instead of BBR. They will be measured again."
                     .to_owned()
             },

@@ -59,7 +59,8 @@ pub fn make_room(connections: usize) -> io::Result<()> {
     }
     setrlimit(Resource::RLIMIT_NOFILE, wanted, hard.max(wanted)).map_err(|_| {
         io::Error::other(format!(
-            "{connections} connections need {wanted} descriptors, and {hard} may be had: raise that with 'ulimit -Hn {wanted}'"
+            "{connections} connections need {wanted} descriptors, and {hard} may be had: raise \
+             that with 'ulimit -Hn {wanted}'"
         ))
     })
 }
