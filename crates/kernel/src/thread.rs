@@ -50,7 +50,11 @@ pub fn is_ours() -> bool {
     let dtv: usize;
     // SAFETY: reads the second word behind `fs`, which libc and we both keep there.
     unsafe {
-        core::arch::asm!("mov {}, fs:[8]", out(reg) dtv, options(nostack, readonly, preserves_flags));
+        core::arch::asm!(
+            "mov {}, fs:[8]",
+            out(reg) dtv,
+            options(nostack, readonly, preserves_flags)
+        );
     }
     dtv == OWN
 }
@@ -61,7 +65,11 @@ fn size() -> usize {
     let fs: usize;
     // SAFETY: reads the address that the thread keeps of its own storage; a plain question.
     let errno = unsafe {
-        core::arch::asm!("mov {}, fs:[0]", out(reg) fs, options(nostack, readonly, preserves_flags));
+        core::arch::asm!(
+            "mov {}, fs:[0]",
+            out(reg) fs,
+            options(nostack, readonly, preserves_flags)
+        );
         libc::__errno_location() as usize
     };
     // (Nothing on a thread of ours sets `errno`. If something did, it would not be the stack's.)

@@ -75,7 +75,13 @@ fn way(way: &Way) -> Value {
 /// All of it, as one line.
 pub fn text(look: &Look, said: &Programs) -> String {
     let state = &look.state;
-    let end = |program: u64, address| json!({ "address": address, "pid": look.pid(program), "command": look.command(program) });
+    let end = |program: u64, address| {
+        json!({
+            "address": address,
+            "pid": look.pid(program),
+            "command": look.command(program),
+        })
+    };
     let flows: Vec<Value> = state
         .flows
         .iter()

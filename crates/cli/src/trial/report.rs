@@ -1,5 +1,6 @@
 //! The answer as text and as JSON.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt::Write;
 
@@ -224,10 +225,11 @@ impl<'a> Report<'a> {
         let sides: Vec<Value> = Side::ALL.iter().map(|side| self.side_json(*side)).collect();
         let did: serde_json::Map<String, Value> =
             self.did.iter().map(|(name, n)| (name.to_owned(), n.into())).collect();
+        let options: BTreeMap<_, _> = self.program.options.iter().copied().collect();
         let report = json!({
             "version": env!("CARGO_PKG_VERSION"),
             "command": self.program.words.iter().map(|w| w.to_string_lossy()).collect::<Vec<_>>(),
-            "options": self.program.options.iter().copied().collect::<std::collections::BTreeMap<_, _>>(),
+            "options": options,
             "load": self.load.map(|load| &load.text),
             "counted_rounds": self.counted(),
             "work_counted": self.load.is_some_and(Load::counts),

@@ -20,6 +20,13 @@ pub enum Member {
     Set(usize),
 }
 
+impl Member {
+    /// Whether it is this end: a connection, a side.
+    fn is_of(self, end: (usize, Side)) -> bool {
+        matches!(self, Self::End { connection, side, .. } if (connection, side) == end)
+    }
+}
+
 /// A member and how it was added.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
@@ -104,7 +111,7 @@ impl World {
     pub(super) fn happens(&mut self, connection: usize, side: Side, what: Events) {
         let by_turns = self.by_turns;
         for entry in self.sets.iter_mut().flatten().flatten().flat_map(|set| &mut set.entries) {
-            let is = matches!(entry.member, Member::End { connection: c, side: s, .. } if (c, s) == (connection, side));
+            let is = entry.member.is_of((connection, side));
             let asked = entry.events | Events::ERR | Events::HUP;
             if is && (asked & what).0 != 0 {
                 // (Linux tells again of all that is so.)
@@ -123,7 +130,7 @@ impl World {
         }
         let sets = self.sets[process].iter_mut().flatten();
         for entry in sets.flat_map(|set| &mut set.entries) {
-            let is = matches!(entry.member, Member::End { connection, side, .. } if (connection, side) == end);
+            let is = entry.member.is_of(end);
             entry.stale |= is;
         }
     }
@@ -131,9 +138,7 @@ impl World {
     /// An end is no more.
     pub(super) fn leaves_sets(&mut self, connection: usize, side: Side) {
         for set in self.sets.iter_mut().flatten().flatten() {
-            set.entries.retain(|entry| {
-                !matches!(entry.member, Member::End { connection: c, side: s, .. } if (c, s) == (connection, side))
-            });
+            set.entries.retain(|entry| !entry.member.is_of((connection, side)));
         }
     }
 
