@@ -31,8 +31,8 @@ use uncopy_tcp_service::{Lent, Owner};
 /// A program connects as soon as it is told that it may; and what it sends is sent again after a
 /// second.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// So many of one user's at once, of those that have been told to connect and have not begun: they
-/// are looked through for each that begins.
+/// How many sockets of one user may have been told to connect and not have begun: they are searched
+/// for each that begins.
 const WAITING: usize = 1024;
 /// `TCP_SYN_SENT` and `TCP_CLOSE` of include/net/tcp_states.h: a socket that connects, one that is
 /// not connected.
@@ -50,9 +50,9 @@ pub struct Asked {
     pub cookie: u64,
     /// The socket.
     pub socket: Lent,
-    /// Whose it is.
+    /// The owner of the program.
     pub owner: Owner,
-    /// Whom it connects to.
+    /// The peer.
     pub to: SocketAddrV4,
     /// How it is to slow down, if the program has said so.
     pub congestion: Option<Algorithm>,
@@ -61,7 +61,7 @@ pub struct Asked {
     since: Instant,
 }
 
-/// What a program asks for no more: what was asked about this socket before.
+/// Names all that was asked about a socket before: nobody waits for it any more.
 #[derive(Clone, Copy, Debug)]
 pub struct Before {
     cookie: u64,
@@ -71,7 +71,7 @@ pub struct Before {
     program: Option<u64>,
 }
 
-/// What a packet of a program's means.
+/// The meaning of a packet that a program has sent.
 #[derive(Debug)]
 pub enum Passed {
     /// A connection is to be opened.
@@ -87,7 +87,7 @@ pub struct Opening {
     pub asked: Asked,
     /// Its address.
     pub local: SocketAddrV4,
-    /// Of its SYN.
+    /// The sequence number of its SYN.
     pub number: u32,
 }
 
@@ -98,15 +98,15 @@ type Ends = (SocketAddrV4, SocketAddrV4);
 #[derive(Debug)]
 pub struct ActiveOpens {
     detour: Detour,
-    /// Those whose SYN has not come.
+    /// Sockets whose SYN has not come.
     waiting: Mutex<Vec<Asked>>,
-    /// Those for which the peer has not answered.
+    /// Connections that the peer has not answered.
     opening: Mutex<HashMap<FlowId, Opening>>,
-    /// What the peers have said: nothing against it, or why not.
+    /// The peers' answers: none is no objection.
     decided: Mutex<Vec<(FlowId, Option<ResetReason>)>>,
-    /// Those whose stand-in has sent its SYN: the answer comes here, and is for the stand-in.
+    /// Connections whose stand-in has sent its SYN: the answer comes here, and is for the stand-in.
     meeting: Mutex<HashMap<Ends, Instant>>,
-    /// Of the next that is asked about.
+    /// The number of the next question.
     next: AtomicU64,
     /// Expires when some may have waited for too long.
     timer: OwnedFd,
@@ -128,7 +128,7 @@ fn local(socket: impl AsFd) -> Option<SocketAddrV4> {
     Some(SocketAddrV4::new(ip, address.port()))
 }
 
-/// As [`CLOSED`].
+/// The state of a socket, as [`CLOSED`].
 fn state(socket: impl AsFd) -> Option<u8> {
     let mut state = [0; 1];
     let got = get(socket, libc::SOL_TCP, libc::TCP_INFO, &mut state);
@@ -171,7 +171,7 @@ impl ActiveOpens {
         self.timer.as_fd()
     }
 
-    /// Those that have waited for too long are Linux's: their segments went another way.
+    /// Sockets that have waited for too long become Linux's: their segments went another way.
     pub fn purge(&self) {
         let mut expired = [0; 8];
         let _ = rustix::io::read(&self.timer, &mut expired);
@@ -189,7 +189,7 @@ impl ActiveOpens {
         let it_value =
             Timespec { tv_sec: after.as_secs() as i64, tv_nsec: after.subsec_nanos().into() };
         let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value };
-        // (With a time that can be, it cannot fail.)
+        // (A valid time cannot be refused.)
         let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
     }
 
@@ -276,7 +276,7 @@ impl ActiveOpens {
         lock(&self.waiting).iter().filter(|asked| asked.owner == owner).count()
     }
 
-    /// It is a socket for which nothing is to be heeded that a stand-in would not do.
+    /// Whether a stand-in can do all that is set for this socket.
     fn can_be(&self, socket: &Lent, to: SocketAddrV4, routes: &Routes) -> bool {
         let is = |level, option, value| number(socket, level, option) == Ok(value);
         let mut device = [0; 16];
@@ -334,7 +334,7 @@ impl ActiveOpens {
         state(socket) == Some(CONNECTS) && local(socket) == Some(opening.local)
     }
 
-    /// It is sent again after a second, and then opened, if it can be then.
+    /// Its SYN is sent again after a second; then it is opened, if it can be.
     pub fn later(&self, opening: Opening) {
         let mut waiting = lock(&self.waiting);
         if waiting.is_empty() {
@@ -374,7 +374,7 @@ impl ActiveOpens {
         }
     }
 
-    /// What was decided since.
+    /// The answers that came since the last call.
     pub fn take_decided(&self) -> Vec<(FlowId, Opening, Option<ResetReason>)> {
         let decided = core::mem::take(&mut *lock(&self.decided));
         let mut opening = lock(&self.opening);

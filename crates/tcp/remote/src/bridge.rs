@@ -24,7 +24,7 @@ use uncopy_tcp_wire::{PIECES, Piece};
 const IN: u32 = EPOLLIN as u32;
 const OUT: u32 = EPOLLOUT as u32;
 const ENDS: u32 = (EPOLLRDHUP | EPOLLHUP | EPOLLERR) as u32;
-/// Of a stand-in that was not shut down itself: it was reset.
+/// A stand-in that was not shut down itself was reset.
 const DEAD: u32 = (EPOLLHUP | EPOLLERR) as u32;
 
 /// A payload of so many bytes goes straight to the program's ring. Smaller ones wait in the buffer
@@ -60,7 +60,7 @@ impl Buffer {
         self.piece(self.went, self.came - self.went)
     }
 
-    /// So many bytes more may come where `most`, a power of two, may be there: in it, or elsewhere.
+    /// How many bytes more may come where 2^`most` may be there: in it, or elsewhere.
     fn left(&self, most: u8) -> u32 {
         (1 << most) - (self.came - self.went) as u32
     }
@@ -82,7 +82,7 @@ pub struct Unreported {
     pub slow: bool,
 }
 
-/// What is wanted of the slow path.
+/// A job for the slow path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wants {
     /// Nothing.
@@ -96,7 +96,7 @@ pub enum Wants {
     Abort,
 }
 
-/// What the set has said of a stand-in.
+/// News of a stand-in, from its lane's set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
     /// Nothing that others need know.
@@ -107,7 +107,7 @@ pub enum Heard {
     Refused,
 }
 
-/// Who is over.
+/// The state of the connection over the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Wire {
     /// It goes on.
@@ -128,16 +128,16 @@ pub struct Bridge {
     connecting: bool,
     /// From the wire to the program.
     inward: Buffer,
-    /// Of what comes next in order the first so many bytes are the program's already.
+    /// How many of the next bytes in order the program has already.
     straight: u32,
     outward: Buffer,
-    /// As much may be on that way, as a power of two: what is lent takes none of the buffer.
+    /// How much may be on that way, as a power of two: what is lent takes none of the buffer.
     most: u8,
-    /// Of what went that way so many of the last bytes are not in the buffer: they lie in the
+    /// How many of the last bytes on that way are not in the buffer: they lie in the
     /// program's ring, and are sent from there. Those of them that were acknowledged may be its
     /// first.
     lent: u32,
-    /// What comes next does so elsewhere, once nothing is lent and the buffer has room.
+    /// The next bytes are copied, once nothing is lent and the buffer has room.
     waits: bool,
     /// Bytes to and from the program of which the protocol has not heard yet.
     unreported: Unreported,
@@ -151,7 +151,7 @@ pub struct Bridge {
     finished: bool,
     /// Linux has no room for what goes before that end, and so long it is waited for some.
     unread_until: Option<Instant>,
-    /// So many bytes the program had still to take when it was looked at that last.
+    /// Bytes that the program had still to take at the last look.
     untaken: Option<usize>,
     /// The program sends no more; the protocol was told.
     ended: bool,
@@ -163,7 +163,7 @@ pub struct Bridge {
     /// The program's connection has failed; the protocol was told.
     failed: bool,
     aborted: bool,
-    /// What its lane's set was asked for.
+    /// The events that its lane's set was asked for.
     asked: Option<u32>,
     fin_timeout: Duration,
 }
@@ -196,7 +196,7 @@ impl Connection {
 }
 
 impl Bridge {
-    /// With buffers of so many bytes, as powers of two; as much as `most` may go outward at once.
+    /// A bridge with buffers of 2^`bits` bytes; up to 2^`most` may go outward at once.
     pub fn new(key: u64, bits: u8, most: u8) -> Self {
         Self {
             key,
@@ -265,7 +265,7 @@ impl Bridge {
             && self.line.as_ref().is_some_and(Line::sends_by_ring)
     }
 
-    /// So many of these bytes are the program's now.
+    /// Sends these bytes to the program. Returns how many it took.
     fn sends(&mut self, bytes: &[u8]) -> usize {
         let sent = match self.line.as_ref().map(|line| line.send(bytes)) {
             Some(Ok(sent)) => sent,
@@ -279,8 +279,8 @@ impl Bridge {
         sent
     }
 
-    /// What is to be sent. False: the program has made its ring unreadable, and the connection
-    /// fails.
+    /// Copies bytes that are to be sent. False: the program has made its ring unreadable; the
+    /// connection fails.
     pub fn fetch(&mut self, range: RingRange, to: &mut [u8]) -> bool {
         let (here, lent) = self.parts(range);
         let (mut first, second) = to.split_at_mut(here.len as usize);
@@ -315,7 +315,7 @@ impl Bridge {
         true
     }
 
-    /// Of a range what lies in the buffer, and which bytes of what is lent follow.
+    /// The part of a range that lies in the buffer, and the lent bytes that follow it.
     fn parts(&self, range: RingRange) -> (RingRange, core::ops::Range<u32>) {
         let Buffer { bytes, came, went } = &self.outward;
         // (All of it has come, and none of it was acknowledged.)
@@ -328,7 +328,7 @@ impl Bridge {
         (RingRange { start, len: here }, skip..skip + (range.len - here))
     }
 
-    /// So many more bytes have come in order.
+    /// More bytes have come in order: this many.
     pub fn came(&mut self, bytes: u32) {
         let straight = core::mem::take(&mut self.straight).min(bytes);
         self.inward.came += u64::from(bytes);
@@ -336,21 +336,21 @@ impl Bridge {
         self.unreported.read += straight;
     }
 
-    /// So many more bytes were acknowledged. True: there is something to do for it. (There was no
-    /// room, and now there is; or the program has its ring back, which it may wait for.)
+    /// More bytes were acknowledged: this many. True: there is something to do for it. (There was
+    /// no room, and now there is; or the program has its ring back, which it may wait for.)
     pub fn acked(&mut self, bytes: u32) -> bool {
         let waited = self.waits || self.outward.left(self.most) == 0;
         self.outward.went += u64::from(bytes);
         waited || self.done_with() > 0 && self.outward.filled().is_empty()
     }
 
-    /// Of what is lent so much was acknowledged.
+    /// How many of the lent bytes were acknowledged.
     fn done_with(&self) -> u32 {
         let waiting = self.outward.came - self.outward.went;
         self.lent.saturating_sub(waiting as u32)
     }
 
-    /// What was acknowledged of what is lent is the program's again.
+    /// Gives acknowledged bytes of the lent ones back to the program.
     fn gives_back(&mut self, bytes: u32) {
         if bytes > 0
             && let Some(line) = &self.line
@@ -504,7 +504,7 @@ impl Bridge {
         }
     }
 
-    /// It has done that.
+    /// The slow path has done this job.
     pub fn done(&mut self, what: Wants) {
         match what {
             Wants::Nothing => {}
@@ -519,7 +519,7 @@ impl Bridge {
         self.failed = true;
     }
 
-    /// So long it is waited for the program to take what goes before the peer's end, if it is.
+    /// Until when the program has time to take the bytes before the peer's end, while it must.
     pub fn unread_until(&self) -> Option<Instant> {
         self.unread_until.filter(|_| self.stuck && !self.failed && self.line.is_some())
     }
@@ -552,7 +552,7 @@ impl Bridge {
     /// was, what it is to be).
     pub fn wanted(&mut self) -> Option<(&Line, Option<u32>, Option<u32>)> {
         self.line.as_ref()?;
-        // (Of one that has gone the set would say so again and again.)
+        // (The set would report one that has gone again and again.)
         let wanted = if self.failed || self.left {
             None
         } else if self.connecting {
@@ -563,7 +563,7 @@ impl Bridge {
                 && self.wire == Wire::Open
                 && self.outward.left(self.most) > 0;
             let events = if receives { IN } else { 0 } | if self.stuck { OUT } else { 0 };
-            // (Of a program that sends no more it is to be heard that it has gone.)
+            // (The end of a program that sends no more is still to be heard.)
             let stays = self.ended && !self.finished && self.wire == Wire::Open;
             Some(events).filter(|events| *events != 0 || stays)
         };
@@ -574,7 +574,7 @@ impl Bridge {
 
     /// The stand-in is to be closed: with a reset, unless the connection has ended in order.
     pub fn take_line(&mut self) -> Option<Line> {
-        // (What the program has of its ring unread it would take for lost.)
+        // (The program would take unread bytes of its ring for lost.)
         self.gives_back(self.done_with());
         let line = self.line.take()?;
         if self.wire == Wire::Closed && !self.failed {

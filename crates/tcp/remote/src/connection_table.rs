@@ -59,7 +59,7 @@ pub(crate) enum Command {
     /// This program has registered a socket that listens. Its connections slow down by this
     /// algorithm.
     Listens((u64, Owner), Listens, Option<Algorithm>),
-    /// What listens here becomes Linux's; somebody may wait until it is.
+    /// The listener here becomes Linux's; somebody may wait until it is.
     Withdraw(SocketAddrV4, Option<Arc<Withdrawn>>),
     /// A listener may have gone.
     LookAtListeners,
@@ -69,7 +69,7 @@ pub(crate) enum Command {
     Connect(Box<Opening>),
     /// A program has given up what was asked about a socket before.
     Closes(Before),
-    /// What programs send that connect does not come here any more.
+    /// Segments of programs that connect do not come here any more.
     NoDetour,
     /// This program has gone.
     Gone(u64),
@@ -79,8 +79,8 @@ pub(crate) enum Command {
     ReportOne([SocketAddrV4; 2], Arc<Lent>),
 }
 
-/// Who waits until something is Linux's on all of a service's devices hears it when nobody has this
-/// any more: a device that has failed takes nothing either.
+/// Waits until a listener is Linux's on all devices of a service: each drops its share when it is.
+/// The last drop tells the program; a device that has failed drops its share, too.
 #[derive(Debug)]
 pub(crate) struct Withdrawn(pub Lent);
 
@@ -109,18 +109,18 @@ impl Command {
 pub(crate) struct LaneState {
     pub(crate) context: Arc<Context>,
     set: Set,
-    /// By the name that the set has for each.
+    /// The lane's connections, by the key that the set has for each.
     pub(crate) bridges: Mutex<HashMap<u64, Arc<Connection>>>,
-    /// What there is something to do for.
+    /// Connections with work to do.
     todo: Mutex<Vec<Arc<Connection>>>,
-    /// What the kernel's set has said of stand-ins.
+    /// Events of stand-ins, from the kernel's set.
     said: Mutex<Vec<Ready>>,
     turns: AtomicUsize,
-    /// Those whose programs have still to take what goes before their peers' ends, by their names.
+    /// Connections whose programs have still to take the bytes before their peers' ends, by key.
     unread: Mutex<Unread>,
 }
 
-/// See above, and when they were looked at last: a lane does it at each turn after so long.
+/// See above; and the time of the last look: a lane looks at a turn after [`LOOKS_AT_UNREAD`].
 #[derive(Default)]
 struct Unread(HashMap<u64, Arc<Connection>>, Option<Instant>);
 
@@ -131,7 +131,7 @@ impl Unread {
         self.0.entry(key).or_insert_with(|| connection.clone());
     }
 
-    /// Those that have waited for too long.
+    /// The connections that have waited for too long.
     fn late(&mut self, now: Instant) -> Vec<Arc<Connection>> {
         if self.0.is_empty() || self.1.is_some_and(|last| now < last + LOOKS_AT_UNREAD) {
             return vec![];
@@ -155,7 +155,7 @@ pub struct ConnectionTable {
     /// See [`stand_in::fin_timeout`].
     pub(crate) fin_timeout: Duration,
     pub(crate) routes: Arc<Routes>,
-    /// As which its connections have followed them.
+    /// The version of the routes that its connections have followed.
     routes_seen: AtomicU64,
     steer: Arc<Steer>,
     /// None: programs that connect are Linux's.
@@ -163,7 +163,7 @@ pub struct ConnectionTable {
     /// The connection of each slot.
     slots: Box<[Spin<Option<Arc<Connection>>>]>,
     lanes: Box<[LaneState]>,
-    /// What the slow path has something to do for: connections that came, and others.
+    /// Connections with work for the slow path: those that came, and others.
     came: Mutex<Vec<Arc<Connection>>>,
     slow: Mutex<Vec<Arc<Connection>>>,
     commands: Mutex<Vec<Command>>,
@@ -181,8 +181,9 @@ pub(crate) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl ConnectionTable {
-    /// For so many connections and lanes, with buffers of so many bits; only the first `carrying`
-    /// of the lanes have connections. `name`: the service where its own ends are registered.
+    /// A table for `flows` connections over `lanes` lanes, with buffers of 2^`bits` bytes; only the
+    /// first `carrying` lanes have connections. `name`: the service where its own ends are
+    /// registered.
     ///
     /// # Errors
     /// No descriptor is left.
@@ -288,7 +289,7 @@ impl ConnectionTable {
         self.bits.max(LENT_BITS)
     }
 
-    /// A connection gets its place, and a lane.
+    /// Puts a connection into its slot, and gives it a lane.
     pub(crate) fn insert(&self, flow: FlowId) -> Arc<Connection> {
         let key = self.last_key.fetch_add(1, Relaxed);
         let lane = flow.slot as usize % self.carrying;
@@ -308,7 +309,7 @@ impl ConnectionTable {
         slot.as_ref().cloned()
     }
 
-    /// Its lane has something to do for it. `lane`: who says so, if a lane does.
+    /// Gives a connection's lane work for it. `lane`: the caller, if it is a lane.
     pub(crate) fn to_lane(&self, connection: Arc<Connection>, lane: Option<usize>) {
         if connection.queued.swap(true, AcqRel) {
             return;
@@ -437,9 +438,9 @@ impl ConnectionTable {
         }
     }
 
-    /// Who listens at this address, at which a stand-in connects, is one that was registered, and
-    /// not another user who has the port now. To be asked after the stand-in has been connected, or
-    /// has not been.
+    /// Whether the listener at this address, to which a stand-in connects, was registered, and is
+    /// not another user's who has the port now. To be asked after the stand-in has been connected,
+    /// or has not been.
     fn is_registered(&self, at: SocketAddrV4) -> bool {
         let lookup = self.owner_lookup.as_ref().ok_or(Errno::NOENT);
         let asked = lookup.and_then(|lookup| lookup.ask(at));
@@ -450,7 +451,7 @@ impl ConnectionTable {
             let one = all.iter().find(|one| one.at == at).or_else(|| all.iter().find(|o| any(o)));
             one.copied()
         });
-        // (Who listened for one connection may have got it, and be gone.)
+        // (A listener for one connection may have got it, and be gone.)
         found.is_none_or(|found| {
             if found.signs {
                 self.command(Command::Withdraw(found.at, None));
@@ -459,7 +460,7 @@ impl ConnectionTable {
         })
     }
 
-    /// What lanes could not do for a connection.
+    /// Does for a connection what its lane could not.
     fn finish(
         &self,
         time: Time,
@@ -488,7 +489,7 @@ impl ConnectionTable {
             }
             Wants::Close => {
                 connection.lock().done(wants);
-                // (What is unread makes it a reset, as with Linux.)
+                // (Unread bytes make it a reset, as with Linux.)
                 let _ = endpoint.close(time, id, out);
                 endpoint.leave();
             }
@@ -505,7 +506,7 @@ impl ConnectionTable {
         }
     }
 
-    /// It has no place any more.
+    /// Takes a connection out of its slot.
     pub(crate) fn forget(&self, flow: FlowId) -> Option<Arc<Connection>> {
         let mut slot = self.slots[flow.slot as usize].lock();
         // (The slot may be another connection's by now.)
@@ -534,9 +535,9 @@ impl ConnectionTable {
             algorithm: by.unwrap_or(self.congestion),
             rcv_bits: self.bits,
             snd_bits: self.send_bits(),
-            // (What is lent lies in the program's ring.)
+            // (Lent bytes lie in the program's ring.)
             snd_counted: Some(self.bits),
-            // What the program hands over has waited for it already.
+            // Bytes of the program's have waited for it already.
             nagle: false,
             keep_alive: Some(KeepAlive::default()),
             ..FlowOptions::default()
@@ -551,7 +552,7 @@ impl ConnectionTable {
         out: &mut SlowOut<'_, Self>,
     ) {
         let at = registered.at;
-        // (Who registers it may not know: another process has given it a key.)
+        // (The program may not know of a key: another process may have set it.)
         let lookup = self.owner_lookup.as_ref();
         if lookup.is_some_and(|lookup| lookup.ask(at).is_ok_and(|found| found.signs)) {
             return self.withdraw(time, at, endpoint, out);
@@ -596,7 +597,7 @@ impl ConnectionTable {
         listeners.add(at, Listener { id, app, part, sockets, steered });
     }
 
-    /// Who does not listen any more is not steered to.
+    /// Steers nothing to listeners that are gone.
     fn look_at_listeners(
         &self,
         time: Time,
@@ -613,7 +614,7 @@ impl ConnectionTable {
         }
     }
 
-    /// What listens here is Linux's from now on: nothing is answered for it any more.
+    /// The listener here is Linux's from now on: nothing is answered for it any more.
     fn withdraw(
         &self,
         time: Time,
@@ -828,7 +829,7 @@ impl Applications for ConnectionTable {
                     looks = true;
                     gone.push(program);
                 }
-                // (Who does not wait any more does not hear it.)
+                // (Somebody who does not wait any more does not hear it.)
                 (Command::ReportAll(to), _) => {
                     let refused = lock(&self.programs).refused(endpoint);
                     let _ = to.send(Wires { flows: self.wired(endpoint), refused });

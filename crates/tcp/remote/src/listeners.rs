@@ -14,7 +14,7 @@ use uncopy_tcp_service::Owner;
 pub struct Listens {
     /// Where.
     pub at: SocketAddrV4,
-    /// Whose it is. (Of one that was registered: whose the program is.)
+    /// The user whose it is; for a registered one, the program's user.
     pub user: u32,
     /// The socket.
     pub inode: u64,
@@ -25,7 +25,7 @@ pub struct Listens {
 /// A listener, and where the kernel steers connections to it from.
 #[derive(Debug)]
 pub struct Listener {
-    /// As the protocol knows it.
+    /// The protocol's name for it.
     pub id: ListenerId,
     /// The program's number there.
     pub app: u16,
@@ -67,7 +67,7 @@ impl Listeners {
         self.all.get(&at).or_else(|| self.all.get(&any)).is_some_and(|known| known.is(found))
     }
 
-    /// Whose a connection to this address is.
+    /// The owner of a connection to this address.
     pub fn owner(&self, at: SocketAddrV4) -> Option<Owner> {
         let any = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, at.port());
         self.all.get(&at).or_else(|| self.all.get(&any)).map(|listener| listener.part.owner())
@@ -78,7 +78,7 @@ impl Listeners {
         self.all.insert(at, listener);
     }
 
-    /// Those of which `now` has none are taken out.
+    /// Takes listeners out that have no socket among `now`.
     pub fn take_gone(&mut self, now: &[Listens]) -> Vec<Listener> {
         let mut there: HashMap<SocketAddrV4, Vec<&Listens>> = HashMap::new();
         now.iter().for_each(|one| there.entry(one.at).or_default().push(one));
@@ -134,7 +134,7 @@ pub fn of_this_host() -> io::Result<Vec<Listens>> {
     Ok(all)
 }
 
-/// Of a line of `/proc/net/tcp`. None: it is no listener. Some of nothing: none of IPv4.
+/// Parses a line of `/proc/net/tcp`. `None`: it is no listener. `Some(None)`: none of IPv4.
 fn listener(line: &str) -> Option<Option<Listens>> {
     let mut words = line.split_ascii_whitespace().skip(1);
     let local = words.next()?;

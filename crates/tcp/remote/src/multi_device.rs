@@ -156,7 +156,7 @@ impl Listening for AllDevices {
         if holder.is_some() {
             return Err(Errno::BUSY);
         }
-        // What is written must never be waited for: a lane writes it.
+        // A lane writes it, and must never wait.
         if !FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode).is_file() {
             return Err(Errno::INVAL);
         }
@@ -223,7 +223,7 @@ impl Listening for AllDevices {
         if let Some(cookie) = taken
             && rustix::net::send(&answer, &[1], flags).is_err()
         {
-            // Who has not waited connects by Linux. (What was sent here meanwhile is sent again.)
+            // A program that has not waited connects by Linux. (Its segments are sent again.)
             self.closes(program.0, cookie);
         }
     }

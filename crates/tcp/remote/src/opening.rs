@@ -73,7 +73,7 @@ impl ConnectionTable {
         let some = !decided.is_empty();
         for (flow, opening, why_not) in decided {
             match why_not {
-                // What it says now is of another connection.
+                // The socket belongs to another connection by now.
                 _ if !ActiveOpens::is_current(&opening) => {
                     let _ = endpoint.abort(time, flow, out);
                     endpoint.leave();

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use uncopy_tcp_proto::Limits;
 
-/// What of an application has to be known.
+/// The parts of an application's state that are used here.
 pub trait Applications {
     /// How many connections it has.
     fn connections(&self, app: u16) -> u32;
@@ -57,12 +57,12 @@ impl Programs {
         app
     }
 
-    /// It has a listener more.
+    /// A program has one listener more.
     pub fn listens(&mut self, app: u16) {
         self.listeners[usize::from(app)] += 1;
     }
 
-    /// It has one less.
+    /// A program has one listener less.
     pub fn listens_no_more(&mut self, app: u16) {
         self.listeners[usize::from(app)] -= 1;
     }

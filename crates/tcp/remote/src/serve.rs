@@ -48,7 +48,7 @@ pub struct Options {
     pub wait: Wait,
     /// How connections slow down of which the program does not say.
     pub congestion: Algorithm,
-    /// What one program may have.
+    /// The limits of one program.
     pub limits: Limits,
     /// Lanes that run for each, at most. None: one for each of its queues.
     pub cores: Option<usize>,
@@ -59,7 +59,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Over this device, for the service of this name.
+    /// Options for this device, and the service of this name.
     pub fn over(device: &str, name: &str) -> Self {
         Self {
             devices: vec![device.to_owned()],
@@ -212,7 +212,7 @@ impl Opened {
     }
 }
 
-/// What is given up once all devices are open.
+/// Gives up privileges once all devices are open.
 pub(crate) fn give_up(options: &Options) -> Result<(), Failure> {
     step("giving privileges up", privileges::drop_them(options.user, privileges::OF_WIRES))
 }
@@ -241,7 +241,7 @@ impl Remote {
             stamp_offset: fastrand::u32(..),
             mtu,
             most: wires[0].offers().segment.map_or(0, u32::from),
-            // What is for nobody here is Linux'.
+            // Segments for nobody here are Linux'.
             reset_strangers: false,
             ack_wait: ACK_WAIT,
             watch_after: WATCH_AFTER,
@@ -306,7 +306,7 @@ impl Remote {
         &self.device
     }
 
-    /// Its threads' service.
+    /// The service that its threads run.
     pub(crate) fn service(&self) -> &Arc<Service<ConnectionTable>> {
         &self.service
     }
@@ -326,7 +326,7 @@ impl Remote {
                     service.applications().command(Command::Addresses);
                     service.ask();
                 });
-                // (Who does not hear where its peers are cannot go on.)
+                // (Without news of routes it cannot go on.)
                 service.stop();
                 kept
             })?;
