@@ -12,7 +12,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"uncopy\0\0");
 /// Bytes of the command's name.
 pub const COMMAND: usize = 16;
 
-/// Who it is.
+/// The process that publishes it.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct Header {
@@ -34,7 +34,7 @@ pub struct Header {
 #[repr(C, align(4096))]
 #[derive(Debug)]
 pub struct StatsPage {
-    /// Who it is.
+    /// The process that publishes it.
     pub header: Header,
     /// What was done.
     pub counters: Counters,

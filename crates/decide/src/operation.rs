@@ -22,7 +22,7 @@ pub enum Operation {
     },
     /// An input call began: one of its buffers. Those of one call have the same number.
     Receive {
-        /// Of the call.
+        /// The number of the call.
         call: u32,
         /// The buffer.
         addr: usize,
@@ -31,14 +31,14 @@ pub enum Operation {
     },
     /// It ended.
     Received {
-        /// Of the call.
+        /// The number of the call.
         call: u32,
         /// Bytes that came.
         bytes: usize,
     },
     /// An output call began: one of its buffers.
     Send {
-        /// Of the call.
+        /// The number of the call.
         call: u32,
         /// The buffer.
         addr: usize,
@@ -47,7 +47,7 @@ pub enum Operation {
     },
     /// It ended.
     Sent {
-        /// Of the call.
+        /// The number of the call.
         call: u32,
         /// Bytes that went.
         bytes: usize,

@@ -19,7 +19,7 @@ pub struct OwnProcess {
     word: AtomicPtr<AtomicUsize>,
     /// What such a child has to do first, a `fn()`.
     alone: AtomicPtr<()>,
-    /// Whose descriptors and threads they are.
+    /// The process whose descriptors and threads they are.
     pid: AtomicI32,
 }
 

@@ -49,7 +49,7 @@ pub struct Monitor {
     ready: Futex,
     /// Two: one for the thread, one for its successor.
     slots: [Slot; 2],
-    /// Whose thread it is that answers.
+    /// The thread that answers.
     on_duty: AtomicUsize,
     running: AtomicBool,
     /// See [`Monitor::faults_wait`].

@@ -22,7 +22,7 @@ pub enum Side {
     Pool,
 }
 
-/// Who knows what the missing pages consist of.
+/// Knows what the missing pages consist of.
 pub trait Server: Sync + 'static {
     /// See [`Server::sources`].
     type Sources;

@@ -141,7 +141,7 @@ struct Places {
     /// The file in which it is recorded, and how large that may be.
     record: Option<CString>,
     record_bytes: Option<usize>,
-    /// Who decides.
+    /// The controller that decides.
     controller: Choice,
     /// valgrind runs the program. It runs one thread at a time: who waits for a page keeps out who
     /// would answer.

@@ -150,7 +150,7 @@ fn named(phrases: Vec<String>) -> Vec<String> {
     phrases.into_iter().map(|phrase| format!("uncopy: {name}: {phrase}")).collect()
 }
 
-/// Whose it is: `redis-server [4711]`. What is no visible character of the name's is left out.
+/// The process' name: `redis-server [4711]`. What is no visible character of it is left out.
 fn name() -> String {
     // SAFETY: made once, never freed.
     let name = unsafe { NAME.load(Ordering::Relaxed).as_ref() }.map_or("", String::as_str);

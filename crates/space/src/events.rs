@@ -198,9 +198,9 @@ impl Space {
         }
     }
 
-    /// Who has just unmapped or dropped tracked memory lets the faults be answered that wait for it
-    /// to stay as it is: the kernel fills no page while a change is under way, and a thread that
-    /// makes one after the other would keep all others from what they touch.
+    /// A thread that has just unmapped or dropped tracked memory lets faults be answered that wait
+    /// for it to stay as it is: the kernel fills no page while a change is under way, and a thread
+    /// that makes one after the other would keep all others from what they touch.
     pub fn give_way(&'static self) {
         for _ in 0..GIVE_WAY_TRIES {
             if !self.monitor.faults_wait() {

@@ -125,7 +125,7 @@ pub struct Settings {
     pub ranges: usize,
     /// What things cost on this machine.
     pub costs: Costs,
-    /// Who decides.
+    /// The controller that decides.
     pub controller: Choice,
     /// Where to record what happens; `None`: nowhere.
     pub record: Option<Record>,

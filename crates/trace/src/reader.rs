@@ -73,7 +73,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// From the bytes of a file.
+    /// Reads the bytes of a file.
     ///
     /// # Errors
     /// [`Bad`]: what is wrong with them, and where.

@@ -71,7 +71,7 @@ use uncopy_ranges::span::{PAGE, Span};
 const ISLAND_PAGES: usize = 4;
 /// Largest extent, in pages: offsets are 32 bits wide.
 const EXTENT_MAX_PAGES: usize = (1 << 30) / PAGE;
-/// Whom what is no call site's doing is put down to.
+/// The account for what is no call site's doing.
 const NOBODY: SiteId = 0;
 /// Unfilled tails of extents that wait for the next part of a message.
 const OPEN_TAILS: usize = 64;

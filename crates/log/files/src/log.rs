@@ -199,7 +199,7 @@ impl Log {
                     }
                 }
                 State::Inherited => self.share(file, fd),
-                // (Who begins has the lock.)
+                // (The thread that begins has the lock.)
                 State::Beginning => file.alone(|| ()),
                 State::Plain | State::Never => {}
             }

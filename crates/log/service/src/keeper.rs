@@ -94,7 +94,7 @@ fn is_stopped(process: Pid) -> bool {
 
 /// All that is held, by whichever program, comes home, and leases are given up.
 fn take_over(directory: &Path, kind: Kind) -> Option<()> {
-    // (Who comes now is to start another service.)
+    // (A program that comes now is to start another service.)
     for listener in descriptions().filter(|fd| socket_acceptconn(fd).unwrap_or(false)) {
         // SAFETY: the dead service's, which nobody uses any more.
         unsafe { rustix::io::close(listener.as_raw_fd()) };

@@ -44,9 +44,9 @@ pub enum Message {
     HoldOverwritten,
     /// Service: it is.
     Held {
-        /// In this entry.
+        /// The entry of the file.
         slot: u64,
-        /// By this number in records.
+        /// Its number in records.
         index: u64,
     },
     /// Service: it is not.

@@ -103,7 +103,7 @@ pub struct Service {
     /// Files that a program uses whose description another may have given to be held, or that went
     /// to who knows nothing of us: they are not held any more.
     shared: HashSet<(u64, u64)>,
-    /// Who waits for a file to be plain: a program, and the file.
+    /// Programs that wait for a file to be plain: the program, and the file.
     waiting: Vec<(u64, (u64, u64))>,
     /// Programs that have gone, whose logs could not yet be taken back.
     departed: Vec<u64>,
@@ -184,7 +184,7 @@ impl Service {
     }
 
     fn is_idle(&mut self) -> bool {
-        // (Who only asks, as `uncopy log status` does, sends no `Hello`.)
+        // (A client that only asks, as `uncopy log status` does, sends no `Hello`.)
         let greeted = self.programs.values().any(|program| program.greeted);
         if greeted || self.holds.iter().any(Option::is_some) {
             self.idle_since = Instant::now();
@@ -696,7 +696,7 @@ impl Service {
 /// A socket that programs find.
 fn answer(place: &Place) -> Result<OwnedFd, Errno> {
     let path = place.socket();
-    // (Who had it has gone: we have the lock.)
+    // (The one who had it has gone: we have the lock.)
     let _ = std::fs::remove_file(&path);
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;

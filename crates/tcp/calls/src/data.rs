@@ -268,7 +268,7 @@ impl<'a> Ring<'a> {
         self.connection().is_none_or(|connection| connection.flow.is_linux())
     }
 
-    /// Whose the call is, one that `sends` or not.
+    /// Who makes the call, one that `sends` or not.
     #[inline]
     pub fn way(&self, sends: bool) -> Way<'_> {
         self.connection().map_or(Way::Linux, |connection| connection.flow.way(sends))

@@ -104,7 +104,7 @@ impl Tcp {
 
     /// Before fork.
     pub fn before_fork(&self) {
-        // (Who is asked for calls by the same word may have no connections at all.)
+        // (A process that is asked for calls by the same word may have no connections at all.)
         if !self.begun() || self.is_unknown() {
             return;
         }

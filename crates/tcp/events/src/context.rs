@@ -66,7 +66,7 @@ pub struct Context {
     /// To be told of with the next poll, whatever the set says.
     soon: Vec<Id>,
     bytes: Box<[u8]>,
-    /// Of these bytes.
+    /// How many of these bytes are in use.
     used: usize,
     /// Polls so far.
     polls: u64,

@@ -47,7 +47,7 @@ impl SharedFlows {
         }
     }
 
-    /// Who is told which connections begin and end.
+    /// The steering is told which connections begin and end.
     pub fn steered_by(&mut self, steer: Arc<Steer>) {
         self.steer = Some(steer);
     }

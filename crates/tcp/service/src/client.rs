@@ -254,7 +254,7 @@ impl Relaying {
     }
 }
 
-/// For an answer to one message.
+/// A pair of sockets, for the answer to one message.
 fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
     let (unix, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
     rustix::net::socketpair(unix, kind, SocketFlags::CLOEXEC, None)

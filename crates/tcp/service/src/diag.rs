@@ -34,7 +34,7 @@ pub struct Diag(Mutex<OwnedFd>);
 pub struct DiagSocket(Vec<u8>);
 
 impl Diag {
-    /// In this network namespace.
+    /// Opens it in this network namespace.
     ///
     /// # Errors
     /// A kernel that does not tell of TCP's sockets; no descriptor is left.
@@ -66,7 +66,7 @@ impl Diag {
         Ok(Self(Mutex::new(socket)))
     }
 
-    /// To be closed.
+    /// Its descriptor, to be closed.
     pub fn into_fd(self) -> OwnedFd {
         self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
@@ -82,8 +82,8 @@ impl Diag {
         if is_it { Ok(found) } else { Err(Errno::NOENT) }
     }
 
-    /// The listener that who connects to this address from this host finds: of IPv4, or of both.
-    /// With these attributes besides.
+    /// The listener that a connection from this host to this address finds: of IPv4, or of both.
+    /// It is told with these attributes.
     ///
     /// # Errors
     /// As above.
@@ -131,7 +131,7 @@ impl DiagSocket {
         [4, 6].map(|at| u16::from_be_bytes([self.0[at], self.0[at + 1]]))
     }
 
-    /// Whose that is.
+    /// The user of that socket.
     pub fn user(&self) -> u32 {
         u32::from_ne_bytes(self.word(64))
     }

@@ -80,8 +80,8 @@ pub fn network_namespace(socket: impl AsFd) -> Option<u64> {
     option(socket, SO_NETNS_COOKIE).map(u64::from_ne_bytes)
 }
 
-/// Who has the other end of a UNIX socket: process, user. The process is 0 where it is of a PID
-/// namespace that is not seen from here (rustix has no such number).
+/// The holder of the other end of a UNIX socket: process, user. The process is 0 where it is of a
+/// PID namespace that is not seen from here (rustix has no such number).
 pub fn peer(socket: impl AsFd) -> Option<(u32, u32)> {
     // `struct ucred`: process, user, group.
     let [p0, p1, p2, p3, u0, u1, u2, u3, ..]: [u8; 12] = option(socket, libc::SO_PEERCRED)?;

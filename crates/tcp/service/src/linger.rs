@@ -18,7 +18,7 @@ const MOST: usize = 64;
 /// So many wait for that. Each is a descriptor, of which others want some too.
 const QUEUED: usize = 256;
 
-/// Who closes what one user's programs have registered and lent.
+/// Closes the sockets that one user's programs have registered and lent.
 #[derive(Debug)]
 pub(crate) struct Closer {
     apart: bool,
@@ -92,7 +92,7 @@ impl Closer {
         let closer = self.clone();
         let thread = std::thread::Builder::new().name("uncopy-close".into());
         if thread.spawn(move || closer.close_all()).is_err() {
-            // (With the next one.)
+            // (It is closed with the next one.)
             self.left().runs = false;
         }
     }
@@ -166,14 +166,14 @@ impl Lent {
         Self { socket: Some((socket, taken)), closer }
     }
 
-    /// Who waits at its other end for a byte hears that what it has asked for is done.
+    /// Tells the one who waits at its other end for a byte that the request is done.
     pub fn is_done(&self) {
         self.says(&[1]);
     }
 
-    /// Who waits at its other end hears this.
+    /// Sends the one who waits at its other end these bytes.
     pub fn says(&self, bytes: &[u8]) {
-        // (Who has not waited does not hear it.)
+        // (Somebody who has not waited does not hear it.)
         let _ = rustix::net::send(self, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 }

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;
 
-/// Who carries connections between this host's programs and other hosts. Asked by several threads.
+/// Carries connections between this host's programs and other hosts. Asked by several threads.
 pub trait Listening: Send + Sync {
     /// A program of this owner has registered that it listens here, and Linux finds this.
     fn listens(&self, program: (u64, Owner), at: SocketAddrV4, found: &DiagSocket);

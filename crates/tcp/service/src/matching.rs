@@ -13,12 +13,12 @@ pub const TIMEOUT: Duration = Duration::from_secs(10);
 /// So many entries of the order may be of ends that wait no more, before they are looked for.
 const STALE: usize = 1024;
 
-/// Who showed it, and what that program calls it.
+/// The program that registered it, and its name for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Registration {
     /// The program.
     pub program: u64,
-    /// Whose that is.
+    /// The owner of that program.
     pub owner: Owner,
     /// Its name for the socket.
     pub token: u64,
@@ -172,7 +172,7 @@ mod tests {
         Registration { program: 1, owner: ME, token }
     }
 
-    /// Who has registered an end and closed it would else get the one who has its name next.
+    /// Otherwise a closed end that was registered would get the next end of its name.
     #[test]
     fn an_end_whose_socket_is_another_now_is_not_met() {
         let (mut waiting, now) = (Waiting::default(), Instant::now());
@@ -205,7 +205,7 @@ mod tests {
             assert!(waiting.order.len() <= 4 + STALE, "{}", waiting.order.len());
         }
         assert_eq!((waiting.of(1), waiting.of_owner(ME)), (1, 1));
-        // Who still waits hears when its time is over, and once.
+        // One that still waits hears when its time is over, and once.
         assert_eq!(waiting.next(), Some(now + TIMEOUT));
         let mut gone = vec![];
         waiting.expire(now + TIMEOUT, |registration, name| gone.push((registration, name)));

@@ -99,7 +99,7 @@ pub enum Message {
         region: u64,
         /// As in `Matched`.
         side: u64,
-        /// By which runs name it.
+        /// The number by which runs name it.
         number: u64,
         /// As in `Arena`.
         generation: u32,
@@ -178,7 +178,7 @@ pub enum Message {
         /// Its port.
         port: u64,
     },
-    /// Who has asked for that: it ends.
+    /// The program that has asked for a trace ends it.
     EndTrace,
     /// Service: the answer to both.
     Traced {

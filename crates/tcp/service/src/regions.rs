@@ -22,7 +22,7 @@ pub struct PairRegion {
     pub memory: OwnedFd,
     /// Its programs.
     pub programs: [u64; 2],
-    /// Whose they are.
+    /// The owners of the programs.
     pub owners: [Owner; 2],
     /// What the memory's descriptor counts against.
     _taken: Vec<Taken>,

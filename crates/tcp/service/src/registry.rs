@@ -48,7 +48,7 @@ pub(crate) struct Session {
 }
 
 impl Registry {
-    /// Of nobody.
+    /// A registry that knows nobody yet.
     pub fn new(serves: Serves, limits: Limits) -> Self {
         let since = SystemTime::now();
         // (Their numbers are no earlier service's: programs still have regions of that one.)
@@ -130,7 +130,7 @@ impl Registry {
         (self.programs.values().any(|program| !program.looks), self.waiting.next())
     }
 
-    /// Who has waited long enough hears it.
+    /// Tells ends that have waited long enough.
     pub fn expire(&mut self) {
         let programs = &mut self.programs;
         self.waiting.expire(Instant::now(), |registration, name| {
@@ -277,7 +277,8 @@ impl Registry {
                 side: side as u64,
                 generation: given.generation.into(),
             };
-            // (Whom it does not reach does not attach, and the other then uses it no more than it.)
+            // (A program that it does not reach does not attach, and the other then uses it no more
+            // than it.)
             if let Some(program) = self.programs.get_mut(&registration.program)
                 && program.tell(message, &with)
             {
@@ -437,7 +438,7 @@ impl Registry {
             flows,
             programs,
         };
-        // (Of those that are told of.)
+        // (Only programs that are reported.)
         for (program, count) in refused {
             state.refused(program, count);
         }

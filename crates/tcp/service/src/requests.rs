@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use uncopy_tcp_shared::arena::is_one as is_arena;
 
-/// Who has had what all share for so long leaves it to others for three times as long.
+/// A user that has had the shared state for this long leaves it to others for three times as long.
 const LONG: Duration = Duration::from_millis(1);
 
 /// What a service's threads share.
@@ -215,7 +215,7 @@ impl ServerState {
             }
             Message::EndTrace => {
                 let none = Err(Errno::OPNOTSUPP);
-                // (Who has not begun one cannot end it.)
+                // (A program that has not begun one cannot end it.)
                 let ended = self.listening.as_ref().map_or(none, |wire| wire.end_trace(id));
                 answer_trace(session, ended);
                 true
@@ -228,7 +228,8 @@ impl ServerState {
                     registry.looks(id);
                     registry.state(owner, wires)
                 });
-                // (Who does not take the answer has gone, or asks more often than it reads.)
+                // (A program that does not take the answer has gone, or asks more often than it
+                // reads.)
                 if let Ok((memory, words)) = told.write() {
                     let (to, message) = (session.socket.as_fd(), Message::Told { words });
                     let _ = protocol::send(to, message, &[memory.as_fd()]);
@@ -367,7 +368,7 @@ fn with_answer(session: &Session, fds: Came) -> Option<(OwnedFd, Lent)> {
 fn answer_trace(session: &Session, outcome: Result<u64, Errno>) {
     let error = outcome.err().map_or(0, |error| error.raw_os_error() as u64);
     let message = Message::Traced { frames: outcome.unwrap_or(0), error };
-    // (Who does not take the answer has gone.)
+    // (A program that does not take the answer has gone.)
     let _ = protocol::send(session.socket.as_fd(), message, &[]);
 }
 
@@ -393,7 +394,7 @@ impl Turn<'_> {
         self.shared.registry().serves
     }
 
-    /// Who takes much of it takes no more than a part.
+    /// A user that takes much of it takes no more than a part.
     fn ends(self, owner: Owner) {
         if self.held >= LONG && self.serves() != Serves::ItsUser && owner != Owner::Service {
             std::thread::sleep(3 * self.held);

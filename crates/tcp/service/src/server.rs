@@ -121,7 +121,7 @@ impl Service {
         self
     }
 
-    /// Whom it serves.
+    /// The users whom it serves.
     pub fn serving(mut self, whom: Serves) -> Self {
         self.serves = whom;
         self
@@ -220,7 +220,7 @@ impl Running {
         };
         let Some(peer) = ends::peer(&socket) else { return };
         let mut registry = self.shared.registry();
-        // Whom it does not serve learns no more than that somebody is here.
+        // A user whom it does not serve learns no more than that somebody is here.
         let Some(owner) = registry.serves.whose(peer) else { return };
         let closer = registry.user(owner).quota.closer.clone();
         let socket = Arc::new(socket);

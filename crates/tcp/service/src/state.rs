@@ -37,7 +37,7 @@ pub struct Program {
     pub stayed: [u64; StayReason::ALL.len()],
 }
 
-/// Who waits for something.
+/// Threads that wait for something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waits {
     /// A thread sleeps over it.
@@ -67,9 +67,9 @@ pub struct Way {
     pub writes: u64,
     /// Bytes that are unread there.
     pub unread: u32,
-    /// Who waits for bytes.
+    /// Threads that wait for bytes.
     pub data: Waits,
-    /// Who waits for room.
+    /// Threads that wait for room.
     pub room: Waits,
 }
 
@@ -160,7 +160,7 @@ impl Way {
 }
 
 impl FlowReport {
-    /// Of a slot's header.
+    /// Reads it from a slot's header.
     pub fn read(
         header: &[u8; HEADER],
         programs: [u64; 2],

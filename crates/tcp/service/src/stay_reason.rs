@@ -127,7 +127,7 @@ impl StayReason {
         matches!(self, Self::Forked | Self::IoUring | Self::Sandbox | Self::Used | Self::Filtered)
     }
 
-    /// Of this number.
+    /// The reason of this number.
     pub fn of(word: u64) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| *reason as u64 == word)
     }

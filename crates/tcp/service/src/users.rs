@@ -13,11 +13,11 @@ use std::sync::Arc;
 /// What threads have of a user, without asking what all share.
 #[derive(Clone, Debug)]
 pub(crate) struct Quota {
-    /// Of descriptors.
+    /// The share of descriptors.
     pub share: Share,
     /// Held once more by each connection that is relayed.
     pub relays: Arc<()>,
-    /// Who closes what it has registered and lent.
+    /// Closes the sockets that its programs have registered and lent.
     pub closer: Arc<Closer>,
 }
 

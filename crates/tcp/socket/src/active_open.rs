@@ -7,7 +7,7 @@ use rustix::net::sockopt::socket_cookie;
 use std::net::SocketAddrV4;
 use std::os::fd::BorrowedFd;
 
-/// Who would carry it.
+/// The carrier of a connection to another host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
     /// The service: the socket is to connect now.
@@ -45,7 +45,7 @@ impl Context {
             && client.carries()
             && let Ok(cookie) = socket_cookie(socket)
         {
-            // (Whom it does not reach finds out when the peer answers.)
+            // (A service that it does not reach finds out when the peer answers.)
             let _ = client.closes(cookie);
         }
     }

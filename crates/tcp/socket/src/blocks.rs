@@ -35,7 +35,7 @@ use uncopy_tcp_shared::runs::Run;
 /// Which messages go in blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blocks {
-    /// From so many bytes on.
+    /// The bytes from which on a message goes in blocks.
     pub from: usize,
     /// Whether the receiver would take them or not, for tests.
     pub always: bool,
@@ -85,7 +85,7 @@ pub(crate) enum Given {
 /// Of one region: what this side has given to the other, and what it was given.
 #[derive(Debug)]
 pub(crate) struct Exchange {
-    /// Whose the books are; 0: a parent process', which a forked child leaves alone.
+    /// The process whose books they are; 0: a parent process', which a forked child leaves alone.
     process: AtomicU32,
     /// Our own arena, once the other side was offered it.
     own: OnceLock<Arc<Own>>,
@@ -141,7 +141,7 @@ pub(crate) struct Place<'a> {
 }
 
 impl Exchange {
-    /// Of this process.
+    /// The books of this process.
     pub fn new(process: u32) -> Self {
         Self {
             process: AtomicU32::new(process),
@@ -161,7 +161,7 @@ impl Exchange {
         }
     }
 
-    /// In a forked child.
+    /// Leaves the books alone in a forked child.
     pub fn is_inherited(&self) {
         self.process.store(0, Ordering::Relaxed);
     }
@@ -233,7 +233,7 @@ impl Exchange {
         let mut out = lock(&self.out);
         self.take_back(&mut out, returns);
         let mut pages = lock(&own.pages);
-        // Who keeps much leaves as much for others.
+        // A program that keeps much leaves as much for others.
         let free = (pages.free() * PAGE) as u64;
         let slot = u8::try_from(slot).ok()?;
         if !out.may(slot, bytes) || out.bytes() + u64::from(bytes) > free {
@@ -303,7 +303,7 @@ impl Exchange {
         self.take_back(&mut out, returns);
         let onward = lock(&self.onward);
         let of = onward.get(usize::from(number))?.as_ref();
-        // (Who forks holds these books meanwhile: the child has what is given before.)
+        // (A fork holds these books meanwhile: the child has what is given before.)
         if !sole() || !of.is_some_and(|of| of.id == peer.id && !of.ends) {
             return None;
         }

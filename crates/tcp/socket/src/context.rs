@@ -404,7 +404,7 @@ impl Context {
         let waited = lock(&self.registered).remove(&token).is_some();
         drop(unregistered);
         if waited && let Some(client) = self.known_client() {
-            // (Whom it does not reach hears it with this program's next call.)
+            // (A service that it does not reach hears it with this program's next call.)
             let _ = client.forgets(token);
         }
     }
@@ -560,7 +560,7 @@ impl Context {
                         && !self.gives_nothing.load(Ordering::Relaxed)
                     {
                         let which = (mapped.id, mapped.side);
-                        // (Whom it does not fit gets bytes by the ring.)
+                        // (An arena that does not fit is left out: bytes go by the ring.)
                         self.has_arenas.store(true, Ordering::Relaxed);
                         let number = (number, generation);
                         let _ = mapped.exchange.takes(memory, number, &mapped.region, which, by);
@@ -731,7 +731,7 @@ impl Context {
         let (client, which) = (self.known_client(), (mapped.id, mapped.side));
         let gone = mapped.gone.load(Ordering::Relaxed);
         mapped.exchange.arenas_end(mapped.region.returns(mapped.side), |number, done| {
-            // (Who has gone, or whose service has, hears nothing.)
+            // (A peer that has gone, or whose service has, hears nothing.)
             let tells = |client: &Arc<Client>| client.arena_ends(which, number, done).is_ok();
             gone || client.as_ref().is_some_and(tells)
         })
@@ -1016,7 +1016,7 @@ mod tests {
         runs.join().unwrap().unwrap();
     }
 
-    /// Who gives it might have whoever knocks there wait.
+    /// A peer could give a door that lets whoever knocks there wait.
     #[test]
     fn what_is_no_eventfd_is_no_door() {
         let context = Context::new(Settings::new("uncopy-tcp-test-nobody")).unwrap();

@@ -123,7 +123,7 @@ impl Flow {
             return;
         }
         self.closed_for_all.store(true, Relaxed);
-        // (Who may not wait has ended the stream before, or resets the connection now.)
+        // (A call that may not wait has ended the stream before, or resets the connection now.)
         let _ = self.flush_all();
         let unread = {
             let mut own = ends.receiving(attached.slot, self.context.process());

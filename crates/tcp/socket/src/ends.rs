@@ -94,7 +94,7 @@ impl Receiving {
         Ok(())
     }
 
-    /// Who has only looked behind Linux' mark stands there still.
+    /// A program that has only looked behind Linux' mark stands there still.
     pub fn stands_at_mark(&self) -> bool {
         self.past_mark && self.reader.head() == self.mark_at
     }
@@ -259,14 +259,14 @@ impl Ends {
         unsafe { &(*self.at(slot)).names }
     }
 
-    /// To send.
+    /// Locks the state for sending.
     #[inline]
     pub fn sending(&self, slot: usize, process: u32) -> Locked<'_, Sending> {
         // SAFETY: within the mapping, begun.
         Locked::of(unsafe { &(*self.at(slot)).sending }, process)
     }
 
-    /// To receive.
+    /// Locks the state for receiving.
     #[inline]
     pub fn receiving(&self, slot: usize, process: u32) -> Locked<'_, Receiving> {
         // SAFETY: within the mapping, begun.
@@ -281,7 +281,7 @@ impl Drop for Ends {
     }
 }
 
-/// With the lock.
+/// Access to one side of an end, with its lock.
 pub struct Locked<'a, T>(&'a Guarded<T>, #[expect(dead_code, reason = "ends last")] Section);
 
 impl<'a, T> Locked<'a, T> {

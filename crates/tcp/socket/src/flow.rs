@@ -130,7 +130,7 @@ impl Flow {
         })
     }
 
-    /// Whose it is.
+    /// The context that it belongs to.
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
@@ -325,7 +325,7 @@ impl Flow {
         }
         self.own_sleeper.ends();
         if let Some(Some(attached @ Attached { mapped, slot, .. })) = self.attached.get() {
-            // Who was in a call is not any more; who comes later sees it.
+            // A thread that was in a call is not any more; one that comes later sees it.
             drop(mapped.ends.receiving(*slot, self.context.process()));
             let mut own = mapped.ends.sending(*slot, self.context.process());
             own.batch.end(&mapped.prices, attached.out());

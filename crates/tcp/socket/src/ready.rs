@@ -195,7 +195,7 @@ impl Context {
             fds.extend(items.iter().zip(&by_ring).map(|(item, by_ring)| {
                 let owes = item.flow.is_some_and(Flow::owes);
                 let asked = match by_ring {
-                    // Who has died makes no room.
+                    // A dead peer makes no room.
                     Some(_) => (item.events - ROOM) | PollFlags::RDHUP,
                     // Of one that was killed with bytes unread in its ring Linux knows no more than
                     // this.

@@ -41,7 +41,7 @@ impl Taken {
         &self.ranges
     }
 
-    /// In whose arena each lies.
+    /// The peers in whose arenas they lie.
     pub fn peers(&self) -> &[Arc<Peer>] {
         &self.peers
     }

@@ -70,7 +70,7 @@ impl Registered for Flow {
         // From here on the peer's answers may come by the ring.
         self.push();
         add(&self.context.settings.counters.tcp_connections, 1);
-        // Who fell asleep over Linux' socket alone must know of the ring.
+        // A thread that fell asleep over Linux' socket alone must know of the ring.
         self.tell_sets(true);
         fence(Ordering::SeqCst);
         if self.waiting.load(Ordering::Relaxed) > 0 {

@@ -422,7 +422,7 @@ impl Flow {
         if self.owes() != owes {
             self.owes.store(owes, Relaxed);
             if owes {
-                // (Who sleeps over it has not asked for room.)
+                // (A thread that sleeps over it has not asked for room.)
                 self.tell_sets(true);
                 self.context.wake_sleepers();
             }

@@ -1,5 +1,5 @@
-//! Who sleeps over connections takes a sleeper, and gives it back. Where it is crowded at the
-//! process' doors the connection gets a door of its own.
+//! A thread that sleeps over connections takes a sleeper, and gives it back. Where it is crowded at
+//! the process' doors the connection gets a door of its own.
 
 use crate::attached::Attached;
 use crate::context::Context;

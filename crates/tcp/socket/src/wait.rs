@@ -146,7 +146,7 @@ impl Flow {
         if at_ring && context.spinning.spin(|| self.has_news(what)) {
             return Ok(());
         }
-        // (Who only makes calls that wait learns here of doors.)
+        // (A program that only makes calls that wait learns here of doors.)
         context.pump();
         let mut sleeper = match self.take_sleeper(true) {
             Err(Errno::MFILE | Errno::NFILE) => return self.sleep_by_linux(what, deadline),

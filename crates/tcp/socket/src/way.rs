@@ -1,4 +1,4 @@
-//! Whose a call is: Linux's, or the ring's; and when a connection is registered.
+//! Who makes a call, Linux or we; and when a connection is registered.
 
 use crate::attached::Attached;
 use crate::flow::Flow;
@@ -52,21 +52,21 @@ impl Drop for Sends<'_> {
     }
 }
 
-/// Whose a call is.
+/// Who makes a call.
 #[derive(Debug)]
 pub enum Way<'a> {
-    /// Linux's, just as it is.
+    /// Linux, just as it is.
     Linux,
-    /// As above, and it sends: this is to be kept meanwhile.
+    /// Linux, and it sends: this is to be kept meanwhile.
     LinuxSends(Sends<'a>),
-    /// Linux's for now, and this is to be kept meanwhile.
+    /// Linux for now: this is to be kept meanwhile.
     Bypass(Bypass<'a>),
-    /// It is to be made here.
+    /// We do.
     Here,
 }
 
 impl Flow {
-    /// Whose a call is, one that `sends` or not. A connection that was used a few times is
+    /// Who makes a call, one that `sends` or not. A connection that was used a few times is
     /// registered.
     #[inline]
     pub fn way(self: &Arc<Self>, sends: bool) -> Way<'_> {

@@ -74,7 +74,7 @@ pub(in crate::hooks) fn entered() -> bool {
     ENTERED.load(Relaxed)
 }
 
-/// Whose table this is; 0 until that is known, and where nobody handles forks.
+/// The process whose table this is; 0 until that is known, and where nobody handles forks.
 static OWNER: AtomicI32 = AtomicI32::new(0);
 
 /// This process has the table, and handles forks: at its start, or as fork's child.

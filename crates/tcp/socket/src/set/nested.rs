@@ -94,7 +94,7 @@ impl Queue {
             let Some(entry) = lock(&self.turns).entries.pop_front() else { return false };
             entry.queued.swap(false, AcqRel);
             if entry.is_ready() {
-                // (Who was told of last stays last.)
+                // (The one that was told of last stays last.)
                 entry.queue_first();
                 self.wake_sleepers();
                 return true;
