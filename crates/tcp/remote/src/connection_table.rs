@@ -145,6 +145,19 @@ impl Unread {
     }
 }
 
+/// The sizes of a table.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Connections, at most.
+    pub flows: usize,
+    /// Lanes.
+    pub lanes: usize,
+    /// How many lanes, the first ones, have connections.
+    pub carrying: usize,
+    /// Bytes of a buffer, as a power of two.
+    pub bits: u8,
+}
+
 /// See the module.
 pub struct ConnectionTable {
     bits: u8,
@@ -181,14 +194,12 @@ pub(crate) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl ConnectionTable {
-    /// A table for `flows` connections over `lanes` lanes, with buffers of 2^`bits` bytes; only the
-    /// first `carrying` lanes have connections. `name`: the service where its own ends are
-    /// registered.
+    /// An empty table. `name`: the service where its own ends are registered.
     ///
     /// # Errors
     /// No descriptor is left.
     pub fn new(
-        (flows, lanes, carrying, bits): (usize, usize, usize, u8),
+        Sizes { flows, lanes, carrying, bits }: Sizes,
         congestion: Algorithm,
         (parts, programs): (Parts, Programs),
         name: &str,

@@ -1,7 +1,7 @@
 //! A device: opened, and run.
 
 use crate::active_opens::{ActiveOpens, Passed};
-use crate::connection_table::{Command, ConnectionTable};
+use crate::connection_table::{Command, ConnectionTable, Sizes};
 use crate::detour::Detour;
 use crate::parts::Parts;
 use crate::privileges;
@@ -249,7 +249,12 @@ impl Remote {
         };
         let lanes = options.cores.map_or(wires.len(), |cores| cores.clamp(1, wires.len()));
         let connections = ConnectionTable::new(
-            (options.connections, wires.len(), lanes, options.bits),
+            Sizes {
+                flows: options.connections,
+                lanes: wires.len(),
+                carrying: lanes,
+                bits: options.bits,
+            },
             options.congestion,
             (options.parts(), Programs::new(programs, options.limits)),
             &options.name,
