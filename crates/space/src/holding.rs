@@ -363,7 +363,7 @@ struct Level {
 /// A file of pressure.
 struct Pressure {
     file: OwnFd,
-    whose: Waiting,
+    waiting: Waiting,
     /// Time that was waited until the last look, in us, and when that was, in ms.
     waited: u64,
     looked: u64,
@@ -531,18 +531,18 @@ impl Pressure {
             let directory = place.directories.first()?;
             procfs::open(&[directory, &b"/memory.pressure"[..]].concat())
         });
-        let (file, whose) = match own {
+        let (file, waiting) = match own {
             Some(file) => (file, Waiting::Some),
             // (There somebody always waits, in a group of his own.)
             None => (procfs::open(b"/proc/pressure/memory")?, Waiting::All),
         };
-        Some(Self { file, whose, waited: u64::MAX, looked: 0 })
+        Some(Self { file, waiting, waited: u64::MAX, looked: 0 })
     }
 
     /// Whether much of the time since that was asked last went in waiting; it is `now`, in ms.
     fn is_high(&mut self, now: u64, text: &mut [u8; TEXT]) -> bool {
         let text = procfs::again(&self.file, text);
-        let Some(waited) = text.and_then(|text| cgroup::waited(self.whose, text)) else {
+        let Some(waited) = text.and_then(|text| cgroup::waited(self.waiting, text)) else {
             return false;
         };
         let passed = now.saturating_sub(core::mem::replace(&mut self.looked, now));

@@ -395,12 +395,13 @@ impl ActiveOpens {
         self.take_back(|asked| is(asked) && its(asked))
     }
 
-    fn take_back(&self, whose: impl Fn(&Asked) -> bool) -> Vec<FlowId> {
-        let of = |asked: &mut Asked| whose(asked);
+    fn take_back(&self, matches: impl Fn(&Asked) -> bool) -> Vec<FlowId> {
+        let of = |asked: &mut Asked| matches(asked);
         let mut waiting = lock(&self.waiting);
         let mut back: Vec<Asked> = waiting.extract_if(.., of).collect();
         let mut flows = vec![];
-        for (flow, opening) in lock(&self.opening).extract_if(|_, opening| whose(&opening.asked)) {
+        let its = |_: &FlowId, opening: &mut Opening| matches(&opening.asked);
+        for (flow, opening) in lock(&self.opening).extract_if(its) {
             back.push(opening.asked);
             flows.push(flow);
         }

@@ -144,7 +144,7 @@ struct Reached {
     refused: Option<(Way, io::Error)>,
 }
 
-fn reach(device: &str, options: &Options) -> Result<Reached, Failure> {
+fn open_device(device: &str, options: &Options) -> Result<Reached, Failure> {
     let by = |way: Way| {
         let opened = over::open(device, way, options.connections as u32, LISTENERS);
         step(&format!("the device {device} by {}", way.name()), opened)
@@ -184,7 +184,7 @@ impl Opened {
             device,
         );
         let index = step(&format!("the device {device}"), index)?;
-        let reached = reach(device, options)?;
+        let reached = open_device(device, options)?;
         step(
             "making accepted sockets, and refusals, take their peer's mark \
              (net.ipv4.tcp_fwmark_accept, fwmark_reflect)",

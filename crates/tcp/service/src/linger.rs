@@ -21,7 +21,7 @@ const QUEUED: usize = 256;
 /// Closes the sockets that one user's programs have registered and lent.
 #[derive(Debug)]
 pub(crate) struct Closer {
-    apart: bool,
+    own_thread: bool,
     /// Of descriptors; those that wait to be closed are of it.
     share: Share,
     /// Held once more by each socket whose close takes its time.
@@ -37,9 +37,9 @@ struct Left {
 }
 
 impl Closer {
-    /// `apart`: a thread of its own closes what was lent, whatever the sockets say.
-    pub fn new(apart: bool, share: Share) -> Self {
-        Self { apart, share, waiting: Arc::default(), left: Mutex::default() }
+    /// `own_thread`: a thread of its own closes what was lent, whatever the sockets say.
+    pub fn new(own_thread: bool, share: Share) -> Self {
+        Self { own_thread, share, waiting: Arc::default(), left: Mutex::default() }
     }
 
     /// Nothing is left to be closed.
@@ -78,7 +78,7 @@ impl Closer {
 
     /// Closes it, now or soon.
     pub fn close(self: &Arc<Self>, socket: OwnedFd, taken: Option<Taken>) {
-        if self.apart { self.leave(socket, taken) } else { self.close_now(socket) }
+        if self.own_thread { self.leave(socket, taken) } else { self.close_now(socket) }
     }
 
     /// To be closed by a thread, after those that are there.

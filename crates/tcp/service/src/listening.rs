@@ -26,7 +26,7 @@ pub trait Listening: Send + Sync {
     /// EBUSY: somebody else's are already. Those of the file.
     fn trace(
         &self,
-        whose: u64,
+        program: u64,
         end: (Option<Ipv4Addr>, Option<u16>),
         file: OwnedFd,
     ) -> Result<(), Errno>;
@@ -34,7 +34,7 @@ pub trait Listening: Send + Sync {
     ///
     /// # Errors
     /// What kept one from being written.
-    fn end_trace(&self, whose: u64) -> Result<u64, Errno>;
+    fn end_trace(&self, program: u64) -> Result<u64, Errno>;
     /// What there is to tell of the connections that it carries.
     fn wired(&self) -> Wires;
     /// What there is to tell of the connection between these ends, this host's first, is to come by

@@ -37,7 +37,7 @@ pub enum Serves {
 
 impl Serves {
     /// This program's owner. None: the service does not serve it.
-    pub(crate) fn whose(self, (process, user): (u32, u32)) -> Option<Owner> {
+    pub(crate) fn owner_of(self, (process, user): (u32, u32)) -> Option<Owner> {
         if self != Self::ItsUser && process == std::process::id() {
             return Some(Owner::Service);
         }

@@ -221,7 +221,7 @@ impl Running {
         let Some(peer) = ends::peer(&socket) else { return };
         let mut registry = self.shared.registry();
         // A user whom it does not serve learns no more than that somebody is here.
-        let Some(owner) = registry.serves.whose(peer) else { return };
+        let Some(owner) = registry.serves.owner_of(peer) else { return };
         let closer = registry.user(owner).quota.closer.clone();
         let socket = Arc::new(socket);
         let comes = self
