@@ -7,7 +7,7 @@ mod worker;
 use clap::{Args, Parser, Subcommand};
 use drive::Driver;
 use drive::pair::Starts;
-use drive::way::Way;
+use drive::variant::Variant;
 use std::error::Error;
 use std::io;
 use std::path::PathBuf;
@@ -86,7 +86,7 @@ struct How {
     /// A way to run besides plainly: once (rings from the first call on), four (after four calls),
     /// views (all messages in blocks), eager
     #[arg(long = "way")]
-    ways: Vec<Way>,
+    ways: Vec<Variant>,
     /// Runs plainly twice, and in no other way
     #[arg(long)]
     plain: bool,
@@ -124,7 +124,7 @@ impl How {
             environment: self.environment,
             timeout: Duration::from_secs(self.timeout),
         };
-        let ways = if self.ways.is_empty() { Way::usual() } else { self.ways };
+        let ways = if self.ways.is_empty() { Variant::usual() } else { self.ways };
         let ways = if self.plain { vec![None] } else { ways.into_iter().map(Some).collect() };
         let directory = self.directory.unwrap_or_else(drive::default_directory);
         let mut driver = Driver::new(starts, ways, directory);

@@ -10,7 +10,7 @@ use crate::linux::on::refused_for_pieces;
 use crate::ring::written;
 use crate::stack::Output;
 use core::ffi::c_int;
-use uncopy_log_files::{Plain, Way};
+use uncopy_log_files::{Appended, Plain};
 use uncopy_log_service::PlainReason;
 use uncopy_process::process::Process;
 
@@ -65,8 +65,8 @@ impl<'a> Send<'a> {
         };
         // SAFETY: the program's own buffers, or the same bytes from where they are.
         match unsafe { process.log.write(fd, bytes.as_slice(), at) } {
-            Way::Made(n) => n,
-            Way::Plain(plain) => {
+            Appended::Made(n) => n,
+            Appended::Plain(plain) => {
                 let n = by_linux();
                 if let Some(plain) = plain {
                     plain.wrote(fd, n);

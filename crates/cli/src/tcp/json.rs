@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use uncopy_measure::printable;
 use uncopy_tcp_service::Wired;
 use uncopy_tcp_service::protocol::StayReason;
-use uncopy_tcp_service::state::{Waits, Way};
+use uncopy_tcp_service::state::{DirectionReport, Waits};
 use uncopy_tcp_shared::phase::At;
 
 use super::look::Look;
@@ -60,7 +60,7 @@ fn wired(of: &Wired) -> Value {
     })
 }
 
-fn way(way: &Way) -> Value {
+fn way(way: &DirectionReport) -> Value {
     json!({
         "phase": phase(way.at),
         "reason": way.reason.map(StayReason::name),

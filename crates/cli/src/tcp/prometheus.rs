@@ -65,7 +65,7 @@ pub fn text(look: &Look) -> String {
     for (labels, count) in places {
         let _ = writeln!(text, "uncopy_tcp_directions{{{labels}}} {count}");
     }
-    type Sum = (&'static str, &'static str, fn(&uncopy_tcp_service::state::Way) -> u64);
+    type Sum = (&'static str, &'static str, fn(&uncopy_tcp_service::state::DirectionReport) -> u64);
     const SUMS: [Sum; 3] = [
         ("bytes", "Bytes that open connections of a program have sent through rings.", |way| {
             way.bytes

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use uncopy_tcp_service::Wired;
 use uncopy_tcp_service::protocol::StayReason;
-use uncopy_tcp_service::state::{FlowReport, Program, State, Stayed, Waits, Way};
+use uncopy_tcp_service::state::{DirectionReport, FlowReport, Program, State, Stayed, Waits};
 use uncopy_tcp_shared::phase::At;
 
 use super::look::Look;
@@ -33,7 +33,7 @@ fn wired(port: u16, delivered: u64, again: [u32; 3]) -> Wired {
 
 fn state(looked: u64) -> State {
     let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000 + seconds);
-    let way = |at, reason, n: u64| Way {
+    let way = |at, reason, n: u64| DirectionReport {
         at,
         reason,
         bytes: n * 6400,
@@ -67,11 +67,11 @@ fn state(looked: u64) -> State {
     let sleeps = Waits { asleep: true, set: false };
     let set = Waits { asleep: false, set: true };
     let busy = [
-        Way { data: set, ..way(Some(At::Ring), None, 1000 * looked) },
-        Way { unread: 77, room: sleeps, ..way(Some(At::Offered), None, 900 * looked) },
+        DirectionReport { data: set, ..way(Some(At::Ring), None, 1000 * looked) },
+        DirectionReport { unread: 77, room: sleeps, ..way(Some(At::Offered), None, 900 * looked) },
     ];
     let quiet = [
-        Way { data: sleeps, ..way(Some(At::Ring), None, 5) },
+        DirectionReport { data: sleeps, ..way(Some(At::Ring), None, 5) },
         way(Some(At::Linux), Some(StayReason::NotOffered), 0),
     ];
     let odd =

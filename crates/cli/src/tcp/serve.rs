@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use nix::unistd::{Gid, Uid, User};
 use uncopy_measure::{Failure, complain, failure, units, values};
 use uncopy_tcp_remote::{
-    Algorithm, Limits as OverLimits, Options as Over, Remote, Remotes, Wait as Waits, Way,
+    Access, Algorithm, Limits as OverLimits, Options as Over, Remote, Remotes, Wait as Waits,
     privileges,
 };
 use uncopy_tcp_service::rendezvous::{OF_SYSTEM, of_user};
@@ -84,10 +84,10 @@ enum By {
 }
 
 impl By {
-    fn way(self) -> Way {
+    fn way(self) -> Access {
         match self {
-            Self::Xdp => Way::Xdp,
-            Self::Tap => Way::Tap,
+            Self::Xdp => Access::Xdp,
+            Self::Tap => Access::Tap,
         }
     }
 }
@@ -192,8 +192,8 @@ pub fn main(args: &ServeArgs) -> Result<(), Failure> {
 /// How a device is reached, and for whom.
 fn reached(remote: &Remote, args: &ServeArgs) -> Result<(), Failure> {
     let by = match remote.way() {
-        Way::Xdp => "AF_XDP on",
-        Way::Tap => "a TAP device beside",
+        Access::Xdp => "AF_XDP on",
+        Access::Tap => "a TAP device beside",
     };
     uncopy_measure::print(&format!(
         "uncopy: and programs that listen, from other hosts, by {by} {} ({} queues, carried by {} \

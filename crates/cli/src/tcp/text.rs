@@ -9,7 +9,7 @@ use uncopy_measure::printable::printable;
 use uncopy_measure::units::{self, grouped, rough_size};
 use uncopy_tcp_service::Wired;
 use uncopy_tcp_service::protocol::StayReason;
-use uncopy_tcp_service::state::{FlowReport, Waits, Way};
+use uncopy_tcp_service::state::{DirectionReport, FlowReport, Waits};
 use uncopy_tcp_shared::phase::At;
 
 use super::look::Look;
@@ -45,7 +45,7 @@ pub fn why(name: &str) -> String {
 }
 
 /// Where a direction's bytes go, and what of it is worth a word.
-fn way(way: &Way) -> String {
+fn way(way: &DirectionReport) -> String {
     let place = match (way.at, way.reason) {
         (None, _) => "poisoned: a program wrote what is no phase".to_owned(),
         (Some(At::Offered), _) => "ring, offered".to_owned(),

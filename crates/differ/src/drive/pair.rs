@@ -4,7 +4,7 @@
 //! processes.
 
 use super::Fault;
-use super::way::Way;
+use super::variant::Variant;
 use crate::worker::{LINK, PAGE, SEATS};
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::fs;
@@ -104,7 +104,7 @@ impl Pair {
     ///
     /// # Errors
     /// What the system refuses.
-    pub fn start(starts: &Starts, way: Option<&Way>) -> Result<Self, Fault> {
+    pub fn start(starts: &Starts, way: Option<&Variant>) -> Result<Self, Fault> {
         let mut pair = Self::spawn(starts, way).map_err(|e| Fault::harness(e.to_string()))?;
         for actor in Actor::ALL.iter().filter(|actor| !actor.is_child()) {
             pair.hello(*actor)?;
@@ -118,7 +118,7 @@ impl Pair {
         Ok(pair)
     }
 
-    fn spawn(starts: &Starts, way: Option<&Way>) -> io::Result<Self> {
+    fn spawn(starts: &Starts, way: Option<&Variant>) -> io::Result<Self> {
         // SAFETY: a name.
         let page = owned(unsafe { libc::memfd_create(c"differ".as_ptr(), libc::MFD_CLOEXEC) })?;
         // SAFETY: a page of the new file.

@@ -4,7 +4,7 @@
 use super::Fault;
 use super::pair::Pair;
 use super::settle::settle;
-use super::way::Way;
+use super::variant::Variant;
 use std::time::{Duration, Instant};
 use uncopy_differ::model::end::{self, SURE, Side, State, bytes};
 use uncopy_differ::model::set::{Member, Set};
@@ -81,7 +81,7 @@ impl<'a> Run<'a> {
     pub fn script(
         pair: &'a mut Pair,
         script: &Script,
-        way: Option<&Way>,
+        way: Option<&Variant>,
     ) -> (Vec<Entry>, Result<bool, Fault>) {
         let mut numbers = vec![];
         for connection in &script.connections {

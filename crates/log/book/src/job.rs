@@ -23,7 +23,7 @@
 
 use crate::inode::{Health, Inode, Live, State, block_down};
 use crate::noted::Noted;
-use crate::timing::Way;
+use crate::timing::SyncBy;
 use crate::{HELD_AGE, LIVE_AGE, READS_MAX, RETRY_MAX};
 use uncopy_log_record::Range;
 
@@ -214,7 +214,7 @@ pub struct Job {
     to: u64,
     last: Option<Step>,
     /// A sync, made in this way.
-    way: Option<Way>,
+    way: Option<SyncBy>,
     /// It cost more than such a sync: it had to end live records.
     dear: bool,
     /// Steps that this job has done.
@@ -432,16 +432,16 @@ impl Inode {
         job.way = Some(way).filter(|_| few);
         job.dear = self.live.is_some();
         match way {
-            Way::Log if few => Goal { log: true, ..Goal::default() },
+            SyncBy::Log if few => Goal { log: true, ..Goal::default() },
             // Many bytes go home; the part of a block behind them to the log.
-            Way::Log if held => Goal {
+            SyncBy::Log if held => Goal {
                 home: Homeward::Blocks,
                 sync: Some(data_only),
                 log: true,
                 none_live: true,
                 ..Goal::default()
             },
-            Way::Log | Way::Plain => Goal { sync: Some(data_only), ..own },
+            SyncBy::Log | SyncBy::Plain => Goal { sync: Some(data_only), ..own },
         }
     }
 }
@@ -660,7 +660,7 @@ impl Job {
             inode.health = Health::Well;
         }
         if let Some(way) = self.way {
-            let counts = way == Way::Log || !self.dear;
+            let counts = way == SyncBy::Log || !self.dear;
             inode.timing.took(way, now.saturating_sub(self.began), counts);
         }
     }

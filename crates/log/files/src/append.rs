@@ -29,7 +29,7 @@ const RESERVE: u64 = 4 << 20;
 
 /// Which way a call goes.
 #[derive(Debug)]
-pub enum Way {
+pub enum Appended {
     /// It is made: what it returns; -1 with errno set.
     Made(isize),
     /// The kernel makes it as it is. (`None`: it is no file of ours.)
@@ -59,11 +59,11 @@ impl Log {
     ///
     /// # Safety
     /// The buffers are the program's, of a call that it makes; or the same bytes from elsewhere.
-    pub unsafe fn write(&'static self, fd: RawFd, buffers: &[iovec], at: Option<i64>) -> Way {
-        let Some(file) = self.file(fd) else { return Way::Plain(None) };
+    pub unsafe fn write(&'static self, fd: RawFd, buffers: &[iovec], at: Option<i64>) -> Appended {
+        let Some(file) = self.file(fd) else { return Appended::Plain(None) };
         while file.state() != State::Held {
             if let Some(plain) = file.writes(fd, at) {
-                return Way::Plain(Some(plain));
+                return Appended::Plain(Some(plain));
             }
             match file.state() {
                 State::Beginning => file.alone(|| ()),
@@ -72,7 +72,7 @@ impl Log {
             }
         }
         let Some(session) = self.known_session().filter(|_| file.state() == State::Held) else {
-            return Way::Plain(Some(self.made_plain(&file, fd, PlainReason::NotAppended)));
+            return Appended::Plain(Some(self.made_plain(&file, fd, PlainReason::NotAppended)));
         };
         let mut done = 0;
         loop {
@@ -80,18 +80,18 @@ impl Log {
             let tried = file.alone(|| unsafe { session.append(&file, fd, buffers, at, &mut done) });
             let plain = |reason| {
                 if done > 0 {
-                    return Way::Made(done as isize);
+                    return Appended::Made(done as isize);
                 }
                 let index = file.index();
                 match self.leave(&file, fd, reason) {
                     Err(why) if file.state() == State::Held && file.index() == index => {
-                        Way::Made(failed(why.raw_os_error()))
+                        Appended::Made(failed(why.raw_os_error()))
                     }
-                    _ => Way::Plain(Some(self.made_plain(&file, fd, reason))),
+                    _ => Appended::Plain(Some(self.made_plain(&file, fd, reason))),
                 }
             };
             match tried {
-                Tried::Made(n) => return Way::Made(n),
+                Tried::Made(n) => return Appended::Made(n),
                 Tried::Leave(reason) => return plain(reason),
                 Tried::Ended => return plain(PlainReason::OpenedLater),
                 Tried::Plain => return plain(PlainReason::NotAppended),
@@ -100,9 +100,9 @@ impl Log {
                     let error = entry.error.load(SeqCst);
                     if error != 0 {
                         return if done > 0 {
-                            Way::Made(done as isize)
+                            Appended::Made(done as isize)
                         } else {
-                            Way::Made(failed(error as i32))
+                            Appended::Made(failed(error as i32))
                         };
                     }
                     if !session.ask(Client::lives) {

@@ -30,6 +30,6 @@ mod session;
 mod share;
 mod sync;
 
-pub use append::Way;
+pub use append::Appended;
 pub use file::{File, Plain};
 pub use log::{Log, Settings};

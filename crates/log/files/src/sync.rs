@@ -10,7 +10,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use uncopy_inject::Point;
 use uncopy_kernel::inject;
-use uncopy_log_book::timing::{Timing, Way};
+use uncopy_log_book::timing::{SyncBy, Timing};
 use uncopy_log_service::{Client, PlainReason};
 use uncopy_log_share::words::End;
 use uncopy_log_share::writer::{Job, MOST, NotLogged};
@@ -75,7 +75,7 @@ impl Log {
                     let appended = before.size.wrapping_sub(file.length.load(Relaxed));
                     let over = appended == 0 && file.written.load(Relaxed);
                     if over || (1..=MOST).contains(&appended) {
-                        file.timing.with(|timing| timing.took(Way::Plain, took, true));
+                        file.timing.with(|timing| timing.took(SyncBy::Plain, took, true));
                     }
                     self.synced_plainly(&file, fd, data, &before);
                 }
@@ -100,7 +100,7 @@ impl Log {
                     if session.log(&file, index, to) {
                         let took = precisely() - begun;
                         let loses = file.timing.with(|timing| {
-                            timing.took(Way::Log, took, round == 0);
+                            timing.took(SyncBy::Log, took, round == 0);
                             timing.loses()
                         });
                         if loses {

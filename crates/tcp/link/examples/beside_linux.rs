@@ -2,7 +2,7 @@
 //! root for Linux' hosts.
 
 use std::time::Duration;
-use uncopy_tcp_link::way::Terms;
+use uncopy_tcp_link::direction::Terms;
 use uncopy_tcp_link::{Plan, Tcp, run};
 use uncopy_tcp_proto::Algorithm;
 

@@ -47,4 +47,4 @@ pub use multi_device::Remotes;
 pub use serve::{Options, Remote};
 pub use uncopy_tcp_fast::Wait;
 pub use uncopy_tcp_proto::{Algorithm, Limits};
-pub use uncopy_tcp_wire::over::Way;
+pub use uncopy_tcp_wire::over::Access;

@@ -18,7 +18,7 @@ use uncopy_tcp_proto::{Algorithm, Config, Limits};
 use uncopy_tcp_routes::{Routes, loopback};
 use uncopy_tcp_trace::{Trace, Traced};
 use uncopy_tcp_wire::Wire;
-use uncopy_tcp_wire::over::{self, Over, Way};
+use uncopy_tcp_wire::over::{self, Access, Over};
 use uncopy_tcp_wire::steer::Steer;
 
 /// Addresses and ports at which may be listened.
@@ -37,7 +37,7 @@ pub struct Options {
     /// The devices.
     pub devices: Vec<String>,
     /// How each is reached. None: as is best there, or by the other way where that is refused.
-    pub way: Option<Way>,
+    pub way: Option<Access>,
     /// The service where programs register their sockets.
     pub name: String,
     /// Connections over each, at most.
@@ -128,8 +128,8 @@ pub struct Remote {
     service: Arc<Service<ConnectionTable>>,
     routes: Arc<Routes>,
     wires: Vec<Over>,
-    way: Way,
-    refused: Option<(Way, io::Error)>,
+    way: Access,
+    refused: Option<(Access, io::Error)>,
     lanes: usize,
     stop: OwnedFd,
     why_not: Option<io::Error>,
@@ -138,14 +138,14 @@ pub struct Remote {
 
 /// A device, reached.
 struct Reached {
-    way: Way,
+    way: Access,
     steer: Arc<Steer>,
     wires: Vec<Over>,
-    refused: Option<(Way, io::Error)>,
+    refused: Option<(Access, io::Error)>,
 }
 
 fn open_device(device: &str, options: &Options) -> Result<Reached, Failure> {
-    let by = |way: Way| {
+    let by = |way: Access| {
         let opened = over::open(device, way, options.connections as u32, LISTENERS);
         step(&format!("the device {device} by {}", way.name()), opened)
             .map(|(steer, wires)| Reached { way, steer: Arc::new(steer), wires, refused: None })
@@ -153,7 +153,7 @@ fn open_device(device: &str, options: &Options) -> Result<Reached, Failure> {
     if let Some(way) = options.way {
         return by(way);
     }
-    let best = step(&format!("the device {device}"), Way::best(device))?;
+    let best = step(&format!("the device {device}"), Access::best(device))?;
     by(best).or_else(|refused| match by(best.other()) {
         Ok(reached) => Ok(Reached { refused: Some((best, refused.why)), ..reached }),
         Err(_) => Err(refused),
@@ -282,12 +282,12 @@ impl Remote {
     }
 
     /// How it reaches the device.
-    pub fn way(&self) -> Way {
+    pub fn way(&self) -> Access {
         self.way
     }
 
     /// The way that would have been better, and why it is refused, where nobody has said how.
-    pub fn refused(&self) -> Option<&(Way, io::Error)> {
+    pub fn refused(&self) -> Option<&(Access, io::Error)> {
         self.refused.as_ref()
     }
 

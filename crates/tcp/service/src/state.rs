@@ -56,7 +56,7 @@ impl Waits {
 
 /// One direction of a connection, as its two sides say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Way {
+pub struct DirectionReport {
     /// Where it is. None: what stands there is no phase.
     pub at: Option<At>,
     /// Why it is Linux's, where it is.
@@ -87,7 +87,7 @@ pub struct FlowReport {
     /// Which sides have taken the slot.
     pub attached: [bool; 2],
     /// From side 0, from side 1.
-    pub ways: [Way; 2],
+    pub ways: [DirectionReport; 2],
 }
 
 /// A connection that stayed Linux's.
@@ -120,7 +120,7 @@ pub struct State {
     pub wired: Vec<Wired>,
 }
 
-impl Way {
+impl DirectionReport {
     fn read(header: &[u8; HEADER], side: usize) -> Self {
         use std::mem::offset_of;
         use uncopy_tcp_shared::ring::{Consumed, Produced};
@@ -179,7 +179,7 @@ impl FlowReport {
             place,
             since,
             attached: [attached(0), attached(1)],
-            ways: [Way::read(header, 0), Way::read(header, 1)],
+            ways: [DirectionReport::read(header, 0), DirectionReport::read(header, 1)],
         }
     }
 }
@@ -235,7 +235,7 @@ impl Out {
         of.agreed.iter().for_each(|&agreed| self.word(agreed.into()));
     }
 
-    fn way(&mut self, way: &Way) {
+    fn way(&mut self, way: &DirectionReport) {
         self.word(way.at.map_or(u64::MAX, |at| at as u64));
         self.word(way.reason.map_or(0, |reason| reason as u64));
         self.word(way.bytes);
@@ -297,14 +297,14 @@ impl In<'_> {
         })
     }
 
-    fn way(&mut self) -> Option<Way> {
+    fn way(&mut self) -> Option<DirectionReport> {
         let at = self.word()?;
         let reason = self.word()?;
         let [bytes, writes] = [self.word()?, self.word()?];
         let unread = self.word()?.try_into().ok()?;
         let waits = self.word()?;
         let bit = |bit: u32| waits & 1 << bit != 0;
-        Some(Way {
+        Some(DirectionReport {
             at: u32::try_from(at).ok().and_then(|at| PhaseWord::of(at).ok()),
             reason: StayReason::of(reason),
             bytes,
@@ -478,7 +478,7 @@ mod tests {
         let addresses =
             ["127.0.0.1:80".parse().unwrap(), "[::1]:65535".parse::<SocketAddr>().unwrap()];
         let waits = Waits { asleep: true, set: false };
-        let way = Way {
+        let way = DirectionReport {
             at: Some(At::Ring),
             reason: None,
             bytes: u64::MAX,
@@ -487,7 +487,7 @@ mod tests {
             data: waits,
             room: Waits { asleep: false, set: true },
         };
-        let other = Way { at: None, reason: Some(StayReason::Ended), ..way };
+        let other = DirectionReport { at: None, reason: Some(StayReason::Ended), ..way };
         State {
             pid: 1,
             since,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use uncopy_measure::medians::median;
 use uncopy_measure::values::{positive, seconds};
 use uncopy_measure::{Failure, failure, progress};
-use uncopy_tcp_link::way::Terms;
+use uncopy_tcp_link::direction::Terms;
 use uncopy_tcp_link::{Facts, Plan, Report, Tcp, run};
 use uncopy_tcp_proto::Algorithm;
 

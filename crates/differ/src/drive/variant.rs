@@ -5,7 +5,7 @@ use uncopy_torture::text::BadText;
 
 /// A name, options for `uncopy run`, and environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Way {
+pub struct Variant {
     /// The name.
     pub name: &'static str,
     /// Options.
@@ -19,16 +19,26 @@ pub struct Way {
 /// `once`: with rings from the first call on. `four`: shown after four calls, so the ways change
 /// while the script runs. `views`: as `once`, with all messages in blocks, and copies elided
 /// wherever they can be. `eager`: the latter without blocks but for large messages.
-const KNOWN: [Way; 4] = [
-    Way { name: "once", options: &[], environment: &[("UNCOPY_TCP_AFTER", "1")], at_once: true },
-    Way { name: "four", options: &[], environment: &[("UNCOPY_TCP_AFTER", "4")], at_once: false },
-    Way {
+const KNOWN: [Variant; 4] = [
+    Variant {
+        name: "once",
+        options: &[],
+        environment: &[("UNCOPY_TCP_AFTER", "1")],
+        at_once: true,
+    },
+    Variant {
+        name: "four",
+        options: &[],
+        environment: &[("UNCOPY_TCP_AFTER", "4")],
+        at_once: false,
+    },
+    Variant {
         name: "views",
         options: &["--backoff=no", "--threshold=8K"],
         environment: &[("UNCOPY_TCP_AFTER", "1"), ("UNCOPY_TCP_BLOCKS", "1")],
         at_once: true,
     },
-    Way {
+    Variant {
         name: "eager",
         options: &["--backoff=no", "--threshold=8K"],
         environment: &[("UNCOPY_TCP_AFTER", "1")],
@@ -36,14 +46,14 @@ const KNOWN: [Way; 4] = [
     },
 ];
 
-impl Way {
+impl Variant {
     /// Those that are run where nothing is said.
     pub fn usual() -> Vec<Self> {
         KNOWN[..3].to_vec()
     }
 }
 
-impl FromStr for Way {
+impl FromStr for Variant {
     type Err = BadText;
 
     fn from_str(text: &str) -> Result<Self, BadText> {
