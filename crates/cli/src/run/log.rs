@@ -30,9 +30,9 @@ pub(super) fn with_options(command: Command) -> Command {
                 .require_equals(true)
                 .default_missing_value("")
                 .help(
-                    "Hold appends to files back, and make small syncs durable by a log in DIR, \
-                    on the files' own file system; what a crash left there is recovered first \
-                    [default DIR: $XDG_STATE_HOME/uncopy/log or ~/.local/state/uncopy/log]",
+                    "Hold appends to files back, and make small syncs durable by a log in DIR, on \
+                     the files' own file system; what a crash left there is recovered first \
+                     [default DIR: $XDG_STATE_HOME/uncopy/log or ~/.local/state/uncopy/log]",
                 ),
         )
         .arg(
@@ -52,7 +52,7 @@ pub(super) fn with_options(command: Command) -> Command {
                 .value_parser(value_parser!(OsString))
                 .help(
                     "Only files of these names, or with a slash these paths: patterns with * and \
-                    ?, separated by colons",
+                     ?, separated by colons",
                 ),
         )
         .arg(
@@ -62,7 +62,7 @@ pub(super) fn with_options(command: Command) -> Command {
                 .action(ArgAction::SetTrue)
                 .help(
                     "Also syncs of files that are overwritten: an experiment that can lose what \
-                    was synced (docs/users/log.md)",
+                     was synced (docs/users/log.md)",
                 ),
         )
         .arg(
@@ -73,8 +73,8 @@ pub(super) fn with_options(command: Command) -> Command {
                 .default_value("direct")
                 .value_parser(["direct", "dax", "memory"])
                 .help(
-                    "Where the log's bytes lie: a preallocated file, persistent memory, or a \
-                    file that is never flushed (for tests)",
+                    "Where the log's bytes lie: a preallocated file, persistent memory, or a file \
+                     that is never flushed (for tests)",
                 ),
         )
 }

@@ -31,8 +31,8 @@ pub fn command() -> Command {
              executed, 125 if --require refused.",
         )
         .arg(Arg::new("require").long("require").action(ArgAction::SetTrue).help(
-            "Refuse with status 125 where the program could only be run plainly, and \
-                    with --tcp where there is no service and none can be started",
+            "Refuse with status 125 where the program could only be run plainly, and with --tcp \
+             where there is no service and none can be started",
         ))
         .arg(
             Arg::new("record")
@@ -41,7 +41,7 @@ pub fn command() -> Command {
                 .value_parser(value_parser!(PathBuf))
                 .help(
                     "Record what the program does that matters to uncopy, for those who work on \
-                    it: 16 MB at most for each process",
+                     it: 16 MB at most for each process",
                 ),
         )
         .arg(command_words());
@@ -56,7 +56,7 @@ pub(crate) fn with_options(command: Command) -> Command {
         .value_parser(value_parser!(PathBuf))
         .help(
             "The preload library [env: UNCOPY_LIBRARY] [default: next to uncopy, or \
-            ../lib/uncopy/]",
+             ../lib/uncopy/]",
         );
     OPTIONS.iter().fold(command.arg(library), |command, spec| {
         let arg = Arg::new(spec.name)

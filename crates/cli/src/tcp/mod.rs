@@ -68,7 +68,7 @@ pub fn command() -> Command {
     Command::new("tcp")
         .about(
             "Connections past Linux' TCP: between programs of this host, and over a device with \
-            other hosts",
+             other hosts",
         )
         .subcommand_required(true)
         .arg_required_else_help(true)

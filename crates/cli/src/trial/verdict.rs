@@ -130,9 +130,8 @@ impl Verdict {
                 against(standing, Side::Uncopy, Side::Kept)
             ),
             Self::NoCopies => {
-                "does not pay: nothing was elided. Your program makes no large copies \
-                               of its input, or none that pay; 'uncopy profile -- CMD' shows which \
-                               copies it makes."
+                "does not pay: nothing was elided. Your program makes no large copies of its \
+                 input, or none that pay; 'uncopy profile -- CMD' shows which copies it makes."
                     .to_owned()
             }
             Self::Loses => {

@@ -241,8 +241,8 @@ fn the_limits(unit: &Unit, found: &mut Obstacles) {
     }
     if limit("LimitAS").is_some_and(|bytes| bytes < 1 << 40) {
         found.notes.push(
-            "LimitAS= leaves little address space: at most a 32nd of it holds data, \
-            so fewer copies are left out"
+            "LimitAS= leaves little address space: at most a 32nd of it holds data, so fewer \
+             copies are left out"
                 .to_owned(),
         );
     }

@@ -234,8 +234,8 @@ fn page() -> String {
     for rows in TABLE.chunk_by(|a, b| a.group == b.group) {
         write!(page, "\n## {:?}\n\n", rows[0].group).unwrap();
         page.push_str(
-            "| function | other names | by number | where | why |\n| --- | --- | --- | \
-            --- | --- |\n",
+            "| function | other names | by number | where | why |\n| --- | --- | --- | --- | --- \
+             |\n",
         );
         for row in rows {
             let others: Vec<_> = row.others.iter().map(|name| format!("`{name}`")).collect();

@@ -18,9 +18,9 @@ const UNKNOWN: &str = "points of the curves: only drawn, not in the text";
 pub fn copies(mut section: Section, rows: &[Row]) -> Section {
     section.title = "Copies (figure 4)";
     section.text =
-        "An echo server receives messages of 512 KB on 16 connections, copies each from \
-        buffer to buffer and sends the last copy back. Plain Linux beside uncopy; the dashed line \
-        is the plain server without copies, which no elision of copies can beat by itself."
+        "An echo server receives messages of 512 KB on 16 connections, copies each from buffer to \
+         buffer and sends the last copy back. Plain Linux beside uncopy; the dashed line is the \
+         plain server without copies, which no elision of copies can beat by itself."
             .to_owned();
     let x = |row: &Row| row.copies as f64;
     let bound = |what| -> Vec<Point> {

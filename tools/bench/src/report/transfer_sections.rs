@@ -129,11 +129,11 @@ pub fn send(results: &SendResults) -> Section {
         title: "Sending",
         text:
             "A program sends buffers over loopback TCP: many times as they are, as caches do, or \
-            once each, every byte written anew before. Plain send is 1×; below it a way needs less \
-            CPU. On loopback the receiver's queue would hold the sender's own pages, so the kernel \
-            copies what was to be sent by reference (“copied after all”, by its own report). \
-            sendfile is not shown for buffers that are written again: what is still in the queue \
-            would change."
+             once each, every byte written anew before. Plain send is 1×; below it a way needs \
+             less CPU. On loopback the receiver's queue would hold the sender's own pages, so the \
+             kernel copies what was to be sent by reference (“copied after all”, by its own \
+             report). sendfile is not shown for buffers that are written again: what is still in \
+             the queue would change."
                 .to_owned(),
         plots: vec![
             plot("send-many", "Sent many times", label, &cells(Times::Many)),
