@@ -475,7 +475,7 @@ fn curl_and_wrk() -> Outcome {
                 &to,
                 &url,
             ])?;
-            same(&got, &root.join(size.to_string())).map_err(|e| format!("round {round}: {e}"))?;
+            same(&got, &root.join(size.to_string()), round)?;
         }
     }
     if network.needs(&["wrk"]).is_ok() {

@@ -117,7 +117,7 @@ pub fn main(args: &LogArgs) -> Result<(), Failure> {
 }
 
 fn measured(args: &LogArgs, (size, syncs): Case, side: Side) -> Result<Took, Failure> {
-    let failed = |why| format!("cannot measure {side} ({why})");
+    let failed = |why: std::io::Error| failure!("cannot measure {side}").because(why);
     let own = std::env::current_exe().map_err(failed)?;
     let file = args.dir.join(format!("uncopy-bench-log.{}", std::process::id()));
     let log = args.dir.join("uncopy-bench-log");

@@ -218,7 +218,8 @@ fn fastest(buffers: &Buffers, size: usize) -> f64 {
 fn copy_of_input() -> Result<[Vec<u8>; 2], Failure> {
     use std::io::{Read, Write};
     const MESSAGE: usize = 256 << 10;
-    let failed = |e| format!("cannot pass a message through a socket pair ({e})");
+    let failed =
+        |e: std::io::Error| failure!("cannot pass a message through a socket pair").because(e);
     let (mut here, mut there) = std::os::unix::net::UnixStream::pair().map_err(failed)?;
     let sender = std::thread::spawn(move || there.write_all(&vec![0x5a; MESSAGE]));
     let mut received = vec![0; MESSAGE];

@@ -61,7 +61,7 @@ pub fn main(args: &SimulateArgs) -> Result<(), Failure> {
         fs::write(&path, text)
             .map_err(|e| failure!("cannot write {}", path.display()).because(e))?;
         written.push(path.display().to_string());
-        Ok::<(), String>(())
+        Ok::<(), Failure>(())
     };
     write(format!("figure-{}.json", results.figure), &format!("{json}\n"))?;
     for plot in plots(figure, &results) {

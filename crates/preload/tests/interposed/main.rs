@@ -69,7 +69,7 @@ fn libraries() -> Option<[PathBuf; 2]> {
     };
     let all = [run.clone(), run.with_file_name("libuncopy_profile.so")];
     if let Some(missing) = all.iter().find(|file| !file.exists()) {
-        leave_out(&format!("{} is not built", missing.display()));
+        leave_out(format!("{} is not built", missing.display()));
         return None;
     }
     Some(all)

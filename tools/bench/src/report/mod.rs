@@ -146,7 +146,7 @@ fn draw(args: &ReportArgs, about: &About) -> Result<(), Failure> {
     for mode in Mode::ALL {
         let path = out.join(format!("{}.json", mode.name()));
         let Ok(json) = fs::read_to_string(&path) else { continue };
-        let bad = |e| format!("{} cannot be shown ({e})", path.display());
+        let bad = |e: serde_json::Error| failure!("{} cannot be shown", path.display()).because(e);
         sections.push(mode.section(&json).map_err(bad)?);
         match mode {
             Mode::Servers => {

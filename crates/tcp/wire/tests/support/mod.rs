@@ -15,7 +15,7 @@ pub use uncopy_tests::verdict::leave_out;
 pub fn own_network() -> bool {
     // SAFETY: changes this thread's namespace only.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
-        leave_out(&format!("a network namespace is refused ({})", io::Error::last_os_error()));
+        leave_out(format!("a network namespace is refused ({})", io::Error::last_os_error()));
         return false;
     }
     // SAFETY: a call without arguments.

@@ -77,7 +77,7 @@ struct Client {
 
 /// Does what it is told until standard input ends.
 pub fn run(plan: &Plan, server: &Hello, over: &Over) -> Result<(), Failure> {
-    let failed = |e: io::Error| format!("RPC client: {e}");
+    let failed = |e: io::Error| failure!("RPC client: {e}");
     let (tell, news) = channel();
     let message = plan.message();
     let latency = Histogram::new_with_bounds(1, 120_000_000_000, 3).map_err(Failure::new)?;

@@ -57,10 +57,10 @@ pub struct Server {
 /// Serves until standard input ends.
 pub fn serve(plan: &Plan, over: &Over) -> Result<(), Failure> {
     let (_service, came) = start(plan, over, quiet(plan.wait))?;
-    let told = |e: io::Error| format!("cannot answer ({e})");
+    let failed = |e: io::Error| Failure::new("cannot answer").because(e);
     came.iter().take(plan.connections).for_each(drop);
-    answer(&Ready { connections: plan.connections }).map_err(told)?;
-    io::copy(&mut io::stdin(), &mut io::sink()).map_err(told)?;
+    answer(&Ready { connections: plan.connections }).map_err(failed)?;
+    io::copy(&mut io::stdin(), &mut io::sink()).map_err(failed)?;
     Ok(())
 }
 
