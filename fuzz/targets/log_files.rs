@@ -6,7 +6,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use uncopy_log_record::{BLOCK, Cursor, Flush, Found, HEAD, Purpose, Range, Scan, Superblock};
+use uncopy_log_record::{BLOCK, Cursor, Flush, HEAD, Purpose, Range, Scan, ScanItem, Superblock};
 
 const SEGMENTS: usize = 3;
 const BLOCKS: usize = 4;
@@ -68,7 +68,7 @@ fuzz_target!(|input: (Vec<Vec<(u8, u8)>>, Vec<(u16, u8)>)| {
     let Ok(mut scan) = Scan::new(&superblock.log(), &file) else { return };
     let mut last = 0;
     for found in scan.by_ref() {
-        if let Found::Record(record) = found {
+        if let ScanItem::Record(record) = found {
             assert!(record.sequence > last, "{} after {last}", record.sequence);
             last = record.sequence;
         }

@@ -164,7 +164,7 @@ static void asks(int fd, int times) {
     }
 }
 
-/* Of each length: those that are shown and matched, and those that are closed while they are asked about. */
+/* Of each length: those that are registered and matched, and those that are closed while they are asked about. */
 static void a_port_is_free_when_its_connection_was_reset(void) {
     struct sockaddr_in at, own = address(INADDR_LOOPBACK, 0);
     pid_t server = serves(&at);
@@ -188,7 +188,7 @@ static void a_port_is_free_when_its_connection_was_reset(void) {
     ends(server);
 }
 
-/* The other end hears at once of the end of one that was just shown. */
+/* The other end hears at once of the end of one that was just registered. */
 static void the_end_is_told_when_close_returns(void) {
     struct sockaddr_in at;
     int fd = listener(&at), all = 4 * ROUNDS, status;

@@ -8,7 +8,8 @@ use std::process::{Command, Output};
 const STUB: &str = "static unsigned long long counters[64];\n\
                     void *uncopy_counters(void) { return counters; }\n";
 
-/// The library under test: `UNCOPY_TEST_LIBRARY`, else the one next to `program`, else a stub that is made in `scratch`.
+/// The library under test: `UNCOPY_TEST_LIBRARY`, else the one next to `program`, else a stub that
+/// is made in `scratch`.
 pub fn library(program: &Path, scratch: &Path) -> PathBuf {
     if let Some(path) = std::env::var_os("UNCOPY_TEST_LIBRARY") {
         return path.into();

@@ -1,5 +1,5 @@
-//! What the tests of small programs share: the command under test, compiling, running within bounds, and how a test
-//! says that it cannot run here.
+//! What the tests of small programs share: the command under test, compiling, running within
+//! bounds, and how a test says that it cannot run here.
 
 #![forbid(unsafe_code)]
 
@@ -7,4 +7,5 @@ pub mod built;
 pub mod compile;
 pub mod product;
 pub mod run;
+pub mod shell;
 pub mod verdict;

@@ -18,7 +18,8 @@ pub fn uncopy() -> Result<&'static Path, Stop> {
     FOUND.as_deref().map_err(Clone::clone)
 }
 
-/// The library that the command preloads: `UNCOPY_TEST_LIBRARY` names another one than that beside it.
+/// The library that the command preloads: `UNCOPY_TEST_LIBRARY` names another one than that beside
+/// it.
 pub fn library() -> Result<PathBuf, Stop> {
     if let Some(named) = named_library() {
         return Ok(named);
@@ -66,7 +67,8 @@ fn find() -> Result<PathBuf, Stop> {
     }
     if newest_source() > built.metadata().and_then(|found| found.modified()).ok() {
         eprintln!(
-            "note: the release build, which is tested, is older than the sources: 'make build' makes it anew"
+            "note: the release build, which is tested, is older than the sources: 'make build' \
+             makes it anew"
         );
     }
     Ok(built)

@@ -9,7 +9,7 @@ use crate::product::named_library;
 use crate::verdict::{Stop, number};
 
 /// How long a program may take, in seconds, if `TIMEOUT` does not say otherwise.
-const PATIENCE: u64 = 60;
+const TIMEOUT: u64 = 60;
 
 /// What a program said, and how it ended.
 #[derive(Clone, Debug)]
@@ -54,7 +54,8 @@ pub struct Bounded<'a> {
 }
 
 impl Bounded<'_> {
-    /// Runs it to its end. Output goes to a file, as from a shell's script: programs look at what it is.
+    /// Runs it to its end. Output goes to a file, as from a shell's script: programs look at what
+    /// it is.
     pub fn run(&self) -> Result<Said, Stop> {
         let scratch = tempfile::Builder::new()
             .prefix("uncopy-tests.")
@@ -67,8 +68,9 @@ impl Bounded<'_> {
         );
         std::fs::create_dir(&work).map_err(|e| e.to_string())?;
         let create = |path| File::create(path).map_err(|e| e.to_string());
-        let seconds = self.seconds.or_else(|| number("TIMEOUT")).unwrap_or(PATIENCE);
-        // (The program is no leader of a process group, and what it left behind in its own is killed with it.)
+        let seconds = self.seconds.or_else(|| number("TIMEOUT")).unwrap_or(TIMEOUT);
+        // (The program is no leader of a process group, and what it left behind in its own is
+        // killed with it.)
         let mut command = Command::new("timeout");
         command.args(["-s", "KILL", &seconds.to_string(), "env"]);
         command.args(self.environment.iter().map(|(name, value)| {
@@ -89,7 +91,8 @@ impl Bounded<'_> {
     }
 }
 
-/// Takes out of the environment what cargo and the tests' callers put there, and names the library under test.
+/// Takes out of the environment what cargo and the tests' callers put there, and names the library
+/// under test.
 pub fn clean(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();

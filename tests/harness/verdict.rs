@@ -17,8 +17,8 @@ impl From<String> for Stop {
     }
 }
 
-/// A test. What cannot run here is counted as ignored; where everything has to be there (`NO_SKIPS=1`, as `make test`
-/// sets it), it has failed.
+/// A test. What cannot run here is counted as ignored; where everything has to be there
+/// (`NO_SKIPS=1`, as `make test` sets it), it has failed.
 pub fn test(
     name: impl Into<String>,
     body: impl FnOnce() -> Result<(), Stop> + Send + 'static,
@@ -33,8 +33,9 @@ pub fn test(
     })
 }
 
-/// Says that a test of Rust's own harness cannot run here: "left out: REASON", which `make check` counts.
-pub fn leave_out(reason: &str) {
+/// Says that a test of Rust's own harness cannot run here: "left out: REASON", which `make check`
+/// counts.
+pub fn leave_out(reason: impl std::fmt::Display) {
     assert!(!set("NO_SKIPS"), "NO_SKIPS is set, and this cannot run here: {reason}");
     eprintln!("left out: {reason}");
 }

@@ -1,9 +1,9 @@
-//! Every system call that uncopy makes is made to fail (UNCOPY_INJECT, see ARCHITECTURE.md), limits are made tiny, and the
-//! address space is limited: a program must compute what it computes plainly, end by itself, and what was given up must be
-//! counted with its reason.
+//! Every system call that uncopy makes is made to fail (UNCOPY_INJECT, see ARCHITECTURE.md), limits
+//! are made tiny, and the address space is limited: a program must compute what it computes
+//! plainly, end by itself, and what was given up must be counted with its reason.
 //!
-//! `cargo test -p uncopy-tests --test inject [RULE]`; without a rule a representative part, `ALL=1` all. `SEED=N` to repeat
-//! one.
+//! `cargo test -p uncopy-tests --test inject [RULE]`; without a rule a representative part, `ALL=1`
+//! all. `SEED=N` to repeat one.
 
 #![forbid(unsafe_code)]
 

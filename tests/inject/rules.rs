@@ -29,8 +29,8 @@ pub enum Given {
 pub enum Counted {
     /// Only that something was made to fail.
     Nowhere,
-    /// Not even that (without descriptors there is no summary; poke needs an unlucky fork, sigqueue a signal at the wrong
-    /// moment; mremap is made in some runs only).
+    /// Not even that (without descriptors there is no summary; poke needs an unlucky fork, sigqueue
+    /// a signal at the wrong moment; mremap is made in some runs only).
     Silent,
     /// This is not 0.
     Somewhere(&'static str),

@@ -1,10 +1,11 @@
-//! What programs do to a process: one small program for each, named after it. Each runs plainly, under uncopy with the
-//! default options, and under uncopy with eager ones; what it says and its exit status must be the same, and under uncopy
-//! its copies must have been elided (the programs look at the counters and the page table, and say so where they were not).
+//! What programs do to a process: one small program for each, named after it. Each runs plainly,
+//! under uncopy with the default options, and under uncopy with eager ones; what it says and its
+//! exit status must be the same, and under uncopy its copies must have been elided (the programs
+//! look at the counters and the page table, and say so where they were not).
 //!
-//! What differs is in docs/limitations.md: a program says "documented: PHRASE: as usual" or "... differs". PHRASE must be
-//! there, and the answer must be "as usual" plainly and "differs" under uncopy (else the limitation no longer holds: update
-//! the page).
+//! What differs is in docs/limitations.md: a program says "documented: PHRASE: as usual" or "...
+//! differs". PHRASE must be there, and the answer must be "as usual" plainly and "differs" under
+//! uncopy (else the limitation no longer holds: update the page).
 //!
 //! `cargo test -p uncopy-tests --test process [NAME]`; `VERBOSE=1` prints what each program says.
 
@@ -65,7 +66,8 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
-/// Whatever `uncopy doctor` has kept for this machine: what is not named costs what it does on the reference machine, as this does.
+/// Whatever `uncopy doctor` has kept for this machine: what is not named costs what it does on the
+/// reference machine, as this does.
 const REFERENCE: &str = "send_mb=60000";
 
 /// Eliding begins with the first copy, not when it has shown a gain: the programs end before that.

@@ -94,8 +94,8 @@ impl Needs {
         Path::new(&self.source).extension().is_some_and(|kind| kind == PYTHON)
     }
 
-    /// What the program needs and this machine does not have, if anything. (A library to be preloaded that is not there would
-    /// be passed over with a message.)
+    /// What the program needs and this machine does not have, if anything. (A library to be
+    /// preloaded that is not there would be passed over with a message.)
     pub fn lacking(&self) -> Option<String> {
         if self.is_script() && !has_python() {
             return Some("no python3".into());

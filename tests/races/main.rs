@@ -1,5 +1,6 @@
-//! Small programs, each one way to take a preload library with userfaultfd by surprise; every one of them failed once (found
-//! in review by programs like these). Run under uncopy with eager options; each must end by itself and say what is expected.
+//! Small programs, each one way to take a preload library with userfaultfd by surprise; every one
+//! of them failed once (found in review by programs like these). Run under uncopy with eager
+//! options; each must end by itself and say what is expected.
 //!
 //! `cargo test -p uncopy-tests --test races [NAME]`
 

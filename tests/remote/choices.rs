@@ -1,4 +1,5 @@
-//! What is chosen for the connections of a program: how they slow down, how many there may be, how fast they send.
+//! What is chosen for the connections of a program: how they slow down, how many there may be, how
+//! fast they send.
 
 use std::time::Duration;
 
@@ -18,7 +19,8 @@ pub const ALL: [Named; 8] = [
     ("a_listener_with_a_filter_is_linuxs", filters),
 ];
 
-/// Listens at both ports, at the second with a choice of its own, and connects to both of the other host's.
+/// Listens at both ports, at the second with a choice of its own, and connects to both of the other
+/// host's.
 const CHOOSES: &str = r#"
 import socket, sys, threading
 def choose(s, port):
@@ -219,7 +221,7 @@ fn signs() -> Outcome {
     let script = format!("{SIGN}{SIGNING_SERVER}");
     let mut server = network.under_tcp(&["python3", "-c", &script, OUTSIDE])?;
     signing(server.line()?)?;
-    // (Whoever was shown before is steered to as well by then.)
+    // (Whoever was registered before is steered to as well by then.)
     let _other = keeps(&network, 7002)?;
     let said = network.outside(&["python3", "-c", &format!("{SIGN}{SIGNED}"), ADDRESS])?;
     if said.trim() != "b'x'" {
@@ -231,7 +233,8 @@ fn signs() -> Outcome {
 fn signs_later() -> Outcome {
     let network = Network::new("sl")?;
     let service = network.serve()?;
-    // (Its child, which accepts, does not hear of the key, and shows the listener again when a connection has come by Linux.)
+    // (Its child, which accepts, does not hear of the key, and registers the listener again when a
+    // connection has come by Linux.)
     let script = r#"
 import os
 s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

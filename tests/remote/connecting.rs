@@ -1,4 +1,5 @@
-//! Programs under `uncopy run --tcp` that connect to other hosts, which are plain Linux'; and both ends under it.
+//! Programs under `uncopy run --tcp` that connect to other hosts, which are plain Linux'; and both
+//! ends under it.
 
 use std::time::Duration;
 
@@ -197,7 +198,8 @@ fn lines_until_end(client: &mut Beside) -> Result<Vec<String>, Stop> {
 /// The other end is a router that says of the hosts behind it that they cannot be reached.
 fn unreachable(network: &Network) -> Outcome {
     network.device("route add 198.51.100.0/24 via 10.78.9.1")?;
-    // It says so of each SYN. (Linux' rule is once a second, so a socket that it says nothing to waits for its next SYN, and for the one after.)
+    // It says so of each SYN. (Linux' rule is once a second, so a socket that it says nothing to
+    // waits for its next SYN, and for the one after.)
     network.outside(&["sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv4.icmp_ratelimit=0"])?;
     network.outside(&["ip", "route", "add", "unreachable", "198.51.100.0/25"])?;
     Ok(())
@@ -276,7 +278,8 @@ time.sleep(60)
 }
 
 fn no_detour() -> Outcome {
-    // Down, connections are still shown to the service, which lets go of them after a while; without it, not any more.
+    // Down, connections are still registered with the service, which lets go of them after a while;
+    // without it, not any more.
     for (words, most) in [("set uncopy0 down", 7), ("del uncopy0", 1)] {
         let network = Network::new("nd")?;
         let _service = network.serve()?;
@@ -472,7 +475,7 @@ fn curl_and_wrk() -> Outcome {
                 &to,
                 &url,
             ])?;
-            same(&got, &root.join(size.to_string())).map_err(|e| format!("round {round}: {e}"))?;
+            same(&got, &root.join(size.to_string()), round)?;
         }
     }
     if network.needs(&["wrk"]).is_ok() {

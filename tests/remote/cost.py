@@ -130,7 +130,7 @@ def side(uncopy, args, case):
         until(server, "Ready to accept")
         time.sleep(0.5)
         words = ["ip", "netns", "exec", network.outer, "redis-benchmark", "-h", ADDRESS, "-c", str(connections), "-P", str(pipelined), "-t", args.request, "-d", str(args.size), "--csv"]
-        # (Connections come, are shown, and find their rings before anything counts. The value is there then.)
+        # (Connections come, are registered, and find their rings before anything counts. The value is there then.)
         # (One at a time: redis-benchmark now and then gives up where the requests are no multiple of what is under way.)
         subprocess.run([*words, "-t", "set", "-P", "1", "-n", "100"], check=True, stdout=subprocess.DEVNULL)
         subprocess.run([*words, "-n", str(max(count // 10, 20 * connections))], check=True, stdout=subprocess.DEVNULL)

@@ -1,5 +1,6 @@
-//! Peers that mean harm: floods of SYNs, connections that are never used as they should be. The service's memory stays what it was, or as much as so many connections have at
-//! most; and whoever else is connected goes on. And programs of this host that listen where they should not.
+//! Peers that mean harm: floods of SYNs, connections that are never used as they should be. The
+//! service's memory stays what it was, or as much as so many connections have at most; and whoever
+//! else is connected goes on. And programs of this host that listen where they should not.
 
 use crate::network::{ADDRESS, Network, OUTSIDE};
 use crate::{Named, Outcome, REDIS, redis};
@@ -51,7 +52,8 @@ def answers():
             yield ip[16:20], struct.unpack("!HHIIBBH", tcp[:16])
 "#;
 
-/// Asks again and again until its input ends; says at once that it is there, and at the end how often it was answered.
+/// Asks again and again until its input ends; says at once that it is there, and at the end how
+/// often it was answered.
 const ASKS: &str = r#"
 import select, socket, sys
 s = socket.create_connection((sys.argv[1], 6379), timeout=20)
@@ -133,7 +135,8 @@ fn cookies() -> Outcome {
     let mut linuxs = network.outside_python_talking(ASKS, &[ADDRESS])?;
     linuxs.says("here")?;
     let service = network.serve()?;
-    // (A connection that comes by Linux makes the program show its listener to a service that is new.)
+    // (A connection that comes by Linux makes the program register its listener with a service that
+    // is new.)
     network.until_steered(REDIS)?;
     let mut services = network.outside_python_talking(ASKS, &[ADDRESS])?;
     services.says("here")?;
@@ -169,7 +172,8 @@ time.sleep(0.5)
 
 fn holes() -> Outcome {
     const PEERS: u64 = 300;
-    // Each asks for something, leaves out every second piece of what it sends from then on, and takes nothing: no window. A third of them says besides that it sends no more.
+    // Each asks for something, leaves out every second piece of what it sends from then on, and
+    // takes nothing: no window. A third of them says besides that it sends no more.
     let script = r#"
 open, wanted = {}, {}
 for n in range(300):
@@ -205,7 +209,7 @@ fn anothers() -> Outcome {
     network.inside(&["sysctl", "-qw", "net.ipv4.ip_forward=1"])?;
     network.outside(&["ip", "route", "add", "198.51.100.0/24", "via", ADDRESS])?;
     let _service = network.serve()?;
-    // (What is shown later is steered to later. 15: IP_FREEBIND)
+    // (What is registered later is steered to later. 15: IP_FREEBIND)
     let script = r#"
 import socket, sys, time
 all = []

@@ -1,4 +1,5 @@
-//! What is shown of connections over the wire: from outside by `uncopy tcp flows` and `uncopy tcp trace`, to their program by TCP_INFO.
+//! What is shown of connections over the wire: from outside by `uncopy tcp flows` and
+//! `uncopy tcp trace`, to their program by TCP_INFO.
 
 use crate::network::{Network, OUTSIDE};
 use crate::{Named, Outcome, connecting};
@@ -28,7 +29,8 @@ print("closed", flush=True)
 sys.stdin.readline()
 "#;
 
-/// Reads the file: all frames are of port 7, and there are so many; the bytes of both directions, put together by their numbers, are what was sent.
+/// Reads the file: all frames are of port 7, and there are so many; the bytes of both directions,
+/// put together by their numbers, are what was sent.
 const READ: &str = r#"
 import struct, sys
 file, port, said = open(sys.argv[1], "rb").read(), int(sys.argv[2]), int(sys.argv[3])
@@ -58,8 +60,9 @@ assert len(streams) == 2
 print("right")
 "#;
 
-/// Says what TCP_INFO tells of one connection that came, one that it opened, and one within this host: the state, the payload of a segment, the round trip, bytes that were
-/// acknowledged, what the peer has room for. By libc's function, and by number.
+/// Says what TCP_INFO tells of one connection that came, one that it opened, and one within this
+/// host: the state, the payload of a segment, the round trip, bytes that were acknowledged, what
+/// the peer has room for. By libc's function, and by number.
 const INFORMED: &str = r#"
 import ctypes, socket, struct, sys, threading
 libc = ctypes.CDLL(None, use_errno=True)
@@ -109,7 +112,8 @@ fn informed() -> Outcome {
     let mut program = network.under_tcp_talking(&["python3", "-c", INFORMED, OUTSIDE])?;
     program.says("listens")?;
     network.until_steered(7001)?;
-    let echo = "import socket, sys\ns = socket.create_connection((sys.argv[1], 7001), 20); s.sendall(b'x')\nwhile (got := s.recv(65536)): s.sendall(got)";
+    let echo = "import socket, sys\ns = socket.create_connection((sys.argv[1], 7001), 20); \
+        s.sendall(b'x')\nwhile (got := s.recv(65536)): s.sendall(got)";
     let _client = network.outside_python(echo, &[crate::ADDRESS])?;
     program.tell()?;
     program.says("right")?;

@@ -1,7 +1,10 @@
-//! Programs over a device: unmodified servers under `uncopy run --tcp` in one network namespace, unmodified clients of Linux in another, a veth between them, and `uncopy tcp serve --if` at the
-//! servers' end of it; and programs under it that connect to plain servers there (`connecting`). Every byte is compared; server, service and clients are killed in turn.
+//! Programs over a device: unmodified servers under `uncopy run --tcp` in one network namespace,
+//! unmodified clients of Linux in another, a veth between them, and `uncopy tcp serve --if` at the
+//! servers' end of it; and programs under it that connect to plain servers there (`connecting`).
+//! Every byte is compared; server, service and clients are killed in turn.
 //!
-//! `cargo test -p uncopy-tests --test remote [NAME]`. Needs root, iproute2, python3, redis, nginx and curl.
+//! `cargo test -p uncopy-tests --test remote [NAME]`. Needs root, iproute2, python3, redis, nginx
+//! and curl.
 
 #![forbid(unsafe_code)]
 
@@ -80,8 +83,9 @@ fn redis(network: &Network) -> Result<Beside, Stop> {
     Ok(server)
 }
 
-/// So many connections that stay, each of which asks and is answered twenty times; prints a line once all have been, and one for how they have ended. One that
-/// has not heard of its end after 5 seconds asks once more.
+/// So many connections that stay, each of which asks and is answered twenty times; prints a line
+/// once all have been, and one for how they have ended. One that has not heard of its end after 5
+/// seconds asks once more.
 const HOLD: &str = r#"
 import socket, sys, time
 address, port, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
@@ -207,20 +211,23 @@ fn nginx_sends_over(network: &Network) -> Outcome {
                 "/dev/null",
                 &url,
             ])?;
-            same(&got, &root.join(size.to_string())).map_err(|e| format!("round {round}: {e}"))?;
+            same(&got, &root.join(size.to_string()), round)?;
         }
     }
     network.until_no_flows(&service)
 }
 
-fn same(got: &Path, wanted: &Path) -> Result<(), String> {
-    let read = |path: &Path| std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()));
+fn same(got: &Path, wanted: &Path, round: usize) -> Result<(), Stop> {
+    let read = |path: &Path| {
+        std::fs::read(path).map_err(|e| format!("round {round}: {}: {e}", path.display()))
+    };
     let (got, wanted) = (read(got)?, read(wanted)?);
     if got == wanted {
         return Ok(());
     }
     let at = got.iter().zip(&wanted).position(|(a, b)| a != b);
-    Err(format!("{} bytes of {}, the first other one at {at:?}", got.len(), wanted.len()))
+    let what = format!("{} bytes of {}, the first other one at {at:?}", got.len(), wanted.len());
+    Err(format!("round {round}: {what}").into())
 }
 
 fn hold(network: &Network, count: usize) -> Result<Beside, Stop> {
@@ -275,7 +282,8 @@ fn service_killed_over(network: &Network) -> Outcome {
     network.until_steered(REDIS)?;
     let mut clients = hold(network, 30)?;
     service.kill();
-    // The program's ends are reset at once. Their peers' next segment is Linux', which knows no such connection. (Nobody is left who could tell them before.)
+    // The program's ends are reset at once. Their peers' next segment is Linux', which knows no
+    // such connection. (Nobody is left who could tell them before.)
     let ends = clients.line()?;
     drop(clients);
     // (By itself where something of its own still reaches Linux: a probe, an acknowledgement.)
@@ -292,7 +300,7 @@ fn service_killed_over(network: &Network) -> Outcome {
     if plain.trim() != "PONG" {
         return Err(format!("by Linux: {plain}").into());
     }
-    // Started anew: a connection that comes by Linux makes the program show its listener again.
+    // Started anew: a connection that comes by Linux makes the program register its listener again.
     let service = network.serve()?;
     network.until(
         Duration::from_secs(20),
@@ -371,7 +379,8 @@ socket.create_connection((sys.argv[1], 7001), timeout=20).sendall(b"c")
 "#;
     network.outside(&["python3", "-c", client, ADDRESS])?;
     server.line()?;
-    // What Linux says of the stand-in is said to its client, soon; from then on Linux says so to the client itself.
+    // What Linux says of the stand-in is said to its client, soon; from then on Linux says so to
+    // the client itself.
     let client = r#"
 import socket, sys
 for attempt in range(2):
@@ -676,7 +685,8 @@ print("right", flush=True)
     if service.count("192.0.2.1:")? == 0 {
         return Err(format!("not over the wire: {}", service.flows()?).into());
     }
-    // The router is not to be reached by its first address any more; Linux' route leads by the second one.
+    // The router is not to be reached by its first address any more; Linux' route leads by the
+    // second one.
     network.device("neigh replace 10.78.9.1 lladdr 02:00:00:00:00:99 dev inner nud permanent")?;
     network.device(&format!(
         "neigh replace 10.78.9.3 lladdr {} dev inner nud permanent",

@@ -16,9 +16,10 @@ pub const ADDRESS: &str = "10.78.9.2";
 pub const OUTSIDE: &str = "10.78.9.1";
 /// The mark of stand-ins (`uncopy_tcp_service::ends::STAND_IN`).
 const STAND_IN: u32 = 0x7563_7079;
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Checksums are left to the device unless it is told not to, and between two ends of a veth nobody computes them (ethtool -K DEVICE tx off).
+/// Checksums are left to the device unless it is told not to, and between two ends of a veth nobody
+/// computes them (ethtool -K DEVICE tx off).
 const NO_OFFLOAD: &str = r#"
 import ctypes, fcntl, socket, struct, sys
 value = ctypes.create_string_buffer(struct.pack("II", 0x17, 0))
@@ -43,7 +44,8 @@ pub struct Network {
 pub struct Kind {
     /// Queues of each device.
     pub queues: u32,
-    /// Devices compute checksums and cut segments, as usual. By AF_XDP they must not: who receives would see none.
+    /// Devices compute checksums and cut segments, as usual. By AF_XDP they must not: who receives
+    /// would see none.
     pub offloads: bool,
     /// Options of `uncopy tcp serve`.
     pub options: &'static [&'static str],
@@ -108,7 +110,8 @@ impl Network {
         ))
     }
 
-    /// A second veth in the same network, `inner2`: 10.78.9.4, and no further address at the other end, whose route to it is by there.
+    /// A second veth in the same network, `inner2`: 10.78.9.4, and no further address at the other
+    /// end, whose route to it is by there.
     pub fn second_device_of_its_network(&self) -> Result<(), Stop> {
         let (inner, outer) = (&self.inner, &self.outer);
         // (Each answers for its own address alone, else Linux' neighbours depend on who is first.)
@@ -238,7 +241,7 @@ impl Network {
     }
 
     fn run(&self, namespace: &str, words: &[&str]) -> Result<String, Stop> {
-        let seconds = PATIENCE.as_secs().to_string();
+        let seconds = TIMEOUT.as_secs().to_string();
         let bounded = [&["timeout", "-s", "KILL", &seconds], words].concat();
         let output = self.command(namespace, &bounded).output().map_err(|e| e.to_string())?;
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -331,13 +334,13 @@ impl Network {
     /// Waits until something is so.
     pub fn until(
         &self,
-        patience: Duration,
+        timeout: Duration,
         what: &str,
         mut so: impl FnMut() -> bool,
     ) -> Result<(), Stop> {
         let begun = Instant::now();
         while !so() {
-            if begun.elapsed() > patience {
+            if begun.elapsed() > timeout {
                 return Err(what.to_owned().into());
             }
             std::thread::sleep(Duration::from_millis(50));
@@ -357,13 +360,14 @@ impl Network {
 
     fn until_listens_in(&self, namespace: &str, port: u16) -> Result<(), Stop> {
         let wanted = format!(":{port} ");
-        self.until(PATIENCE, &format!("nobody listens at port {port}"), || {
+        self.until(TIMEOUT, &format!("nobody listens at port {port}"), || {
             let said = self.run(namespace, &["ss", "-Hltn"]);
             said.is_ok_and(|said| said.contains(&wanted))
         })
     }
 
-    /// Waits until what is connected to this port from outside has a stand-in: the service has heard of the listener some microseconds after it began to listen.
+    /// Waits until what is connected to this port from outside has a stand-in: the service has
+    /// heard of the listener some microseconds after it began to listen.
     pub fn until_steered(&self, port: u16) -> Result<(), Stop> {
         self.until_steered_in(&self.inner, port, || {
             self.outside_python(KNOCK, &[ADDRESS, &port.to_string()])
@@ -384,7 +388,7 @@ impl Network {
         knock: impl Fn() -> Result<Beside, Stop>,
     ) -> Result<(), Stop> {
         let (mark, ours) = (format!("fwmark:{STAND_IN:#x}"), format!("sport = :{port}"));
-        self.until(PATIENCE, &format!("nothing is steered to port {port}"), || {
+        self.until(TIMEOUT, &format!("nothing is steered to port {port}"), || {
             let Ok(mut client) = knock() else { return false };
             // (The stand-in is connected once the handshake over the wire is complete.)
             client.line().is_ok_and(|line| line == "here")
@@ -435,7 +439,7 @@ impl Beside {
 
     /// Its next line.
     pub fn line(&mut self) -> Result<String, Stop> {
-        let line = self.lines.recv_timeout(PATIENCE);
+        let line = self.lines.recv_timeout(TIMEOUT);
         line.map_err(|_| format!("process {} says nothing", self.child.id()).into())
     }
 
@@ -513,7 +517,8 @@ impl Service {
         clean(&mut command);
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
         let trace = Beside::of(child.map_err(|e| e.to_string())?);
-        // (The file's beginning is written when the service has the descriptor, and is flushed with its first frames: so this is only a while.)
+        // (The file's beginning is written when the service has the descriptor, and is flushed with
+        // its first frames: so this is only a while.)
         std::thread::sleep(Duration::from_secs(1));
         Ok(trace)
     }

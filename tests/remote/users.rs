@@ -1,4 +1,5 @@
-//! One service for all users: programs find it by themselves, and each user's stay among themselves. The names are the usual ones: they are a network namespace's own.
+//! One service for all users: programs find it by themselves, and each user's stay among
+//! themselves. The names are the usual ones: they are a network namespace's own.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -40,7 +41,8 @@ print(s.getsockname()[1], flush=True)
 while not select.select([sys.stdin], [], [], 0.02)[0]: ask(0)
 "#;
 
-/// Two children that answer one client each. (By Python's inner module: the outer one makes a set when it is imported, and then the program has had something.)
+/// Two children that answer one client each. (By Python's inner module: the outer one makes a set
+/// when it is imported, and then the program has had something.)
 const CHILDREN: &str = r#"
 import os, _socket
 l = _socket.socket(); l.bind(("0.0.0.0", 7)); l.listen(10)
@@ -64,8 +66,9 @@ print("done", flush=True)
 sys.stdin.readline()
 "#;
 
-/// Gets sockets that have the stand-ins' mark, one that was accepted and one that has connected, dissolves them, and tries to be another host with them. Another program
-/// of this host listens at port 7003. (15: IP_FREEBIND, 19: IP_TRANSPARENT, 36: SO_MARK.)
+/// Gets sockets that have the stand-ins' mark, one that was accepted and one that has connected,
+/// dissolves them, and tries to be another host with them. Another program of this host listens at
+/// port 7003. (15: IP_FREEBIND, 19: IP_TRANSPARENT, 36: SO_MARK.)
 const ANOTHER: &str = r#"
 import ctypes, errno, socket, sys
 l = socket.socket(); l.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); l.bind(("0.0.0.0", 7001)); l.listen()
@@ -366,7 +369,8 @@ fn strangers() -> Outcome {
     let network = Network::new("st")?;
     network.needs(&["setpriv", "unshare"])?;
     let users = Users::new(&network)?;
-    // Somebody else has the name first that a user of a container asks by; says how much each who connects tells him.
+    // Somebody else has the name first that a user of a container asks by; says how much each who
+    // connects tells him.
     let takes = r#"
 import os, socket
 os.setuid(1)
@@ -377,7 +381,8 @@ while True: print(len(s.accept()[0].recv(1000)), flush=True)
     let mut service = network.inside_python(takes, &[])?;
     service.says("listens")?;
     let asks = ["tcp", "flows", "--name", "uncopy-tcp-65534"];
-    // (There both have this number: who asks, as the user that it is, and the other, because he is not known.)
+    // (There both have this number: who asks, as the user that it is, and the other, because he is
+    // not known.)
     let inside = ["unshare", "--user", "--map-user=65534", "--map-group=65534", &users.uncopy];
     let inside = [&inside[..], &asks].concat();
     for asks in [inside, users.words(NOBODY, &asks)] {

@@ -1,5 +1,6 @@
-//! How a service reaches its device: by a TAP beside it where it copies anyway (as in all other tests), by AF_XDP, by the other where one is refused; by several queues,
-//! carried by several threads or by fewer.
+//! How a service reaches its device: by a TAP beside it where it copies anyway (as in all other
+//! tests), by AF_XDP, by the other where one is refused; by several queues, carried by several
+//! threads or by fewer.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -172,7 +173,8 @@ print("done", flush=True)
     if service.has_ended() { Err("the service has ended".to_owned().into()) } else { Ok(()) }
 }
 
-/// Ends of connections by each of two devices: opened there and here, they exchange bytes, and say how they end.
+/// Ends of connections by each of two devices: opened there and here, they exchange bytes, and say
+/// how they end.
 const BOTH: &str = r#"
 import socket, sys, threading
 def exchange(s):
@@ -198,7 +200,8 @@ fn several_devices() -> Outcome {
     let mut echo = network.outside_python(connecting::ECHO, &[])?;
     echo.says("listens")?;
     // (Until Linux knows the neighbours, it connects.)
-    let once = "import socket\nfor end in ('10.78.9.1', '10.79.9.1'): socket.create_connection((end, 7), 20)";
+    let once = "import socket\nfor end in ('10.78.9.1', '10.79.9.1'): \
+        socket.create_connection((end, 7), 20)";
     network.inside(&["python3", "-c", once])?;
     let words = ["python3", "-c", BOTH, OUTSIDE, "10.79.9.1"];
     let mut client = network.under_tcp_talking(&words)?;
@@ -236,7 +239,8 @@ fn several_devices() -> Outcome {
     }
 }
 
-/// Both devices of one network: a peer that asks for either's address is answered by it, and what is opened goes as Linux would send it.
+/// Both devices of one network: a peer that asks for either's address is answered by it, and what
+/// is opened goes as Linux would send it.
 fn one_network() -> Outcome {
     let network = Network::new("so")?;
     network.second_device_of_its_network()?;

@@ -1,8 +1,9 @@
-//! What docs/security.md promises, as far as it can be tested: no byte of one buffer in another nor where zeros are promised;
-//! programs with more rights than their user's are left alone; the environment cannot break anything; executed programs get
-//! no descriptor of ours.
+//! What docs/security.md promises, as far as it can be tested: no byte of one buffer in another nor
+//! where zeros are promised; programs with more rights than their user's are left alone; the
+//! environment cannot break anything; executed programs get no descriptor of ours.
 //!
-//! `cargo test -p uncopy-tests --test security [NAME]`; `SEED=N` and `ROUNDS=N` for the recycled pages.
+//! `cargo test -p uncopy-tests --test security [NAME]`; `SEED=N` and `ROUNDS=N` for the recycled
+//! pages.
 //!
 //! The set-user-ID tests need root (to make such a program and to become another user).
 

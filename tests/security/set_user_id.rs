@@ -56,7 +56,8 @@ pub fn trials() -> Vec<Trial> {
     ]
 }
 
-/// /etc/ld.so.preload reaches such programs too. Tried in a mount namespace of its own, on a copy of /etc.
+/// /etc/ld.so.preload reaches such programs too. Tried in a mount namespace of its own, on a copy
+/// of /etc.
 fn by_the_administrator() -> Result<(), Stop> {
     let place = Place::new()?;
     let private = ["--mount", "--propagation", "private"];
@@ -74,8 +75,9 @@ fn by_the_administrator() -> Result<(), Stop> {
     std::fs::write(etc.join("ld.so.preload"), format!("{}\n", place.at("libuncopy.so").display()))
         .map_err(|e| e.to_string())?;
     let script = format!(
-        "mount --bind '{0}/etc' /etc && cd / && exec setpriv --reuid={USER} --regid={USER} --clear-groups \
-         env UNCOPY_VERBOSE=counters UNCOPY_LIBRARY=/tmp/evil.so '{0}/setuid' '{0}/secure'",
+        "mount --bind '{0}/etc' /etc && cd / && exec setpriv --reuid={USER} --regid={USER} \
+         --clear-groups env UNCOPY_VERBOSE=counters UNCOPY_LIBRARY=/tmp/evil.so '{0}/setuid' \
+         '{0}/secure'",
         place.root().display()
     );
     let mut words: Vec<OsString> = vec!["unshare".into()];

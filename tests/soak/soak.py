@@ -182,7 +182,7 @@ def counter_names():
     return re.findall(r"^    (\w+),$", block[: block.index("\n}")], re.M)
 
 
-# Bytes before the counters (crates/counters/src/shared.rs).
+# Bytes before the counters (crates/counters/src/stats_page.rs).
 HEADER = 56
 
 

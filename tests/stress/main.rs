@@ -1,11 +1,12 @@
-//! Programs with many threads under uncopy, which verify every byte themselves: shared buffers while other threads fork and
-//! signals arrive, processes that end while faults are pending, threads and libraries that come and go.
+//! Programs with many threads under uncopy, which verify every byte themselves: shared buffers
+//! while other threads fork and signals arrive, processes that end while faults are pending,
+//! threads and libraries that come and go.
 //!
 //! `cargo test -p uncopy-tests --test stress [NAME]`
 //!
-//! One seed and 4 seconds for each by default; `SEEDS=10 EACH_SECONDS=20` for longer, `SEED=N` to repeat one (what threads
-//! do is seeded, the order in which they do it is not: repeat it several times). `PLAIN=1` runs without uncopy: what fails
-//! there is the test's own fault.
+//! One seed and 4 seconds for each by default; `SEEDS=10 EACH_SECONDS=20` for longer, `SEED=N` to
+//! repeat one (what threads do is seeded, the order in which they do it is not: repeat it several
+//! times). `PLAIN=1` runs without uncopy: what fails there is the test's own fault.
 
 #![forbid(unsafe_code)]
 
@@ -19,8 +20,8 @@ use uncopy_tests::product::under;
 use uncopy_tests::run::Bounded;
 use uncopy_tests::verdict::{Stop, number, set, test};
 
-/// The checking side must not use what it checks. Not position-independent: shared_buffers wants its static data at the
-/// lowest addresses.
+/// The checking side must not use what it checks. Not position-independent: shared_buffers wants
+/// its static data at the lowest addresses.
 const FLAGS: &[&str] = &[
     "-Wall",
     "-Wextra",

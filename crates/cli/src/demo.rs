@@ -58,24 +58,25 @@ uncopy: the same program, without its copies
 fn verdict(rows: &[Row], refused: bool) -> String {
     let verified = units::grouped(rows.iter().map(|row| row.verified_messages).sum());
     let mut text = format!(
-        "  {verified} of {verified} random messages came back byte for byte, before and after the timing,\n  \
-         with uncopy and without.\n\n"
+        "  {verified} of {verified} random messages came back byte for byte, before and after the \
+         timing,\n  with uncopy and without.\n\n"
     );
     let elided: u64 = rows.iter().map(|row| row.uncopy.elided_bytes).sum();
     let Some(last) = rows.last() else { return text };
     if elided == 0 {
         text += if refused {
-            "  Without userfaultfd no copy can be left out, so the bars of a group are alike: programs still\n  \
-             run under uncopy, only no faster. See the line above for how to allow it.\n"
+            "  Without userfaultfd no copy can be left out, so the bars of a group are alike: \
+             programs still\n  run under uncopy, only no faster. See the line above for how to \
+             allow it.\n"
         } else {
-            "  No copy was left out, so the last two bars of a group are alike. 'uncopy run --verbose' tells\n  \
-             more.\n"
+            "  No copy was left out, so the last two bars of a group are alike. 'uncopy run \
+             --verbose' tells\n  more.\n"
         };
         return text;
     }
     text += &format!(
-        "  What it means: with {} copies the plain server spends {:.0} us of processor time on a\n  \
-         message, with uncopy {:.0} us. In each measurement with {} copies, {} of copying\n  \
+        "  What it means: with {} copies the plain server spends {:.0} us of processor time on \
+         a\n  message, with uncopy {:.0} us. In each measurement with {} copies, {} of copying\n  \
          were left out, with {} page faults.\n  {}\n{}\n",
         last.copies,
         last.plain.cpu_us_per_req,
@@ -100,14 +101,16 @@ fn noise(row: &Row) -> f64 {
         .fold(0.0, f64::max)
 }
 
-/// What uncopy costs or gains where there is nothing to leave out; `ratio`: plain's processor time over uncopy's.
+/// What uncopy costs or gains where there is nothing to leave out; `ratio`: plain's processor time
+/// over uncopy's.
 fn without_copies(ratio: f64, noise: f64) -> String {
     // Of plain's: 2.0 is a half of it less.
     let (differs, noise_text) = (percent((1.0 - 1.0 / ratio).abs()), percent(noise));
     if (1.0 - ratio).abs() <= noise {
         return format!(
-            "Without any copy to leave out uncopy differs from plain by {differs}, and two runs of the\n  \
-             plain server by up to {noise_text}: neither a cost nor a gain can be told from noise."
+            "Without any copy to leave out uncopy differs from plain by {differs}, and two runs of \
+             the\n  plain server by up to {noise_text}: neither a cost nor a gain can be told from \
+             noise."
         );
     }
     let (what, why) = if ratio > 1.0 {
@@ -116,8 +119,8 @@ fn without_copies(ratio: f64, noise: f64) -> String {
         ("more", "that is what it costs.")
     };
     format!(
-        "Without any copy to leave out uncopy needs {differs} {what} processor time, and two runs of the\n  \
-         plain server differ by up to {noise_text}: {why}"
+        "Without any copy to leave out uncopy needs {differs} {what} processor time, and two runs \
+         of the\n  plain server differ by up to {noise_text}: {why}"
     )
 }
 

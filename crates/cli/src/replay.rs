@@ -1,4 +1,5 @@
-//! `uncopy replay`, for those who work on uncopy: what other controllers would have made of what `uncopy run --record` has recorded.
+//! `uncopy replay`, for those who work on uncopy: what other controllers would have made of what
+//! `uncopy run --record` has recorded.
 
 use std::path::{Path, PathBuf};
 
@@ -22,9 +23,14 @@ struct ReplayArgs {
     #[arg(long = "controller", value_name = "NAME", value_parser = choice)]
     controllers: Vec<Choice>,
 
-    /// Do the second half of each recording again until the program has used so much processor time: experiments take longer than a short
-    /// recording
-    #[arg(long, value_name = "MS", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
+    /// Do the second half of each recording again until the program has used so much processor
+    /// time: experiments take longer than a short recording
+    #[arg(
+        long,
+        value_name = "MS",
+        default_value_t = 2000,
+        value_parser = clap::value_parser!(u64).range(0..=1_000_000),
+    )]
     cpu: u64,
 
     /// What things cost, instead of what is recorded: as UNCOPY_COSTS

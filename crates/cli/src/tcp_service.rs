@@ -1,5 +1,5 @@
-//! The hidden command that serves the TCP connections of this user's programs within this host: a program under `--tcp` starts it where
-//! none answers. It ends when the last program has gone.
+//! The hidden command that serves the TCP connections of this user's programs within this host: a
+//! program under `--tcp` starts it where none answers. It ends when the last program has gone.
 
 use clap::{Arg, ArgMatches, Command};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -14,7 +14,8 @@ pub fn command() -> Command {
     Command::new(NAME).hide(true).arg(Arg::new("name").required(true))
 }
 
-/// Has as many descriptors as this process may have: each program takes eight or so, and programs come with soft limits of 1,024.
+/// Has as many descriptors as this process may have: each program takes eight or so, and programs
+/// come with soft limits of 1,024.
 pub fn take_descriptors() {
     if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
         // (Where that is refused, programs that find no room stay with Linux.)

@@ -90,7 +90,8 @@ fn bad_costs_are_told_of_in_one_line_and_not_handed_on() {
 fn where_there_is_no_proc_the_first_line_says_that_nothing_is_elided() {
     let uncopy = support::UNCOPY;
     let script = format!(
-        "umount -l /proc || exit; while umount -l /proc 2>/dev/null; do :; done; exec {uncopy} doctor --no-cache"
+        "umount -l /proc || exit; while umount -l /proc 2>/dev/null; do :; done; exec {uncopy} \
+         doctor --no-cache"
     );
     let mut command = std::process::Command::new("unshare");
     let output =

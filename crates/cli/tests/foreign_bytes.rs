@@ -7,7 +7,7 @@
 //! `cargo +nightly bolero test -p uncopy --test foreign_bytes a_damaged_part_is_read_or_refused`.
 
 use bolero::{TypeGenerator, check};
-use uncopy_decide::{Choice, Costs, Deed, Event, Times};
+use uncopy_decide::{Choice, Costs, Event, Operation, Times};
 use uncopy_flow::layout::{LAYOUT, MAGIC, WORDS, header};
 use uncopy_flow::part::Part;
 use uncopy_inject::Plan;
@@ -138,22 +138,23 @@ fn recording() -> Vec<u8> {
     for round in 0..8 {
         let now = Times { cpu: round * 100_000, wall: round * 200_000 };
         let (call, to, caller) = (round as u32, addr + (1 << 20), 0x1234);
-        for deed in [
-            Deed::Receive { call, addr, len },
-            Deed::Received { call, bytes: len },
-            Deed::Copy { to, from: addr, len, caller, input: round == 0 },
-            Deed::Touch { addr: to },
-            Deed::Send { call, addr: to, len },
-            Deed::Sent { call, bytes: len },
-            Deed::Freed(Span::sized(to, len)),
+        for operation in [
+            Operation::Receive { call, addr, len },
+            Operation::Received { call, bytes: len },
+            Operation::Copy { to, from: addr, len, caller, input: round == 0 },
+            Operation::Touch { addr: to },
+            Operation::Send { call, addr: to, len },
+            Operation::Sent { call, bytes: len },
+            Operation::Freed(Span::sized(to, len)),
         ] {
-            entries.extend(writer.did(now, deed));
+            entries.extend(writer.did(now, operation));
         }
         entries.extend(writer.told(1, Event::Elided { bytes: len }));
     }
     let costs = Costs::REFERENCE;
     let text = format!(
-        "command=x\ncontroller=always\nthreshold=16384\nbackoff=1\nextent_bytes=1000000\nranges=10\ncosts={costs}\n"
+        "command=x\ncontroller=always\nthreshold=16384\nbackoff=1\nextent_bytes=1000000\n\
+         ranges=10\ncosts={costs}\n"
     );
     let head = Head { text: text.len() as u32, used: entries.len() as u64, full: false };
     [&head.bytes()[..], text.as_bytes(), &entries].concat()

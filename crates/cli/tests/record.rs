@@ -7,9 +7,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use support::{publishes_here, pump, stderr, stdout, uncopy};
-use uncopy_decide::{Choice, Deed, Event, Reason};
+use uncopy_decide::{Choice, Event, Operation, Reason};
 use uncopy_replay::{Stage, Unseen, play_choice, recorded};
-use uncopy_trace::{Trace, What};
+use uncopy_trace::{EntryKind, Trace};
 
 /// Records the test program, which is told by `words` what to copy.
 fn run(record: &Path, words: &str) -> std::process::Output {
@@ -41,8 +41,8 @@ fn read(file: &Path) -> Trace {
 
 fn elided(trace: &Trace) -> usize {
     let events = trace.entries.iter().filter_map(|entry| match entry.what {
-        What::Told(_, event) => Some(event),
-        What::Did(_) => None,
+        EntryKind::Told(_, event) => Some(event),
+        EntryKind::Did(_) => None,
     });
     events.filter(|e| matches!(e, Event::Elided { .. } | Event::ElidedAgain { .. })).count()
 }
@@ -57,7 +57,8 @@ fn what_a_program_copies_is_recorded_from_its_first_copy_to_its_end() {
     let done = run(&file, "copy 20\nquit\n");
     assert!(done.status.success(), "{}", stderr(&done));
     let trace = read(&file);
-    let copies = trace.entries.iter().filter(|e| matches!(e.what, What::Did(Deed::Copy { .. })));
+    let copies =
+        trace.entries.iter().filter(|e| matches!(e.what, EntryKind::Did(Operation::Copy { .. })));
     assert_eq!((copies.count(), elided(&trace)), (40, 40));
     assert!(!trace.full && trace.start.controller == "always" && trace.start.command == "pump");
     assert!(trace.entries.is_sorted_by_key(|entry| entry.at.wall));

@@ -197,7 +197,7 @@ fn a_static_program_runs_plainly_also_behind_a_script() {
     for kind in ["-static", "-static-pie"] {
         let built = Command::new("cc").arg(kind).arg("-o").arg(&program).arg(&source).output();
         if !built.is_ok_and(|b| b.status.success()) {
-            leave_out(&format!("cc {kind} does not work here"));
+            leave_out(format!("cc {kind} does not work here"));
             continue;
         }
         let script = directory.path().join("script");

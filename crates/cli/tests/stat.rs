@@ -332,7 +332,7 @@ fn what_a_killed_program_left_behind_is_removed_by_the_next_program() {
     pump.child.wait().unwrap();
     // Numbers of another namespace may well be alive there.
     let mut foreign = fs::read(&file).unwrap();
-    let namespace = std::mem::offset_of!(uncopy_counters::shared::Header, namespace);
+    let namespace = std::mem::offset_of!(uncopy_counters::stats_page::Header, namespace);
     foreign[namespace] ^= 1;
     let elsewhere = session.directory().join("4194303");
     fs::write(&elsewhere, foreign).unwrap();

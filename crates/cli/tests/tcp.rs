@@ -82,10 +82,10 @@ fn pair(programs: &[Arc<Context>; 2]) -> [End; 2] {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (b, _) = listener.accept().unwrap();
-    let show = |program: &Arc<Context>, socket: TcpStream| {
-        End(program.show(socket.as_raw_fd(), false), socket)
+    let register = |program: &Arc<Context>, socket: TcpStream| {
+        End(program.register(socket.as_raw_fd(), false), socket)
     };
-    [show(&programs[0], a), show(&programs[1], b)]
+    [register(&programs[0], a), register(&programs[1], b)]
 }
 
 #[test]
@@ -157,8 +157,8 @@ fn connections_that_stay_with_linux_have_their_reason() {
             break reasons;
         }
     };
-    // The fourth has one too many; the last one's other end is shown to nobody here, and there is
-    // no room for it either.
+    // The fourth has one too many; the last one's other end is registered by nobody here, and there
+    // is no room for it either.
     assert!(reasons.iter().filter(|r| *r == "over-limit").count() >= 2, "{reasons:?}");
     drop((pairs, alone));
     // What is closed is listed no more.

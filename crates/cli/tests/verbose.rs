@@ -158,7 +158,8 @@ fn a_signal_that_is_ignored_or_handled_stays_so() {
     }
     let (said, output) = shell(
         "--verbose",
-        "trap '' TERM; trap 'echo caught' INT; kill -TERM $$; kill -INT $$; pump 'copy 50' quit; echo end",
+        "trap '' TERM; trap 'echo caught' INT; kill -TERM $$; kill -INT $$; pump 'copy 50' quit; \
+         echo end",
     );
     assert_eq!(
         stdout(&output)
@@ -180,7 +181,8 @@ fn without_a_directory_for_the_sum_a_program_says_one_line_at_the_start_and_sums
     let input = pump().with_file_name("input");
     let script = format!("exec env nice {} {}", pump().display(), input.display());
     let script = format!(
-        "mount -t tmpfs -o ro none /dev/shm && exec {UNCOPY} run --verbose -- sh -c \"ls / >/dev/null; {script}\""
+        "mount -t tmpfs -o ro none /dev/shm && exec {UNCOPY} run --verbose -- sh -c \"ls / \
+         >/dev/null; {script}\""
     );
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", &script]).env("UNCOPY_LIBRARY", support::library());

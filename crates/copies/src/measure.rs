@@ -26,12 +26,12 @@ const AHEAD: usize = 8;
 const ROUNDS: usize = 4;
 
 const PAGE: usize = 4096;
-type Room = [MaybeUninit<u8>; PAGE + 2 * BYTES + AHEAD];
+type Scratch = [MaybeUninit<u8>; PAGE + 2 * BYTES + AHEAD];
 
 /// What such a copy takes, in ticks of the processor's clock.
 #[inline(never)]
 pub fn near_copy(libc: Routine) -> Took {
-    let mut room: Room = [const { MaybeUninit::uninit() }; _];
+    let mut room: Scratch = [const { MaybeUninit::uninit() }; _];
     let room = room.as_mut_ptr().cast::<u8>();
     let from = room.wrapping_add(room.align_offset(PAGE));
     let to = from.wrapping_add(BYTES + AHEAD);

@@ -153,5 +153,6 @@ routine!(
     "vmovups",
     "vmovaps",
     "vzeroupper",
-    "32 bytes at a time. (The upper halves are cleared behind it: old SSE code is slow beside them.)"
+    "32 bytes at a time. (The upper halves are cleared behind it: old SSE code is slow beside \
+     them.)"
 );

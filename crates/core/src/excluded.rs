@@ -62,7 +62,7 @@ impl Excluded {
 
     /// The pages of `span` have to stay resident.
     pub fn insert(&mut self, span: Span, why: Why) {
-        insert(self.of(why), span.hull());
+        insert(self.of(why), span.covering_pages());
     }
 
     /// Whether any of `span` is excluded.
@@ -71,7 +71,7 @@ impl Excluded {
     }
 
     /// From the first page that is excluded to the last; empty if none is.
-    pub fn hull(&self) -> Span {
+    pub fn bounds(&self) -> Span {
         let both = || [&self.given, &self.while_mapped].into_iter();
         let start = both().filter_map(|r| r.next_in(0, usize::MAX)).map(|r| r.start).min();
         let end = both().filter_map(|r| r.before(usize::MAX)).map(|r| r.end).max();
@@ -172,7 +172,7 @@ mod tests {
         e.insert(Span::sized(6 * PAGE + 17, PAGE), Why::Given);
         assert_eq!(all(&e), [(pages(5, 8), Why::Given)]);
         assert!(e.touches(Span::sized(7 * PAGE + 99, 1)) && !e.touches(pages(8, 9)));
-        assert_eq!((e.hull(), Excluded::new().hull()), (pages(5, 8), Span::new(0, 0)));
+        assert_eq!((e.bounds(), Excluded::new().bounds()), (pages(5, 8), Span::new(0, 0)));
     }
 
     #[test]

@@ -34,7 +34,7 @@ impl Copies {
         }
     }
 
-    /// In order.
+    /// The copies, in order.
     pub fn iter(&self) -> impl Iterator<Item = &Copy> {
         self.few.iter().chain(&self.more)
     }

@@ -18,7 +18,7 @@ impl RegionId {
     pub const POOL: Self = Self(0);
 }
 
-/// Who gets ranges of a region back.
+/// The owner of a region, who gets ranges of it back.
 #[derive(Clone, Copy, Debug)]
 pub struct Owner {
     /// Called with `token` and a range that nobody uses any more. It is called without the lock, by
@@ -38,7 +38,7 @@ pub struct Region {
     /// Whether its pages may be moved to the program's: it is private anonymous memory, and where
     /// its owner finds pages missing in what was released it gets fresh ones.
     pub movable: bool,
-    /// Who gets its ranges back.
+    /// The owner, who gets its ranges back.
     pub owner: Owner,
 }
 
@@ -49,7 +49,7 @@ pub struct Release {
     pub region: RegionId,
     /// What was handed over, whole.
     pub span: Span,
-    /// Who is to be told.
+    /// The owner, who is to be told.
     pub owner: Owner,
 }
 

@@ -9,7 +9,7 @@ use uncopy_core::excluded::Why;
 use uncopy_core::plan::CopyPlan;
 use uncopy_core::tracker::{Limits, PoolShape, Tracker};
 use uncopy_counters::{Counters, Snapshot};
-use uncopy_decide::{Costs, Deed, Event, Pauses, Policy, Reason, Refusal, SiteId, Witness};
+use uncopy_decide::{Costs, Event, Observer, Operation, Pauses, Policy, Reason, Refusal, SiteId};
 use uncopy_ranges::filter::Filter;
 use uncopy_ranges::span::{PAGE, Span};
 
@@ -21,17 +21,17 @@ const LIMITS: Limits = Limits { extent_bytes: POOL_PAGES / 2 * PAGE, ranges: 100
 
 /// Why copies were missed, and what was noted as refused.
 #[derive(Clone, Default)]
-struct Heard(Arc<Mutex<Told>>);
+struct Heard(Arc<Mutex<Missed>>);
 
 #[derive(Default)]
-struct Told {
+struct Missed {
     missed: Vec<Reason>,
     refused: Vec<(Span, Refusal)>,
 }
 
-impl Witness for Heard {
-    fn did(&mut self, deed: Deed) {
-        if let Deed::Refused { span, why } = deed {
+impl Observer for Heard {
+    fn did(&mut self, operation: Operation) {
+        if let Operation::Refused { span, why } = operation {
             self.0.lock().unwrap().refused.push((span, why));
         }
     }
@@ -61,13 +61,13 @@ fn copy(
     let counters: &'static Counters = Box::leak(Box::new(Counters::new()));
     let mut tracker = Tracker::new(machine, shape, limits, policy, filter, counters);
     let heard = Heard::default();
-    tracker.witnessed_by(Some(Box::new(heard.clone())));
+    tracker.observed_by(Some(Box::new(heard.clone())));
     prepare(&mut tracker);
     let mut plan = CopyPlan::default();
     tracker.copy_begin(TO, FROM, LEN, 0x900d, true, &mut plan);
     tracker.unpin(&mut plan.pins);
     tracker.check().unwrap();
-    let Told { missed, refused } = std::mem::take(&mut *heard.0.lock().unwrap());
+    let Missed { missed, refused } = std::mem::take(&mut *heard.0.lock().unwrap());
     (missed, refused, counters.snapshot())
 }
 

@@ -304,7 +304,7 @@ impl World {
     fn free(&mut self, slot: Slot) {
         let (at, len) = (self.slots[slot].at, self.slots[slot].right.len());
         if self.slots[slot].mapped {
-            self.map_anew(Span::sized(at, len).hull());
+            self.map_anew(Span::sized(at, len).covering_pages());
         } else if len > 0 {
             self.tracker.freed(at, len);
         }
@@ -351,7 +351,7 @@ impl World {
     /// The kernel moves a mapping with its missing pages and its registration, then reports it.
     fn remap(&mut self, slot: Slot, pages: usize) {
         let b = &self.slots[slot];
-        let old = Span::sized(b.at, b.right.len()).hull();
+        let old = Span::sized(b.at, b.right.len()).covering_pages();
         let skew = b.at - old.start;
         let new = (pages.max(1) * PAGE).max(skew + 1).next_multiple_of(PAGE);
         self.turn[slot] ^= 1;

@@ -3,7 +3,7 @@
 //! say it.
 
 use crate::counters::{Counters, Snapshot};
-use crate::numbers::{grouped, rough_size};
+use crate::formatting::{grouped, rough_size};
 use core::sync::atomic::AtomicU64;
 
 /// Why a whole connection is Linux's.
@@ -60,8 +60,8 @@ stays! {
         "let the process that uses a connection open or accept it"
     "used" tcp_stayed_use
         "used as rings are not"
-        "limitations.md (docs/, or share/doc/uncopy) has a list: stdio, a standard stream, splice, SCM_RIGHTS, \
-         O_ASYNC, options for time stamps"
+        "limitations.md (docs/, or share/doc/uncopy) has a list: stdio, a standard stream, splice, \
+         SCM_RIGHTS, O_ASYNC, options for time stamps"
     "io-uring" tcp_stayed_io_uring
         "the program uses io_uring"
         "have it use epoll, where it can be told to"

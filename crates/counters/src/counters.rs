@@ -27,8 +27,8 @@ macro_rules! counters {
             /// Adds to every counter.
             pub fn add_all(&self, more: &Snapshot) { $( self.$name.fetch_add(more.$name, Relaxed); )* }
 
-            /// Sets every counter to what it is in `now`, and says what that added. Each counter by itself: of two callers each
-            /// gets his part.
+            /// Sets every counter to what it is in `now`, and says what that added. Each counter by
+            /// itself: of two callers each gets his part.
             pub fn catch_up(&self, now: &Snapshot) -> Snapshot {
                 Snapshot { $( $name: now.$name.wrapping_sub(self.$name.swap(now.$name, Relaxed)), )* }
             }
@@ -43,8 +43,8 @@ macro_rules! counters {
                 [ $( (stringify!($name), self.$name), )* ].into_iter()
             }
 
-            /// Without what says how much there is now: what can be added up over processes. Of a reason why nothing is elided,
-            /// the sum is the number of processes.
+            /// Without what says how much there is now: what can be added up over processes. Of a
+            /// reason why nothing is elided, the sum is the number of processes.
             #[must_use]
             pub fn sums(mut self) -> Self {
                 $( if is_gauge(stringify!($name)) && !stringify!($name).starts_with("off_") { self.$name = 0; } )*
@@ -117,13 +117,16 @@ counters! {
     pool_held_bytes,
     /// Address ranges registered now.
     registered_ranges,
-    /// What the last experiment has measured where sites elided: ns of processor time for each MB that the program copied; 0: there was none.
+    /// What the last experiment has measured where sites elided: ns of processor time for each MB
+    /// that the program copied; 0: there was none.
     eliding_mb_ns,
     /// The same where none did.
     copying_mb_ns,
-    /// Times that the fault-handling thread was bound to the core of the program's one thread, or unbound.
+    /// Times that the fault-handling thread was bound to the core of the program's one thread, or
+    /// unbound.
     handler_bindings,
-    /// Times that eliding at no call site was compared with what their accounts say, or the other way round.
+    /// Times that eliding at no call site was compared with what their accounts say, or the other
+    /// way round.
     trials,
     /// Of these, how many ended with a change.
     trials_won,
@@ -159,7 +162,8 @@ counters! {
     adopted_bytes,
     /// Pages dropped, rather than recycled, because they had been lent.
     dropped_pages,
-    /// Pages dropped, rather than recycled, because they had been the program's: it may have given them to somebody.
+    /// Pages dropped, rather than recycled, because they had been the program's: it may have given
+    /// them to somebody.
     retired_pages,
     /// Outputs from extents not lent: too few bytes, or too many beside them.
     unlent_small,
@@ -171,7 +175,8 @@ counters! {
     unlent_peer,
     /// Outputs not lent: no pipe of ours was free, or the kernel refused.
     unlent_refused,
-    /// Repeated ranges not adopted: the caps on extent memory, mappings or views, or the kernel refused.
+    /// Repeated ranges not adopted: the caps on extent memory, mappings or views, or the kernel
+    /// refused.
     unlent_resident,
 
     // Why: the kernel's answers to registering, moving and filling that were not "done".
@@ -270,7 +275,8 @@ counters! {
     tcp_given_on_bytes,
     /// Of the bytes received: taken from such blocks without a copy, as views.
     tcp_viewed_bytes,
-    /// Large messages that went by the ring because the receiver would not view them, or is not to map what this program sends.
+    /// Large messages that went by the ring because the receiver would not view them, or is not to
+    /// map what this program sends.
     tcp_blocks_unwanted,
     /// The same, because no block was free: the receiver keeps too many, or all are out.
     tcp_blocks_short,
@@ -278,9 +284,11 @@ counters! {
     tcp_views_refused,
     /// Connections that this program closed with bytes unread in the ring: reset, as Linux does.
     tcp_closed_unread,
-    /// Connections whose other program died with bytes unread in the ring: a reset is reported, as Linux would.
+    /// Connections whose other program died with bytes unread in the ring: a reset is reported, as
+    /// Linux would.
     tcp_died_unread,
-    /// Connections whose other program wrote into the ring what no honest one writes: a reset is reported. Each direction counts.
+    /// Connections whose other program wrote into the ring what no honest one writes: a reset is
+    /// reported. Each direction counts.
     tcp_poisoned,
 
     // Why a connection stayed with Linux.
@@ -318,7 +326,8 @@ counters! {
 
     /// Times that the statistics could not be published (1 or more: nobody outside sees them).
     unpublished,
-    /// Recordings that could not be begun (no room, no such directory, a limit on the size of files).
+    /// Recordings that could not be begun (no room, no such directory, a limit on the size of
+    /// files).
     unrecorded,
 
     /// Calls that failed because a test said so (`UNCOPY_INJECT`).

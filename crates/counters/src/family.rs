@@ -5,7 +5,7 @@
 //! program; the program itself, which was the first, says at its end what stands there.
 
 use crate::counters::Counters;
-use crate::shared::Header;
+use crate::stats_page::Header;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// See the module. It begins as a statistics file does, so that what was left behind is told apart

@@ -9,15 +9,15 @@
 //! | [`counters`] | the counters, their names and meanings |
 //! | [`family`] | what a program and all that it started did together, laid out likewise |
 //! | [`summary`] | what was done, in words |
-//! | [`numbers`] | numbers as people read them |
-//! | [`shared`] | all that a reader finds: who it is, the counters, what was decided about each call site |
+//! | [`formatting`] | numbers as people read them |
+//! | [`stats_page`] | what readers find: who it is, counters, what was decided for each call site |
 #![forbid(unsafe_code)]
 
 pub mod connections;
 pub mod counters;
 pub mod family;
-pub mod numbers;
-pub mod shared;
+pub mod formatting;
+pub mod stats_page;
 pub mod summary;
 
 pub use self::counters::{Counters, NAMES, Snapshot, add, is_gauge};

@@ -2,7 +2,7 @@
 
 use crate::connections;
 use crate::counters::Snapshot;
-use crate::numbers::{grouped, rough_size};
+use crate::formatting::{grouped, rough_size};
 
 const PAGE: u64 = 4096;
 
@@ -137,7 +137,8 @@ mod tests {
             phrases(&s),
             [
                 "12,345 copies left out, 3.0 GB",
-                "1.0 MB of that filled in after all, because the program touched it (200 page faults)",
+                "1.0 MB of that filled in after all, because the program touched it (200 page \
+                 faults)",
                 "7 copies made as ever, at places where leaving them out does not pay",
                 "nothing more was left out once the program entered a sandbox or locked its memory",
             ]

@@ -46,7 +46,7 @@ impl Choice {
         self == Self::Accounts && backoff
     }
 
-    /// From its name.
+    /// The choice of this name.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "accounts" => Some(Self::Accounts),

@@ -1,9 +1,9 @@
-//! What the tracker holds of all this: a controller, a clock for it, and perhaps a witness.
+//! What the tracker holds of all this: a controller, a clock for it, and perhaps an observer.
 
 use crate::controller::Controller;
-use crate::deed::{Deed, Witness};
 use crate::event::{Act, Event};
 use crate::experiment::Outcome;
+use crate::operation::{Observer, Operation};
 use crate::policy::Policy;
 use crate::site::SiteId;
 use crate::times::Times;
@@ -14,8 +14,8 @@ pub struct Control {
     controller: Box<dyn Controller>,
     /// Smallest copy that is considered, in bytes.
     threshold: usize,
-    witness: Option<Box<dyn Witness>>,
-    /// The number of the last input or output call that was witnessed.
+    observer: Option<Box<dyn Observer>>,
+    /// The number of the last input or output call that was observed.
     call: u32,
     now: fn() -> Option<Times>,
 }
@@ -37,7 +37,7 @@ impl Control {
     /// `controller` decides about copies of `threshold` bytes and more; what time it is nobody
     /// knows.
     pub fn new(controller: Box<dyn Controller>, threshold: usize) -> Self {
-        Self { controller, threshold, witness: None, call: 0, now: || None }
+        Self { controller, threshold, observer: None, call: 0, now: || None }
     }
 
     /// Asks `now` how late it is, when the controller wants to know.
@@ -47,9 +47,9 @@ impl Control {
         self
     }
 
-    /// From now on `witness` sees what passes; `None`: nobody does.
-    pub fn witnessed_by(&mut self, witness: Option<Box<dyn Witness>>) {
-        self.witness = witness;
+    /// From now on `observer` sees what passes; `None`: nobody does.
+    pub fn observed_by(&mut self, observer: Option<Box<dyn Observer>>) {
+        self.observer = observer;
     }
 
     /// Smallest copy that is considered, in bytes.
@@ -74,24 +74,24 @@ impl Control {
     /// ends with this.
     #[inline]
     pub fn tell(&mut self, site: SiteId, what: Event) -> Option<Outcome> {
-        if let Some(witness) = &mut self.witness {
-            witness.told(site, what);
+        if let Some(observer) = &mut self.observer {
+            observer.told(site, what);
         }
         if self.controller.event(site, what) { self.controller.time((self.now)()) } else { None }
     }
 
     /// The program did something.
     #[inline]
-    pub fn did(&mut self, deed: impl FnOnce() -> Deed) {
-        if let Some(witness) = &mut self.witness {
-            witness.did(deed());
+    pub fn did(&mut self, operation: impl FnOnce() -> Operation) {
+        if let Some(observer) = &mut self.observer {
+            observer.did(operation());
         }
     }
 
     /// A number for an input or output call that begins; 0: nobody is watching.
     #[inline]
     pub fn call(&mut self) -> u32 {
-        if self.witness.is_some() {
+        if self.observer.is_some() {
             self.call = self.call.wrapping_add(1).max(1);
             self.call
         } else {

@@ -1,5 +1,5 @@
-//! Who decides: told what has happened, asked whether to act. It has no clock, makes no call, and
-//! knows of memory only what it is told.
+//! The controller: told what has happened, asked whether to act. It has no clock, makes no call,
+//! and knows of memory only what it is told.
 
 use crate::event::{Act, Event};
 use crate::experiment::Outcome;

@@ -1,6 +1,6 @@
-//! What things cost, and the text form of that, by which measured prices travel from `uncopy doctor` to the library:
-//! `copy_mb=55000,fault=11000,...`: names of the fields with whole ns. What is not named costs what it
-//! costs on the reference machine.
+//! What things cost, and the text form of that, by which measured prices travel from
+//! `uncopy doctor` to the library: `copy_mb=55000,fault=11000,...`: names of the fields with whole
+//! ns. What is not named costs what it costs on the reference machine.
 
 use crate::event::Event;
 use core::fmt;
@@ -23,8 +23,8 @@ macro_rules! prices {
 }
 
 prices! {
-    /// Copying 1 MB, most of it in the cache (cold it takes 144 us on the reference machine, hot 30):
-    /// what is copied has just been received.
+    /// Copying 1 MB, most of it in the cache (cold it takes 144 us on the reference machine, hot
+    /// 30): what is copied has just been received.
     copy_mb 40_000
     /// The books of a copy that does what the last one did.
     again 120
@@ -63,7 +63,8 @@ prices! {
 }
 
 impl Costs {
-    /// From how many bytes on a send by reference costs less than the kernel's copying; `usize::MAX`: never.
+    /// From how many bytes on a send by reference costs less than the kernel's copying;
+    /// `usize::MAX`: never.
     pub fn lend_from(&self) -> usize {
         let gain = self.send_mb * PAGE as i64 / (1 << 20) - self.lend_page;
         if gain <= 0 {
@@ -87,8 +88,9 @@ impl Costs {
         each(bytes, self.copy_mb) >> 20
     }
 
-    /// What `event` costs, in ns, where the copy that it is about, if any, is counted as executed elsewhere; less than nothing where that is
-    /// saved. `near`: faults are answered on the core that took them.
+    /// What `event` costs, in ns, where the copy that it is about, if any, is counted as executed
+    /// elsewhere; less than nothing where that is saved. `near`: faults are answered on the core
+    /// that took them.
     pub fn of(&self, event: Event, near: bool) -> i64 {
         let c = self;
         let fault = if near { c.fault_near } else { c.fault };
@@ -132,16 +134,17 @@ impl Costs {
 /// Least that one call lends, in bytes, whatever the prices are.
 pub const LEND_MIN: usize = 32 << 10;
 
-/// How much of a copy's price an output pays for bytes that are not in the cache, besides [`COLD_OUTPUT`]:
-/// Redis, which makes one copy of a value that it has not touched for long, loses by eliding it at 64 KB
-/// and gains a tenth of its time at most at 512 KB.
+/// How much of a copy's price an output pays for bytes that are not in the cache, besides
+/// [`COLD_OUTPUT`]: Redis, which makes one copy of a value that it has not touched for long, loses
+/// by eliding it at 64 KB and gains a tenth of its time at most at 512 KB.
 pub const COLD_OUTPUT_8THS: i64 = 6;
-/// What an output of bytes that are not in the cache costs more than one of others, in ns: short pieces are
-/// over before the processor fetches ahead.
+/// What an output of bytes that are not in the cache costs more than one of others, in ns: short
+/// pieces are over before the processor fetches ahead.
 pub const COLD_OUTPUT: i64 = 2_000;
 
-/// How much of a copy's price an output pays for bytes that are in the cache: the copy would have left them one level nearer to the processor, and whoever reads them next
-/// waits for what the copy waited for. So of several copies of the same bytes the first saves least.
+/// How much of a copy's price an output pays for bytes that are in the cache: the copy would have
+/// left them one level nearer to the processor, and whoever reads them next waits for what the copy
+/// waited for. So of several copies of the same bytes the first saves least.
 pub const WARM_8THS: i64 = 2;
 
 /// Largest price, in ns; so the accounts cannot overflow.

@@ -42,7 +42,7 @@ pub enum Event {
     Lent {
         /// How many.
         bytes: usize,
-        /// In so many pages.
+        /// How many pages.
         pages: usize,
     },
     /// Pages that the site had lent were dropped.

@@ -1,20 +1,21 @@
 //! Whether a copy is worth eliding.
 //!
 //! The tracker has one door to it, [`Control`]: through it a [`Controller`] is told [`Event`]s and
-//! asked whether to [`Act`], and a [`Witness`] may see all that passes. [`Pauses`] is for those who
-//! hold no lock; [`Records`] say what was done, to readers in other processes. All else is its own.
+//! asked whether to [`Act`], and a [`Observer`] may see all that passes. [`Pauses`] is for those
+//! who hold no lock; [`Records`] say what was done, to readers in other processes. All else is its
+//! own.
 //!
 //! | module | one idea |
 //! | --- | --- |
 //! | `event` | what a controller is told, and what it is asked |
 //! | `controller` | who decides |
 //! | `control` | what the tracker holds: a controller, and a clock for it |
-//! | `deed` | what a program did, as far as it can be done again |
+//! | `operation` | what a program did, as far as it can be done again |
 //! | `choice` | which controllers there are |
 //! | `fixed` | one that learns nothing |
 //! | `site` | which account a copy belongs to |
 //! | `policy` | one with an account for each call site |
-//! | `experiment` | whether a program gains if its sites elide, or if none does, found out by trying |
+//! | `experiment` | whether a program gains if its sites elide, or if none does: by trying |
 //! | `backoff` | how long what did not pay is left alone |
 //! | `costs` | what things cost, and the text form of that |
 //! | `pauses` | which call sites are left alone, readable without a lock |
@@ -27,10 +28,10 @@ mod choice;
 mod control;
 mod controller;
 mod costs;
-mod deed;
 mod event;
 mod experiment;
 mod fixed;
+mod operation;
 mod pauses;
 mod policy;
 mod reasons;
@@ -43,10 +44,10 @@ pub use self::choice::{Basis, Choice};
 pub use self::control::Control;
 pub use self::controller::Controller;
 pub use self::costs::{BadCosts, COLD_OUTPUT, COLD_OUTPUT_8THS, Costs, LEND_MIN, WARM_8THS};
-pub use self::deed::{Deed, Witness};
 pub use self::event::{Act, Event};
 pub use self::experiment::Outcome;
 pub use self::fixed::Fixed;
+pub use self::operation::{Observer, Operation};
 pub use self::pauses::Pauses;
 pub use self::policy::{CREDIT, CREDIT_MAX, Policy};
 pub use self::reasons::{REASONS, Reason, Refusal};

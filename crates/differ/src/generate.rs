@@ -1,8 +1,8 @@
 //! A script out of a seed.
 
 use crate::op::{
-    Ask, CloseBy, Ctl, DupBy, Events, Flags, HANDLES, Handle, How, NONE, NonblockBy, Op, Opt,
-    Patience, PollBy, RecvBy, SETS, Seat, SendBy, WaitBy,
+    Actor, Ask, CloseBy, Ctl, DupBy, Events, Flags, HANDLES, Handle, How, NONE, NonblockBy, Op,
+    Opt, PollBy, RecvBy, SETS, SendBy, Timeout, WaitBy,
 };
 use crate::script::{Connection, Line, Script};
 use uncopy_torture::random::Random;
@@ -53,41 +53,41 @@ pub fn generate(seed: u64, lines: usize) -> Script {
 }
 
 impl Generator {
-    fn add(&mut self, seat: Seat, op: Op) {
-        self.lines.push(Line { seat, op });
+    fn add(&mut self, actor: Actor, op: Op) {
+        self.lines.push(Line { actor, op });
     }
 
     fn begin(&mut self) {
         if !self.profile.sets {
             return;
         }
-        for seat in [Seat::A, Seat::B] {
+        for actor in [Actor::A, Actor::B] {
             if self.r.one_in(4) {
                 continue;
             }
             for s in 0..=self.r.below(2) {
-                self.add(seat, Op::NewSet { s });
+                self.add(actor, Op::NewSet { s });
             }
             for h in 0..self.connections {
                 let op = Op::Control { s: 0, h, how: Ctl::Add, events: self.set_events() };
-                self.add(seat, op);
+                self.add(actor, op);
             }
             if self.r.one_in(3) {
                 let events = self.r.pick(&[Events::IN, Events::IN, Events::IN | Events::EDGE]);
-                self.add(seat, Op::NewSet { s: 2 });
-                self.add(seat, Op::Nest { s: 0, within: 2, how: Ctl::Add, events });
+                self.add(actor, Op::NewSet { s: 2 });
+                self.add(actor, Op::Nest { s: 0, within: 2, how: Ctl::Add, events });
             }
         }
     }
 
     fn end(&mut self) {
         for h in 0..self.connections {
-            for seat in [Seat::A, Seat::B] {
-                self.add(seat, Op::Drain { h, chunk: 5000, by: RecvBy::Recv });
+            for actor in [Actor::A, Actor::B] {
+                self.add(actor, Op::Drain { h, chunk: 5000, by: RecvBy::Recv });
             }
         }
         for h in 0..self.connections {
-            for seat in [Seat::A, Seat::B] {
+            for actor in [Actor::A, Actor::B] {
                 let events = Events::IN | Events::OUT | Events::RDHUP;
                 let op = Op::Poll {
                     h,
@@ -96,9 +96,9 @@ impl Generator {
                     others: Events::default(),
                     set: NONE,
                     by: PollBy::Poll,
-                    wait: Patience::No,
+                    wait: Timeout::No,
                 };
-                self.add(seat, op);
+                self.add(actor, op);
             }
         }
     }
@@ -133,17 +133,17 @@ impl Generator {
         events
     }
 
-    fn seat(&mut self) -> Seat {
+    fn actor(&mut self) -> Actor {
         let child = if self.profile.forks { 2 } else { 0 };
-        self.r.weighted(&[(10, Seat::A), (10, Seat::B), (child, Seat::Ax), (child, Seat::Bx)])
+        self.r.weighted(&[(10, Actor::A), (10, Actor::B), (child, Actor::Ax), (child, Actor::Bx)])
     }
 
     /// One that may wait.
-    fn waiter(&mut self) -> Seat {
+    fn waiter(&mut self) -> Actor {
         if !self.profile.threads {
-            return self.seat();
+            return self.actor();
         }
-        self.r.pick(&[Seat::A1, Seat::A1, Seat::A2, Seat::B1, Seat::B1, Seat::B2])
+        self.r.pick(&[Actor::A1, Actor::A1, Actor::A2, Actor::B1, Actor::B1, Actor::B2])
     }
 
     fn handle(&mut self) -> Handle {
@@ -199,13 +199,13 @@ impl Generator {
                     Ask::Name,
                     Ask::Kind,
                 ]);
-                let seat = self.seat();
-                self.add(seat, Op::Ask { h, what });
+                let actor = self.actor();
+                self.add(actor, Op::Ask { h, what });
             }
             6 => {
                 let by = self.r.pick(NonblockBy::ALL);
-                let (seat, on) = (self.seat(), self.r.one_in(2));
-                self.add(seat, Op::Nonblock { h, on, by });
+                let (actor, on) = (self.actor(), self.r.one_in(2));
+                self.add(actor, Op::Nonblock { h, on, by });
             }
             7 => {
                 let what = self.r.weighted(&[
@@ -216,35 +216,35 @@ impl Generator {
                     (1, Opt::Rcvtimeo),
                     (2, Opt::Keepalive),
                 ]);
-                let (seat, on) = (self.seat(), !self.r.one_in(3));
-                self.add(seat, Op::Set { h, what, on });
+                let (actor, on) = (self.actor(), !self.r.one_in(3));
+                self.add(actor, Op::Set { h, what, on });
             }
             8 => {
                 let to = self.r.between(self.connections, (self.connections + 2).min(HANDLES - 1));
-                let (seat, by) = (self.seat(), self.r.pick(DupBy::ALL));
-                self.add(seat, Op::Dup { h, to, by });
+                let (actor, by) = (self.actor(), self.r.pick(DupBy::ALL));
+                self.add(actor, Op::Dup { h, to, by });
             }
             9 => self.ends(h),
             10 => self.fork(),
             11 => {
                 let to = self.r.between(self.connections, (self.connections + 2).min(HANDLES - 1));
-                let seat = self.r.pick(&[Seat::A, Seat::B]);
-                self.add(seat, Op::Pass { h, to });
+                let actor = self.r.pick(&[Actor::A, Actor::B]);
+                self.add(actor, Op::Pass { h, to });
             }
             12 => self.bulk(h),
             13 => {
-                let (seat, restart) = (self.waiter(), self.r.one_in(2));
-                self.add(seat, Op::Signal { restart });
+                let (actor, restart) = (self.waiter(), self.r.one_in(2));
+                self.add(actor, Op::Signal { restart });
             }
             _ => {
-                let seat = self.seat();
-                self.add(seat, Op::CloseFrom {});
+                let actor = self.actor();
+                self.add(actor, Op::CloseFrom {});
             }
         }
     }
 
     fn send(&mut self, h: Handle) {
-        let (seat, len) = (self.seat(), self.len());
+        let (actor, len) = (self.actor(), self.len());
         let by = self.r.weighted(&[
             (5, SendBy::Write),
             (5, SendBy::Send),
@@ -265,12 +265,12 @@ impl Generator {
             flags |= Flags::OOB;
         }
         let pieces = self.r.between(1, 4);
-        self.add(seat, Op::Send { h, len, by, flags, pieces });
+        self.add(actor, Op::Send { h, len, by, flags, pieces });
     }
 
     fn receive(&mut self, h: Handle) {
         let waits = self.r.one_in(3);
-        let seat = if waits { self.waiter() } else { self.seat() };
+        let actor = if waits { self.waiter() } else { self.actor() };
         let by = self.r.weighted(&[
             (4, RecvBy::Read),
             (6, RecvBy::Recv),
@@ -298,35 +298,35 @@ impl Generator {
         let plain = matches!(by, RecvBy::Read | RecvBy::Readv | RecvBy::Splice);
         if plain && !waits && !self.r.one_in(4) {
             let by = NonblockBy::Fcntl;
-            self.add(seat, Op::Nonblock { h, on: true, by });
+            self.add(actor, Op::Nonblock { h, on: true, by });
         }
-        self.add(seat, Op::Recv { h, len, by, flags, pieces });
+        self.add(actor, Op::Recv { h, len, by, flags, pieces });
     }
 
-    fn patience(&mut self) -> Patience {
-        self.r.weighted(&[(10, Patience::No), (1, Patience::Short), (2, Patience::Ever)])
+    fn timeout(&mut self) -> Timeout {
+        self.r.weighted(&[(10, Timeout::No), (1, Timeout::Short), (2, Timeout::Ever)])
     }
 
     fn poll(&mut self, h: Handle) {
-        let wait = self.patience();
-        let seat = if wait == Patience::Ever { self.waiter() } else { self.seat() };
+        let wait = self.timeout();
+        let actor = if wait == Timeout::Ever { self.waiter() } else { self.actor() };
         let (events, others) = (self.poll_events(), self.poll_events());
         let also = if self.r.one_in(3) { self.handle() } else { NONE };
         let set = if self.profile.sets && self.r.one_in(4) { self.r.below(SETS) } else { NONE };
         let by = self.r.pick(PollBy::ALL);
-        self.add(seat, Op::Poll { h, events, also, others, set, by, wait });
+        self.add(actor, Op::Poll { h, events, also, others, set, by, wait });
     }
 
     fn wait(&mut self) {
-        let wait = self.patience();
-        let seat = if wait == Patience::Ever { self.waiter() } else { self.seat() };
+        let wait = self.timeout();
+        let actor = if wait == Timeout::Ever { self.waiter() } else { self.actor() };
         let s = self.r.weighted(&[(6, 0), (1, 1), (2, 2)]);
         let (max, by) = (self.r.pick(&[8, 8, 8, 1, 2]), self.r.pick(WaitBy::ALL));
-        self.add(seat, Op::Wait { s, max, by, wait });
+        self.add(actor, Op::Wait { s, max, by, wait });
     }
 
     fn control(&mut self, h: Handle) {
-        let seat = self.seat();
+        let actor = self.actor();
         let s = self.r.weighted(&[(6, 0), (1, 1)]);
         let how = self.r.pick(&[Ctl::Add, Ctl::Mod, Ctl::Mod, Ctl::Del]);
         let op = match self.r.below(12) {
@@ -335,25 +335,25 @@ impl Generator {
             2 => Op::Nest { s, within: 2, how, events: Events::IN },
             _ => Op::Control { s, h, how, events: self.set_events() },
         };
-        self.add(seat, op);
+        self.add(actor, op);
     }
 
     fn ends(&mut self, h: Handle) {
-        let seat = self.seat();
+        let actor = self.actor();
         let op = match self.r.weighted(&[(5, 0), (6, 1), (1, 2), (1, 3)]) {
             0 => Op::Shut { h, how: self.r.pick(&[How::Wr, How::Wr, How::Rd, How::Rdwr]) },
             1 => Op::Close { h, by: self.r.pick(CloseBy::ALL) },
             2 => Op::Set { h, what: Opt::Linger, on: true },
             _ => Op::Kill {},
         };
-        self.add(seat, op);
+        self.add(actor, op);
     }
 
     fn fork(&mut self) {
-        let seat = self.r.pick(&[Seat::A, Seat::B]);
-        let child = if seat == Seat::A { Seat::Ax } else { Seat::Bx };
+        let actor = self.r.pick(&[Actor::A, Actor::B]);
+        let child = if actor == Actor::A { Actor::Ax } else { Actor::Bx };
         match self.r.weighted(&[(5, 0), (2, 1), (2, 2), (1, 3)]) {
-            0 => self.add(seat, Op::Fork {}),
+            0 => self.add(actor, Op::Fork {}),
             1 => self.add(child, Op::Exit {}),
             2 => self.add(child, Op::Exec {}),
             _ => self.add(child, Op::Kill {}),
@@ -362,15 +362,15 @@ impl Generator {
 
     /// More than there is room for.
     fn bulk(&mut self, h: Handle) {
-        let seat = if self.profile.threads { self.waiter() } else { self.seat() };
-        let reader = if seat.side() == 0 { Seat::B } else { Seat::A };
+        let actor = if self.profile.threads { self.waiter() } else { self.actor() };
+        let reader = if actor.side() == 0 { Actor::B } else { Actor::A };
         let len = self.r.pick(&[30_000, 100_000, 1_200_000, 5_000_000]);
         let chunk = self.r.pick(&[3000, 50_000, 100_000]);
         let (fill, edge) = (self.r.one_in(2), self.r.one_in(2));
         if self.r.one_in(2) {
-            self.add(seat, Op::Nonblock { h, on: true, by: NonblockBy::Ioctl });
+            self.add(actor, Op::Nonblock { h, on: true, by: NonblockBy::Ioctl });
         }
-        self.add(seat, Op::Stream { h, len, chunk, fill, edge });
+        self.add(actor, Op::Stream { h, len, chunk, fill, edge });
         for _ in 0..self.r.below(4) {
             self.one_quick(h, reader);
         }
@@ -381,7 +381,7 @@ impl Generator {
         }
     }
 
-    fn one_quick(&mut self, h: Handle, seat: Seat) {
+    fn one_quick(&mut self, h: Handle, actor: Actor) {
         let flags = Flags::DONTWAIT;
         let op = match self.r.below(3) {
             0 => Op::Recv { h, len: 20_000, by: RecvBy::Recv, flags, pieces: 1 },
@@ -393,10 +393,10 @@ impl Generator {
                 others: Events::default(),
                 set: NONE,
                 by: PollBy::Poll,
-                wait: Patience::No,
+                wait: Timeout::No,
             },
         };
-        self.add(seat, op);
+        self.add(actor, op);
     }
 }
 

@@ -7,13 +7,16 @@ mod worker;
 use clap::{Args, Parser, Subcommand};
 use drive::Driver;
 use drive::pair::Starts;
-use drive::way::Way;
+use drive::variant::Variant;
+use std::error::Error;
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use uncopy_differ::generate::generate;
 use uncopy_differ::script::Script;
 use uncopy_differ::vocabulary::Without;
+use uncopy_torture::text::BadText;
 
 /// Runs random scripts of calls on connections plainly and by rings; what they say must be the
 /// same.
@@ -21,11 +24,11 @@ use uncopy_differ::vocabulary::Without;
 #[command(version)]
 struct Command {
     #[command(subcommand)]
-    what: What,
+    what: Mode,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum Mode {
     /// Runs seeds, one script each, in all ways; shrinks what fails
     Run {
         /// How many seeds (100, or as many as there is time for)
@@ -83,7 +86,7 @@ struct How {
     /// A way to run besides plainly: once (rings from the first call on), four (after four calls),
     /// views (all messages in blocks), eager
     #[arg(long = "way")]
-    ways: Vec<Way>,
+    ways: Vec<Variant>,
     /// Runs plainly twice, and in no other way
     #[arg(long)]
     plain: bool,
@@ -107,7 +110,7 @@ struct How {
     directory: Option<PathBuf>,
 }
 
-fn pair(text: &str) -> Result<(String, String), String> {
+fn pair(text: &str) -> Result<(String, String), BadText> {
     let (name, value) = text.split_once('=').ok_or("NAME=VALUE is needed")?;
     Ok((name.to_owned(), value.to_owned()))
 }
@@ -119,9 +122,9 @@ impl How {
             uncopy: self.uncopy.unwrap_or_else(beside),
             service: format!("uncopy-differ-{}", std::process::id()),
             environment: self.environment,
-            patience: Duration::from_secs(self.timeout),
+            timeout: Duration::from_secs(self.timeout),
         };
-        let ways = if self.ways.is_empty() { Way::usual() } else { self.ways };
+        let ways = if self.ways.is_empty() { Variant::usual() } else { self.ways };
         let ways = if self.plain { vec![None] } else { ways.into_iter().map(Some).collect() };
         let directory = self.directory.unwrap_or_else(drive::default_directory);
         let mut driver = Driver::new(starts, ways, directory);
@@ -132,19 +135,20 @@ impl How {
 }
 
 fn main() -> ExitCode {
-    let done = match Command::parse().what {
-        What::Run { seeds, seed, seconds, lines, without, first, how } => {
+    let done: Result<bool, Box<dyn Error>> = match Command::parse().what {
+        Mode::Run { seeds, seed, seconds, lines, without, first, how } => {
             let end = seconds.map(|s| Instant::now() + Duration::from_secs(s));
             let seeds = seeds.unwrap_or(if end.is_some() { u64::MAX } else { 100 });
             let seeds = seed..seed.saturating_add(seeds);
-            run(seeds, end, |seed| without.of(generate(seed, lines)), first, how.driver())
+            let script = |seed| without.of(generate(seed, lines));
+            run(seeds, end, script, first, how.driver()).map_err(Into::into)
         }
-        What::Replay { files, repeat, how } => replay(&files, repeat, how.driver()),
-        What::Show { seed, lines } => {
+        Mode::Replay { files, repeat, how } => replay(&files, repeat, how.driver()),
+        Mode::Show { seed, lines } => {
             print!("{}", generate(seed, lines).text(&format!("seed {seed}")));
             Ok(true)
         }
-        What::Worker { child } => worker::work(child),
+        Mode::Worker { child } => worker::work(child),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -162,27 +166,28 @@ fn run(
     script: impl Fn(u64) -> Script,
     first: bool,
     mut driver: Driver,
-) -> Result<bool, String> {
+) -> io::Result<bool> {
     let start = Instant::now();
     let mut last = seeds.start;
     for seed in seeds.clone() {
         if end.is_some_and(|end| Instant::now() >= end) || first && driver.has_failed() {
             break;
         }
-        driver.script(&format!("seed-{seed}"), &script(seed)).map_err(|e| e.to_string())?;
+        driver.script(&format!("seed-{seed}"), &script(seed))?;
         last = seed + 1;
     }
     println!("seeds {}..{last}, {:.0} s", seeds.start, start.elapsed().as_secs_f64());
     Ok(driver.finish(true))
 }
 
-fn replay(files: &[PathBuf], repeat: usize, mut driver: Driver) -> Result<bool, String> {
+fn replay(files: &[PathBuf], repeat: usize, mut driver: Driver) -> Result<bool, Box<dyn Error>> {
     for file in files {
-        let text = std::fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
-        let script: Script = text.parse().map_err(|e| format!("{}: {e}", file.display()))?;
+        let named = |why: &dyn Error| BadText::new(format_args!("{}: {why}", file.display()));
+        let text = std::fs::read_to_string(file).map_err(|why| named(&why))?;
+        let script = text.parse::<Script>().map_err(|why| named(&why))?;
         let name = file.file_stem().map_or("script".into(), |n| n.to_string_lossy());
         for _ in 0..repeat {
-            driver.script(&format!("{name}.again"), &script).map_err(|e| e.to_string())?;
+            driver.script(&format!("{name}.again"), &script)?;
         }
     }
     println!("{} scripts, each {repeat} times", files.len());

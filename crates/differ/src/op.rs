@@ -3,6 +3,7 @@
 
 use core::fmt;
 use core::str::FromStr;
+use uncopy_torture::text::UnknownWord;
 use uncopy_torture::{operations, words};
 
 /// Number of a descriptor within its process: the first ones are the ends of the script's
@@ -151,7 +152,7 @@ words! {
         Del = "del",
     }
     /// How long a call waits.
-    Patience {
+    Timeout {
         /// Not at all.
         No = "no",
         /// 15 ms.
@@ -160,7 +161,7 @@ words! {
         Ever = "ever",
     }
     /// Who carries an operation out.
-    Seat {
+    Actor {
         /// The first process.
         A = "a",
         /// A thread of its.
@@ -180,7 +181,7 @@ words! {
     }
 }
 
-impl Seat {
+impl Actor {
     /// Its number.
     pub fn index(self) -> usize {
         self as usize
@@ -260,11 +261,11 @@ macro_rules! masks {
         }
 
         impl FromStr for $name {
-            type Err = ();
-            fn from_str(text: &str) -> Result<Self, ()> {
+            type Err = UnknownWord;
+            fn from_str(text: &str) -> Result<Self, UnknownWord> {
                 let mut all = Self::default();
                 for word in text.split('+').filter(|word| *word != "-") {
-                    all |= match word { $( $text => Self($bit), )* _ => return Err(()) };
+                    all |= match word { $( $text => Self($bit), )* _ => return Err(UnknownWord) };
                 }
                 Ok(all)
             }
@@ -336,7 +337,7 @@ operations! {
     /// Asks about a socket.
     Ask = "ask" { h: Handle, what: Ask, }
     /// Waits for one or two descriptors, or a set.
-    Poll = "poll" { h: Handle, events: Events, also: Handle, others: Events, set: usize, by: PollBy, wait: Patience, }
+    Poll = "poll" { h: Handle, events: Events, also: Handle, others: Events, set: usize, by: PollBy, wait: Timeout, }
     /// A new epoll set.
     NewSet = "newset" { s: usize, }
     /// Closes it.
@@ -346,18 +347,18 @@ operations! {
     /// `epoll_ctl` for a set that is in another one.
     Nest = "nest" { s: usize, within: usize, how: Ctl, events: Events, }
     /// Waits for a set.
-    Wait = "wait" { s: usize, max: usize, by: WaitBy, wait: Patience, }
+    Wait = "wait" { s: usize, max: usize, by: WaitBy, wait: Timeout, }
     /// `fork`.
     Fork = "fork" { }
     /// A child executes this program anew.
     Exec = "exec" { }
     /// A child ends.
     Exit = "exit" { }
-    /// SIGKILL for the process of the seat.
+    /// SIGKILL for the process of the actor.
     Kill = "kill" { }
     /// Sends the descriptor to the other process, whose `to` it becomes.
     Pass = "pass" { h: Handle, to: Handle, }
-    /// A signal to the seat's thread, while it waits: with SA_RESTART or without.
+    /// A signal to the actor's thread, while it waits: with SA_RESTART or without.
     Signal = "signal" { restart: bool, }
 }
 
@@ -377,10 +378,10 @@ mod tests {
 
     #[test]
     fn each_seat_has_its_process() {
-        let of = |seat: Seat| (seat.side(), seat.process(), seat.is_first());
-        assert_eq!(of(Seat::A2), (0, 0, false));
-        assert_eq!(of(Seat::Ax), (0, 2, true));
-        assert_eq!(of(Seat::B), (1, 1, true));
-        assert_eq!(of(Seat::Bx), (1, 3, true));
+        let of = |actor: Actor| (actor.side(), actor.process(), actor.is_first());
+        assert_eq!(of(Actor::A2), (0, 0, false));
+        assert_eq!(of(Actor::Ax), (0, 2, true));
+        assert_eq!(of(Actor::B), (1, 1, true));
+        assert_eq!(of(Actor::Bx), (1, 3, true));
     }
 }

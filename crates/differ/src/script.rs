@@ -10,10 +10,10 @@
 //! The lines happen one after the other: each begins when what the one before it has caused has
 //! come about.
 
-use crate::op::{Op, Seat};
+use crate::op::{Actor, Op};
 use core::fmt;
 use core::str::FromStr;
-use uncopy_torture::text::commented;
+use uncopy_torture::text::{BadText, commented};
 
 /// Connections at most.
 pub const CONNECTIONS: usize = 3;
@@ -33,7 +33,7 @@ pub struct Connection {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line {
     /// Who.
-    pub seat: Seat,
+    pub actor: Actor,
     /// What.
     pub op: Op,
 }
@@ -49,7 +49,7 @@ pub struct Script {
 
 impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.seat, self.op)
+        write!(f, "{} {}", self.actor, self.op)
     }
 }
 
@@ -64,14 +64,16 @@ impl fmt::Display for Script {
 }
 
 impl FromStr for Script {
-    type Err = String;
+    type Err = BadText;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, BadText> {
         let mut script = Self::default();
         for (i, line) in text.lines().enumerate() {
             let line = line.split('#').next().unwrap_or_default().trim();
             if !line.is_empty() {
-                script.line(line).map_err(|why| format!("line {}: {why}: {line}", i + 1))?;
+                script
+                    .line(line)
+                    .map_err(|why| BadText::new(format_args!("line {}: {why}: {line}", i + 1)))?;
             }
         }
         Ok(script)
@@ -79,7 +81,7 @@ impl FromStr for Script {
 }
 
 impl Script {
-    fn line(&mut self, text: &str) -> Result<(), String> {
+    fn line(&mut self, text: &str) -> Result<(), BadText> {
         let words: Vec<&str> = text.split_ascii_whitespace().collect();
         let fields: Vec<_> = words.iter().filter_map(|word| word.split_once('=')).collect();
         if words[0] == "conn" {
@@ -95,9 +97,9 @@ impl Script {
             });
             return Ok(());
         }
-        let seat = words[0].parse().map_err(|()| "a line begins with who carries it out")?;
+        let actor = words[0].parse().map_err(|_| "a line begins with who carries it out")?;
         let name = words.get(1).ok_or("what?")?;
-        self.lines.push(Line { seat, op: Op::parse(name, &fields)? });
+        self.lines.push(Line { actor, op: Op::parse(name, &fields)? });
         Ok(())
     }
 
@@ -127,7 +129,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_said() {
-        let wrong = |text: &str| text.parse::<Script>().unwrap_err();
+        let wrong = |text: &str| text.parse::<Script>().unwrap_err().to_string();
         assert!(wrong("conn 1 ip=4 by=a").contains("numbered"));
         assert!(wrong("c exit").contains("who"));
         assert!(wrong("a explode").contains("explode"));

@@ -4,6 +4,7 @@ use crate::op::{Flags, NONE, Op, Opt, RecvBy};
 use crate::script::{Line, Script};
 use core::fmt;
 use core::str::FromStr;
+use uncopy_torture::text::{BadText, UnknownWord};
 use uncopy_torture::words;
 
 words! {
@@ -51,13 +52,13 @@ words! {
 pub struct Without(Vec<Word>);
 
 impl FromStr for Without {
-    type Err = String;
+    type Err = BadText;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, BadText> {
         let words = text.split(',').filter(|word| !word.is_empty());
-        let words: Result<Vec<Word>, ()> = words.map(str::parse).collect();
+        let words: Result<Vec<Word>, UnknownWord> = words.map(str::parse).collect();
         let all = Word::ALL.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        words.map(Self).map_err(|()| format!("{text} is not of {all}"))
+        words.map(Self).map_err(|_| BadText::new(format_args!("{text} is not of {all}")))
     }
 }
 
@@ -142,6 +143,6 @@ mod tests {
             let kills = whole.lines.iter().filter(|line| line.op == Op::Kill {}).count();
             assert_eq!(part.lines.len() + kills, whole.lines.len());
         }
-        assert!("kil".parse::<Without>().unwrap_err().contains("kill"));
+        assert!("kil".parse::<Without>().unwrap_err().to_string().contains("kill"));
     }
 }

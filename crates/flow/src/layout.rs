@@ -1,5 +1,5 @@
-//! The words that a followed process leaves for `uncopy profile`: one flat run of 64-bit words in a file that
-//! both map or read, so that a process which is killed has still said everything.
+//! The words that a followed process leaves for `uncopy profile`: one flat run of 64-bit words in a
+//! file that both map or read, so that a process which is killed has still said everything.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -119,7 +119,8 @@ pub mod header {
 const HEADER: Table = Table { start: 0, stride: header::WORDS, room: 1, used: 0 };
 /// Places in the program where calls are made.
 pub const SITES: Table = Table::after(HEADER, site::WORDS, 1024, header::SITES);
-/// Sequences of copies, as a tree: a node is an input site, or its parent's sequence and one copy site more.
+/// Sequences of copies, as a tree: a node is an input site, or its parent's sequence and one copy
+/// site more.
 pub const NODES: Table = Table::after(SITES, node::WORDS, 4096, header::NODES);
 /// What left by a node's sequence and an output site.
 pub const ROWS: Table = Table::after(NODES, row::WORDS, 4096, header::ROWS);
@@ -338,8 +339,8 @@ impl<'a> Tables<'a> {
         (self.head(table.used) as usize).min(table.room)
     }
 
-    /// A record more; `None`: there is no room, which is counted. The caller fills it; readers look at it
-    /// only once that is done, or see zeros.
+    /// A record more; `None`: there is no room, which is counted. The caller fills it; readers look
+    /// at it only once that is done, or see zeros.
     pub fn open(self, table: Table) -> Option<usize> {
         let used = self.used(table);
         if used == table.room {

@@ -15,7 +15,7 @@ use dlmalloc::{Allocator, Dlmalloc};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use uncopy_inject::Call;
 use uncopy_kernel::lock::Lock;
-use uncopy_kernel::{apart, critical, inject, mapping};
+use uncopy_kernel::{critical, inject, mapping, placement};
 use uncopy_ranges::span::{PAGE, Span, page_up};
 
 const RESERVE_SIZE: usize = 2 << 20;
@@ -77,7 +77,7 @@ unsafe impl Allocator for Mappings {
         // SAFETY: a new mapping where there is none.
         let mapped = inject::check(Call::Heap).and_then(|()| unsafe {
             mmap_anonymous(
-                (apart::SMALL.next(size + 2 * gap) + gap) as *mut _,
+                (placement::SMALL.next(size + 2 * gap) + gap) as *mut _,
                 size,
                 ProtFlags::READ | ProtFlags::WRITE,
                 MapFlags::PRIVATE,

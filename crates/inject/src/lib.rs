@@ -99,7 +99,7 @@ calls! {
     Move "move": Busy Again Exist Inval NoMem Perm NoSys Short;
     /// `UFFDIO_MOVE` into the program's memory, where `copy` or `zeropage` was refused.
     MoveIn "move_in": Busy Again NoMem Perm NoSys;
-    /// `UFFDIO_COPY`; EEXIST comes after the deed, as if another thread had been faster.
+    /// `UFFDIO_COPY`; EEXIST comes after the copy, as if another thread had been faster.
     Copy "copy": Again NoMem Exist Perm NoSys Short;
     /// `UFFDIO_ZEROPAGE`; EEXIST as for `copy`.
     Zeropage "zeropage": Again NoMem Exist Perm NoSys;

@@ -9,8 +9,8 @@ use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 use rustix::fd::AsFd;
 use rustix::fs::OFlags;
 use uncopy_inject::Call;
-use uncopy_kernel::apart::{self, Place};
 use uncopy_kernel::mapping::{self, BOTH};
+use uncopy_kernel::placement::{self, Place};
 use uncopy_kernel::{critical, inject, limits};
 use uncopy_ranges::span::{PAGE, Span};
 use uncopy_shelf::{Answer, Chunk, Hit, Shelf, address_space};
@@ -55,7 +55,7 @@ impl Files {
             return;
         }
         let len = address_space(bytes);
-        let Ok(start) = mapping::reserve(apart::hint(Place::Files), len, BOTH) else { return };
+        let Ok(start) = mapping::reserve(placement::hint(Place::Files), len, BOTH) else { return };
         self.region.store(start, Relaxed);
         self.reserved.store(len, Relaxed);
         let mut shelf = Shelf::new();

@@ -151,9 +151,9 @@ extern "C" fn run(leases: usize) {
 /// Waits until there is something to do; not for long while files may become idle.
 fn wait(tick: bool) {
     let set = 1u64 << (libc::SIGIO - 1);
-    let patience = libc::timespec { tv_sec: TICK, tv_nsec: 0 };
+    let timeout = libc::timespec { tv_sec: TICK, tv_nsec: 0 };
     let address = core::ptr::from_ref(&set) as usize;
-    let until = if tick { core::ptr::from_ref(&patience) as usize } else { 0 };
+    let until = if tick { core::ptr::from_ref(&timeout) as usize } else { 0 };
     if inject::check(Call::Hear).is_ok() {
         // SAFETY: waits for a signal that this thread blocks; the arguments outlive the call.
         unsafe {

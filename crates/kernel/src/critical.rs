@@ -13,7 +13,7 @@
 //! it without a stack (`preload::hooks::signals`).
 
 use crate::call::syscall4;
-use crate::{inject, reading};
+use crate::{inject, user_access};
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{
     AtomicBool, AtomicU64, AtomicUsize, Ordering, Ordering::Relaxed, compiler_fence,
@@ -223,7 +223,7 @@ struct Frame {
     stack_size: usize,
 }
 // SAFETY: plain words.
-unsafe impl reading::Plain for Frame {}
+unsafe impl user_access::Plain for Frame {}
 
 /// The same of handlers that were jumped to: nobody was told of their end. But until then the frame
 /// is below us, as it was, and the signal is blocked.
@@ -234,7 +234,7 @@ fn in_frame() -> bool {
         if at == 0 || here >= at {
             return false;
         }
-        let Some(frame) = reading::read(at as *const Frame) else { return false };
+        let Some(frame) = user_access::read(at as *const Frame) else { return false };
         let alternate = |p: usize| p.wrapping_sub(frame.stack) < frame.stack_size;
         frame.returns_to == thread().returns_to.load(Relaxed)
             && (!alternate(at) || alternate(here))

@@ -101,7 +101,7 @@ pub fn kept_between(first: u32, last: u32) -> impl Iterator<Item = u32> {
 pub struct Kept(OwnFd);
 
 impl Kept {
-    /// From now on it is kept.
+    /// Keeps it from now on.
     ///
     /// # Errors
     /// When its number is too high to be known.

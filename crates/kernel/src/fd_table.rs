@@ -6,9 +6,9 @@
 //!
 //! unsafe: the table's memory; values are reached by the addresses in it.
 
-use crate::apart;
 use crate::critical;
 use crate::lock::Lock;
+use crate::placement;
 use core::marker::PhantomData;
 use core::ops::Deref;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -67,7 +67,7 @@ impl<E: Clone> FdTable<E> {
     pub fn begin(&self) -> bool {
         let bytes = NUMBERS as usize * size_of::<AtomicU64>();
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        let at = apart::SMALL.next(bytes) as *mut _;
+        let at = placement::SMALL.next(bytes) as *mut _;
         // SAFETY: a new mapping.
         let made = unsafe { mmap_anonymous(at, bytes, ProtFlags::READ | ProtFlags::WRITE, flags) };
         let Ok(table) = made else { return false };

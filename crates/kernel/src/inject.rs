@@ -17,7 +17,7 @@ use uncopy_counters::add;
 use uncopy_inject::{CALLS, Call, ERRORS, Error, Plan, Point};
 
 /// So many failures in a row of a call that can only be made again are followed by a success.
-const PATIENCE: u32 = 50;
+const MOST_IN_A_ROW: u32 = 50;
 
 struct State {
     times: AtomicU32,
@@ -96,7 +96,7 @@ fn draw_armed(call: Call, whole: bool) -> Option<Error> {
     // Whoever is told these tries again until it is otherwise.
     let transient = CALLS[call as usize].patient
         || matches!((call, error), (Call::Copy | Call::Zeropage, Error::Again | Error::NoMem));
-    if transient && state.in_a_row.fetch_add(1, Relaxed) >= PATIENCE {
+    if transient && state.in_a_row.fetch_add(1, Relaxed) >= MOST_IN_A_ROW {
         state.in_a_row.store(0, Relaxed);
         return None;
     }

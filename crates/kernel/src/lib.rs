@@ -5,15 +5,15 @@
 //! | [`call`] | system calls that leave `errno` alone |
 //! | [`inject`] | the calls of all these fail where a test says so |
 //! | [`uffd`] | userfaultfd |
-//! | [`mapping`], [`apart`] | mappings of our own; where large ones lie |
+//! | [`mapping`], [`placement`] | mappings of our own; where large ones lie |
 //! | [`descriptors`] | descriptors of our own |
 //! | [`fd_table`] | which of the program's descriptors is what |
 //! | `own_memory` | this process' memory by its number |
-//! | [`reach`] | the program's memory, reached through the kernel |
-//! | [`reading`] | the program's pointers, which may lead nowhere |
+//! | [`remote_mem`] | the program's memory, reached as another process' would be |
+//! | [`user_access`] | reads and writes through the program's pointers, which may lead nowhere |
 //! | [`critical`] | no signal handler of the program runs while a lock of ours is held |
 //! | [`sigpipe`] | calls that must not raise SIGPIPE |
-//! | [`sync`], [`lock`] | atomics and futexes, which the tests exchange for loom's; a lock that a forked child can reset |
+//! | [`sync`], [`lock`] | atomics and futexes (or loom's); a lock that a forked child can reset |
 //! | [`thread`] | threads of our own, which libc does not know |
 //! | [`threads`] | how many threads the process has |
 //! | [`own_process`] | whether this is the process that our state was made for |
@@ -24,8 +24,6 @@
 //! | [`imports`] | what we call of libc is libc's own |
 //! | [`early`] | copies before libc's routines are known |
 
-#[cfg(not(loom))]
-pub mod apart;
 pub mod call;
 #[cfg(not(loom))]
 pub mod clock;
@@ -50,10 +48,11 @@ mod own_memory;
 #[cfg(not(loom))]
 pub mod own_process;
 #[cfg(not(loom))]
+pub mod placement;
+#[cfg(not(loom))]
 pub mod procfs;
 #[cfg(not(loom))]
-pub mod reach;
-pub mod reading;
+pub mod remote_mem;
 #[cfg(not(loom))]
 pub mod sigpipe;
 #[cfg(not(loom))]
@@ -64,3 +63,4 @@ pub mod thread;
 #[cfg(not(loom))]
 pub mod threads;
 pub mod uffd;
+pub mod user_access;

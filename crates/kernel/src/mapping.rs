@@ -8,7 +8,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, mmap_anonymous};
 use uncopy_inject::Call;
 use uncopy_ranges::span::Span;
 
-/// To be read and written.
+/// Memory that is read and written.
 pub const BOTH: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
 /// Address space of `bytes`, at `hint` (0: anywhere) if that is free, which takes memory only where

@@ -5,7 +5,7 @@
 //! unsafe: maps one page of our own, which the kernel clears in children, and reads a word of it;
 //! calls what it was given to call.
 
-use crate::{apart, critical, inject};
+use crate::{critical, inject, placement};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -19,7 +19,7 @@ pub struct OwnProcess {
     word: AtomicPtr<AtomicUsize>,
     /// What such a child has to do first, a `fn()`.
     alone: AtomicPtr<()>,
-    /// Whose descriptors and threads they are.
+    /// The process whose descriptors and threads they are.
     pid: AtomicI32,
 }
 
@@ -57,7 +57,7 @@ impl OwnProcess {
         // SAFETY: a fresh page of our own.
         let page = unsafe {
             rustix::mm::mmap_anonymous(
-                apart::SMALL.next(PAGE) as *mut _,
+                placement::SMALL.next(PAGE) as *mut _,
                 PAGE,
                 ProtFlags::READ | ProtFlags::WRITE,
                 MapFlags::PRIVATE,
@@ -88,7 +88,7 @@ impl OwnProcess {
         }
     }
 
-    /// Whether this is not a child made behind our back that has not been heeded.
+    /// Whether this is not a child made behind our back that has not been detected.
     #[inline]
     pub fn alive(&self) -> bool {
         self.word().is_none_or(|word| matches!(word.load(Ordering::Relaxed), HERE | GOES_ON))
@@ -98,7 +98,7 @@ impl OwnProcess {
     /// It must not count in its parent's statistics, nor wait for a lock or for the end of a fork
     /// of its parent's.
     #[inline]
-    pub fn heed_unknown_fork(&self) {
+    pub fn detect_unknown_fork(&self) {
         if !self.alive() {
             self.made_behind_our_back();
         }
@@ -161,13 +161,13 @@ mod tests {
         }
         let own = OwnProcess::new();
         own.plant(alone).unwrap();
-        own.heed_unknown_fork();
+        own.detect_unknown_fork();
         assert_eq!(TIMES.load(Ordering::Relaxed), 0);
         // As the kernel leaves it in a child.
         own.word().unwrap().store(0, Ordering::Relaxed);
         assert!(!own.alive());
-        own.heed_unknown_fork();
-        own.heed_unknown_fork();
+        own.detect_unknown_fork();
+        own.detect_unknown_fork();
         assert!(own.alive());
         assert_eq!(TIMES.load(Ordering::Relaxed), 1);
         own.is_here();

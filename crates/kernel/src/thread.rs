@@ -15,11 +15,11 @@
 //! unsafe: makes a thread, in assembly because it begins on another stack; reads the word behind
 //! `fs`.
 
-use crate::apart;
 use crate::call::syscall4;
 use crate::critical;
 use crate::inject;
 use crate::lock::Lock;
+use crate::placement;
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
@@ -50,7 +50,11 @@ pub fn is_ours() -> bool {
     let dtv: usize;
     // SAFETY: reads the second word behind `fs`, which libc and we both keep there.
     unsafe {
-        core::arch::asm!("mov {}, fs:[8]", out(reg) dtv, options(nostack, readonly, preserves_flags));
+        core::arch::asm!(
+            "mov {}, fs:[8]",
+            out(reg) dtv,
+            options(nostack, readonly, preserves_flags)
+        );
     }
     dtv == OWN
 }
@@ -61,7 +65,11 @@ fn size() -> usize {
     let fs: usize;
     // SAFETY: reads the address that the thread keeps of its own storage; a plain question.
     let errno = unsafe {
-        core::arch::asm!("mov {}, fs:[0]", out(reg) fs, options(nostack, readonly, preserves_flags));
+        core::arch::asm!(
+            "mov {}, fs:[0]",
+            out(reg) fs,
+            options(nostack, readonly, preserves_flags)
+        );
         libc::__errno_location() as usize
     };
     // (Nothing on a thread of ours sets `errno`. If something did, it would not be the stack's.)
@@ -104,7 +112,7 @@ impl ThreadSlot {
         }
         inject::check(Call::Mmap).ok()?;
         let size = size();
-        let at = apart::SMALL.next(size);
+        let at = placement::SMALL.next(size);
         // SAFETY: fresh memory of our own, of which the lowest page is given up as a guard.
         let map = unsafe {
             let none = ProtFlags::empty();

@@ -362,9 +362,9 @@ impl Uffd {
 /// The two userfaultfds of a process.
 #[derive(Debug)]
 pub struct Fds {
-    /// For the program's pages.
+    /// The one for the program's pages.
     pub program: Uffd,
-    /// For the pool.
+    /// The one for the pool.
     pub pool: Uffd,
 }
 
@@ -414,7 +414,7 @@ fn transfer(
             (done, None) => (done, Some(Errno::AGAIN)),
             other => other,
         },
-        // Who finds a page there must find it filled: somebody else was faster.
+        // A thread that finds a page there must find it filled: somebody else was faster.
         Some(Error::Exist) if call != Call::Move => match make(PAGE.min(len)) {
             (_, None) => (0, Some(Errno::EXIST)),
             other => other,

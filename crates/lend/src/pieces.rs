@@ -65,7 +65,8 @@ impl Pieces<'_> {
         if count == 0 || self.lent >> first != (1 << count) - 1 {
             return None;
         }
-        let pages = |p: &iovec| Span::sized(p.iov_base as usize, p.iov_len).hull().pages();
+        let pages =
+            |p: &iovec| Span::sized(p.iov_base as usize, p.iov_len).covering_pages().pages();
         let body = &self.all[first..first + count];
         let body_pages: usize = body.iter().map(pages).sum();
         let bytes = |list: &[iovec]| list.iter().map(|p| p.iov_len).sum::<usize>();

@@ -1,6 +1,6 @@
 //! What this program was built from, and for: `--version`.
 
-use uncopy_counters::shared::LAYOUT;
+use uncopy_counters::stats_page::LAYOUT;
 
 /// Version and commit, in one line.
 pub const SHORT: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("BUILT_FROM_COMMIT"), ")");

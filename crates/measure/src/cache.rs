@@ -32,7 +32,7 @@ fn place(cache: Option<OsString>, home: Option<OsString>, root: bool) -> Option<
 
 /// What was found in the cache.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum Cached {
     /// No file, or none that may be read.
     Nothing,
     /// Measured on another machine or kernel, or written by another version.
@@ -44,28 +44,28 @@ pub enum Found {
 }
 
 /// Reads the costs of `machine` from `path`. The machine is asked for only if there is a file.
-pub fn read(path: &Path, machine: impl FnOnce() -> Machine) -> Found {
+pub fn read(path: &Path, machine: impl FnOnce() -> Machine) -> Cached {
     let mut text = String::new();
     // Much more than we write is not ours.
     let read = File::open(path).and_then(|file| file.take(4096).read_to_string(&mut text));
     match read {
         Ok(_) => {}
-        Err(e) if e.kind() == ErrorKind::InvalidData => return Found::Foreign,
-        Err(_) => return Found::Nothing,
+        Err(e) if e.kind() == ErrorKind::InvalidData => return Cached::Foreign,
+        Err(_) => return Cached::Nothing,
     }
     let mut lines = text.lines();
     if lines.next() != Some(FORM) {
-        return Found::Foreign;
+        return Cached::Foreign;
     }
     let machine = machine();
     let mut field = |name: &str| lines.next().and_then(|line| line.strip_prefix(name));
     if field("cpu=") != Some(&machine.cpu) || field("kernel=") != Some(&machine.kernel) {
-        return Found::Foreign;
+        return Cached::Foreign;
     }
     let costs = field("costs=").unwrap_or("costs are missing");
     match Costs::parse(costs) {
-        Ok(costs) => Found::Costs(costs),
-        Err(why) => Found::Bad(
+        Ok(costs) => Cached::Costs(costs),
+        Err(why) => Cached::Bad(
             failure!("the measured costs in {} are ignored: {why}", path.display())
                 .advise("'uncopy doctor' writes them anew"),
         ),
@@ -75,12 +75,12 @@ pub fn read(path: &Path, machine: impl FnOnce() -> Machine) -> Found {
 /// What `uncopy run` hands to the library: the costs of this machine, if they were measured.
 pub fn handed_on() -> Option<String> {
     match read(&path()?, Machine::own) {
-        Found::Costs(costs) => Some(costs.to_string()),
-        Found::Bad(why) => {
+        Cached::Costs(costs) => Some(costs.to_string()),
+        Cached::Bad(why) => {
             crate::outcome::complain(&why);
             None
         }
-        Found::Nothing | Found::Foreign => None,
+        Cached::Nothing | Cached::Foreign => None,
     }
 }
 
@@ -122,15 +122,15 @@ mod tests {
     fn costs_are_found_again_until_they_are_forgotten() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a/b/costs");
-        assert_eq!(read(&path, machine), Found::Nothing);
+        assert_eq!(read(&path, machine), Cached::Nothing);
         let costs = Costs { fault: 5, ..Costs::REFERENCE };
         for _ in 0..2 {
             write(&path, &machine(), &costs).unwrap();
-            assert_eq!(read(&path, machine), Found::Costs(costs));
+            assert_eq!(read(&path, machine), Cached::Costs(costs));
         }
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
         assert_eq!((forget(&path), forget(&path)), (Ok(true), Ok(false)));
-        assert_eq!(read(&path, machine), Found::Nothing);
+        assert_eq!(read(&path, machine), Cached::Nothing);
     }
 
     #[test]
@@ -138,16 +138,16 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("costs");
         write(&path, &machine(), &Costs::REFERENCE).unwrap();
-        assert_eq!(read(&path, || Machine { cpu: "Other".into(), ..machine() }), Found::Foreign);
+        assert_eq!(read(&path, || Machine { cpu: "Other".into(), ..machine() }), Cached::Foreign);
         let newer = || Machine { kernel: "6.18.2".into(), ..machine() };
-        assert_eq!(read(&path, newer), Found::Foreign);
+        assert_eq!(read(&path, newer), Cached::Foreign);
         let text = fs::read_to_string(&path).unwrap();
         for other in [text.replace(FORM, "uncopy costs 0"), String::new(), "\u{fe}".repeat(9000)] {
             fs::write(&path, other).unwrap();
-            assert_eq!(read(&path, machine), Found::Foreign);
+            assert_eq!(read(&path, machine), Cached::Foreign);
         }
         fs::write(&path, [0xff, 0xfe]).unwrap();
-        assert_eq!(read(&path, machine), Found::Foreign);
+        assert_eq!(read(&path, machine), Cached::Foreign);
     }
 
     #[test]
@@ -158,7 +158,7 @@ mod tests {
         let text = fs::read_to_string(&path).unwrap();
         for (damage, what) in [("fault=", "falt="), ("costs=", "prices="), ("=11000", "=many")] {
             fs::write(&path, text.replacen(damage, what, 1)).unwrap();
-            let Found::Bad(why) = read(&path, machine) else { panic!("{damage}") };
+            let Cached::Bad(why) = read(&path, machine) else { panic!("{damage}") };
             let why = why.to_string();
             assert!(why.contains("uncopy doctor") && !why.contains('\n'), "{why}");
         }

@@ -62,13 +62,6 @@ impl Display for Failure {
 
 impl Error for Failure {}
 
-/// (What tools say in words of their own.)
-impl From<String> for Failure {
-    fn from(what: String) -> Self {
-        Self::new(what)
-    }
-}
-
 impl From<&Self> for Failure {
     fn from(failure: &Self) -> Self {
         failure.clone()

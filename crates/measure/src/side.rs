@@ -1,4 +1,5 @@
-//! What is compared: the program as it is, twice, and what takes its copies or its memory's faults away, one thing after the other.
+//! What is compared: the program as it is, twice, and what takes its copies or its memory's faults
+//! away, one thing after the other.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -16,7 +17,8 @@ pub const TUNABLES: &str = "GLIBC_TUNABLES";
 /// With these glibc gives no memory back, so that no page of it faults twice (as in `bench/apps`).
 pub const KEEP: &str = "glibc.malloc.mmap_threshold=4294967296:glibc.malloc.trim_threshold=17179869184:\
                         glibc.malloc.top_pad=67108864";
-/// Options of `uncopy run` that leave faster copies, placing and recycling of memory, and nothing else.
+/// Options of `uncopy run` that leave faster copies, placing and recycling of memory, and nothing
+/// else.
 const UNELIDED: &[(&str, &str)] = &[("elide", "no"), ("lend", "no")];
 /// And without faster copies.
 const PLACED: &[(&str, &str)] =
@@ -95,7 +97,8 @@ impl Side {
         }
     }
 
-    /// Has `command` run on this side, with `library` in front where it is one of uncopy's: the environment is the only difference.
+    /// Has `command` run on this side, with `library` in front where it is one of uncopy's: the
+    /// environment is the only difference.
     pub fn arrange(self, command: &mut Process, library: &Path) {
         let preloaded = std::env::var_os(library::PRELOAD);
         if self.preloads() {

@@ -4,7 +4,7 @@ use crate::bad_value::BadValue;
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use comfy_table::{ContentArrangement, Table, TableStyle};
 
-pub use uncopy_counters::numbers::{grouped, rough_size};
+pub use uncopy_counters::formatting::{grouped, rough_size};
 
 /// Lines above, below and under the header, none between rows.
 pub const TABLE_STYLE: TableStyle =

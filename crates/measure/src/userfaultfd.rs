@@ -153,8 +153,8 @@ pub fn allow() -> (String, &'static str) {
 /// How root makes a group whose members may use it, without the package.
 pub fn grant() -> String {
     format!(
-        "groupadd --system {GROUP}; chgrp {GROUP} {DEVICE}; chmod 660 {DEVICE} (a udev rule as the package's makes it last: \
-         KERNEL==\"userfaultfd\", GROUP=\"{GROUP}\", MODE=\"0660\")"
+        "groupadd --system {GROUP}; chgrp {GROUP} {DEVICE}; chmod 660 {DEVICE} (a udev rule as the \
+         package's makes it last: KERNEL==\"userfaultfd\", GROUP=\"{GROUP}\", MODE=\"0660\")"
     )
 }
 

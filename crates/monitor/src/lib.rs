@@ -1,5 +1,5 @@
 //! The fault-handling thread: answers touches of unmapped pages, also those that the kernel makes
-//! on the program's behalf, and heeds the kernel's reports of changes to the memory map.
+//! on the program's behalf, and handles the kernel's reports of changes to the memory map.
 //!
 //! It reads what the kernel says and hands it to a [`Server`], which it knows nothing more of: what
 //! is tracked, and what a page consists of, is not its business.
@@ -49,7 +49,7 @@ pub struct Monitor {
     ready: Futex,
     /// Two: one for the thread, one for its successor.
     slots: [Slot; 2],
-    /// Whose thread it is that answers.
+    /// The thread that answers.
     on_duty: AtomicUsize,
     running: AtomicBool,
     /// See [`Monitor::faults_wait`].
@@ -173,7 +173,7 @@ impl Monitor {
         let page = wake_page as *mut u8;
         // SAFETY: a page of ours that nobody uses, which is missing from here on; touching it wakes
         // the thread. (Where it cannot be dropped, because it is locked, the thread looks by
-        // itself: see `patience`.)
+        // itself: see `poll_timeout`.)
         unsafe {
             let _ = madvise(page.cast(), PAGE, Advice::LinuxDontNeed);
             core::ptr::read_volatile(page);
@@ -292,18 +292,18 @@ extern "C" fn run<S: Server>(slot: usize) {
         let mut fds = [PollFd::new(&program, PollFlags::IN), PollFd::new(&pool, PollFlags::IN)];
         let soon = watch.waits() || order.load(Ordering::Acquire) == GO;
         let polled = inject::check(Call::Poll)
-            .and_then(|()| poll(&mut fds, patience(soon, server.runs(), due).as_ref()));
+            .and_then(|()| poll(&mut fds, poll_timeout(soon, server.runs(), due).as_ref()));
         if polled.is_err() {
             // Not to be had: looked at now and then instead.
             let _ = rustix::thread::nanosleep(&SOON);
         }
         if polled.is_err() || fds[1].revents().contains(PollFlags::IN) {
-            server.serve(&mut own, &mut |locked| watch.heed_pool(locked));
+            server.serve(&mut own, &mut |locked| watch.serve_pool(locked));
         }
         let mut faults = false;
         server.serve(&mut own, &mut |locked| {
             locked.near(place.is_near());
-            faults = watch.heed_program(locked);
+            faults = watch.serve_program(locked);
         });
         monitor.faults_wait.store(watch.waits(), Ordering::Relaxed);
         if faults {
@@ -320,7 +320,7 @@ extern "C" fn run<S: Server>(slot: usize) {
 }
 
 /// How long the thread sleeps at most; `due`: when it is to look after what lies idle, in ms.
-fn patience(soon: bool, runs: bool, due: u64) -> Option<rustix::event::Timespec> {
+fn poll_timeout(soon: bool, runs: bool, due: u64) -> Option<rustix::event::Timespec> {
     if soon {
         return Some(SOON);
     }

@@ -22,7 +22,7 @@ pub enum Side {
     Pool,
 }
 
-/// Who knows what the missing pages consist of.
+/// Knows what the missing pages consist of.
 pub trait Server: Sync + 'static {
     /// See [`Server::sources`].
     type Sources;
@@ -79,7 +79,7 @@ impl Watch {
     }
 
     /// Answers what waits for the pool's pages.
-    pub(crate) fn heed_pool(&mut self, locked: &mut dyn LockedServer) {
+    pub(crate) fn serve_pool(&mut self, locked: &mut dyn LockedServer) {
         let mut events = [Event::Other(0); READ_AT_ONCE];
         let count = locked.read(Side::Pool, &mut events);
         for event in &events[..count] {
@@ -96,7 +96,7 @@ impl Watch {
     /// report that has been read lets its call go on: what the books say of that memory is no
     /// longer so, and an answer (which may fill neighbouring pages, too) would bring back what
     /// `madvise` has dropped, or give zeros where `mremap` has moved something.
-    pub(crate) fn heed_program(&mut self, locked: &mut dyn LockedServer) -> bool {
+    pub(crate) fn serve_program(&mut self, locked: &mut dyn LockedServer) -> bool {
         self.try_again(locked);
         let mut faults = false;
         let mut events = [Event::Other(0); READ_AT_ONCE];
@@ -209,10 +209,10 @@ mod tests {
     }
 
     #[test]
-    fn reports_are_heeded_before_the_faults_that_are_read_with_them() {
+    fn reports_are_handled_before_the_faults_that_are_read_with_them() {
         let [gone, moved] = [7, 8].map(Event::Other);
         let mut locked = fake([Event::Fault(1), gone, Event::Fault(2), moved]);
-        assert!(Watch::new().heed_program(&mut locked));
+        assert!(Watch::new().serve_program(&mut locked));
         assert_eq!(locked.order, [gone, moved, Event::Fault(1), Event::Fault(2)]);
     }
 
@@ -221,13 +221,13 @@ mod tests {
         let mut locked = fake([Event::Fault(1), Event::Fault(2)]);
         locked.changing = vec![1];
         let mut watch = Watch::new();
-        watch.heed_program(&mut locked);
+        watch.serve_program(&mut locked);
         assert!(watch.waits());
         assert_eq!(locked.answered, [2]);
         locked.program.push_back(Event::Other(7));
-        assert!(!watch.heed_program(&mut locked), "no new fault");
+        assert!(!watch.serve_program(&mut locked), "no new fault");
         assert!(watch.waits(), "tried before the report was read");
-        assert!(!watch.heed_program(&mut locked), "no new fault");
+        assert!(!watch.serve_program(&mut locked), "no new fault");
         assert!(!watch.waits());
         assert_eq!(locked.answered, [2, 1]);
     }
@@ -237,11 +237,11 @@ mod tests {
         let mut locked = fake((0..40).map(|_| Event::Other(7)));
         locked.room = READ_AT_ONCE + 1;
         let mut watch = Watch::new();
-        watch.heed_program(&mut locked);
+        watch.serve_program(&mut locked);
         assert_eq!((locked.reports.len(), locked.program.len()), (32, 8));
         watch.waiting[0] = 5;
         watch.count = 1;
-        watch.heed_program(&mut locked);
+        watch.serve_program(&mut locked);
         assert_eq!((locked.reports.len(), &locked.answered[..]), (32, &[5][..]));
     }
 
@@ -251,7 +251,7 @@ mod tests {
         let mut locked = fake((0..many).map(Event::Fault));
         locked.changing = (0..many).collect();
         let mut watch = Watch::new();
-        watch.heed_program(&mut locked);
+        watch.serve_program(&mut locked);
         assert_eq!(locked.fault_again, [WAITING_MAX, WAITING_MAX + 1, WAITING_MAX + 2]);
         watch.leave(&mut locked);
         assert_eq!(locked.fault_again.len(), many);
@@ -259,10 +259,10 @@ mod tests {
     }
 
     #[test]
-    fn of_the_pool_only_faults_are_heeded() {
+    fn of_the_pool_only_faults_are_answered() {
         let mut locked = fake([]);
         locked.pool = [Event::Other(1), Event::Fault(9)].into();
-        Watch::new().heed_pool(&mut locked);
+        Watch::new().serve_pool(&mut locked);
         assert_eq!((locked.answered, locked.reports), (vec![9], vec![]));
     }
 }

@@ -34,7 +34,7 @@ impl LockedServer for AtLock<'_> {
         }
         let page = Span::sized(address & !(PAGE - 1), PAGE);
         self.0.answered.fetch_add(1, Ordering::Relaxed);
-        // (Who waits is woken by that which the page is registered with.)
+        // (A waiting thread is woken by that which the page is registered with.)
         let pool = page.start == self.0.wake_page.load(Ordering::Relaxed);
         let uffd = if pool { &self.1.pool } else { &self.1.program };
         uffd.zero(page).1.is_none()

@@ -60,7 +60,8 @@ pub const OPTIONS: &[Spec] = &[
         default: 1,
         min: 0,
         max: 1,
-        help: "Elide copies; with `no` here and for the allocator, and `libc` for copies, the library is loaded and stands aside",
+        help: "Elide copies; with `no` here and for the allocator, and `libc` for copies, the \
+            library is loaded and stands aside",
     },
     Spec {
         name: "copies",
@@ -69,8 +70,9 @@ pub const OPTIONS: &[Spec] = &[
         default: COPIES_AUTO,
         min: COPIES_AUTO,
         max: COPIES_OURS,
-        help: "Who makes copies whose destination begins 1 to 63 bytes ahead of the source within the page, which some processors are slow \
-               at: libc, a routine of ours, or the one that a trial copy finds faster when the program starts",
+        help: "Who makes copies whose destination begins 1 to 63 bytes ahead of the source within \
+            the page, which some processors are slow at: libc, a routine of ours, or the one that \
+            a trial copy finds faster when the program starts",
     },
     Spec {
         name: "allocator",
@@ -79,7 +81,8 @@ pub const OPTIONS: &[Spec] = &[
         default: 1,
         min: 0,
         max: 1,
-        help: "Serve large blocks of programs that use glibc's malloc from an allocator that recycles pages",
+        help: "Serve large blocks of programs that use glibc's malloc from an allocator that \
+            recycles pages",
     },
     Spec {
         name: "foreign-allocator",
@@ -106,7 +109,8 @@ pub const OPTIONS: &[Spec] = &[
         default: 0,
         min: 0,
         max: 1 << 42,
-        help: "Cap on memory held in extents, in bytes; 0 means an eighth of the machine's memory, or of a control group's limit",
+        help: "Cap on memory held in extents, in bytes; 0 means an eighth of the machine's memory, \
+            or of a control group's limit",
     },
     Spec {
         name: "file-memory",
@@ -115,7 +119,8 @@ pub const OPTIONS: &[Spec] = &[
         default: 0,
         min: 0,
         max: 1 << 40,
-        help: "Keep files that are read again and again, in so many bytes, and hold others' writing off until they are let go; 0 means not",
+        help: "Keep files that are read again and again, in so many bytes, and hold others' \
+            writing off until they are let go; 0 means not",
     },
     Spec {
         name: "max-mappings",
@@ -124,7 +129,8 @@ pub const OPTIONS: &[Spec] = &[
         default: 0,
         min: 0,
         max: 1 << 24,
-        help: "Cap on registered address ranges (each may split a mapping); 0 means a quarter of vm.max_map_count",
+        help: "Cap on registered address ranges (each may split a mapping); 0 means a quarter of \
+            vm.max_map_count",
     },
     Spec {
         name: "backoff",
@@ -151,7 +157,9 @@ pub const OPTIONS: &[Spec] = &[
         default: 0,
         min: 0,
         max: 1,
-        help: "Let TCP connections go past Linux: to programs of this host that also run with --tcp through shared memory, and, while 'uncopy tcp serve --if' serves a device, to and from other hosts, which need no uncopy",
+        help: "Let TCP connections go past Linux: to programs of this host that also run with \
+            --tcp through shared memory, and, while 'uncopy tcp serve --if' serves a device, to \
+            and from other hosts, which need no uncopy",
     },
     Spec {
         name: "tcp-references",
@@ -160,7 +168,8 @@ pub const OPTIONS: &[Spec] = &[
         default: 1,
         min: 0,
         max: 1,
-        help: "Let programs of the same user that could trace each other map what the other sends, so that the receiver need not copy large messages",
+        help: "Let programs of the same user that could trace each other map what the other sends, \
+            so that the receiver need not copy large messages",
     },
     Spec {
         name: "tcp-spin",
@@ -169,7 +178,8 @@ pub const OPTIONS: &[Spec] = &[
         default: 1,
         min: 0,
         max: 1,
-        help: "Before a call sleeps over such a connection, look for bytes again and again for 10 us, where that has paid lately",
+        help: "Before a call sleeps over such a connection, look for bytes again and again for 10 \
+            us, where that has paid lately",
     },
     Spec {
         name: "follow-exec",
@@ -196,8 +206,9 @@ pub const OPTIONS: &[Spec] = &[
         default: 0,
         min: 0,
         max: VERBOSE_COUNTERS,
-        help: "Say on standard error one line at the start, and at exit what was done: by the program, and by all that it started \
-               together; all: each process for itself; counters: each, as NAME=VALUE",
+        help: "Say on standard error one line at the start, and at exit what was done: by the \
+            program, and by all that it started together; all: each process for itself; counters: \
+            each, as NAME=VALUE",
     },
 ];
 

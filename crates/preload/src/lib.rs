@@ -13,7 +13,7 @@
 //! | [`service`] | starts the service of connections within this host |
 //! | [`mod@process`] | the one value that has this process's state |
 //! | [`start`] | constructor, options, end |
-//! | [`found`] | what the constructor found out |
+//! | [`facts`] | what the constructor found out |
 //! | [`summary`] | what is said at the start and at the end |
 //! | [`hooks::copy`] | memcpy and its kin |
 //! | [`hooks::fill`] | memset |
@@ -26,7 +26,7 @@
 //! | [`hooks::protection`] | mprotect, mlock |
 //! | [`hooks::limits`] | mlockall, setrlimit |
 //! | [`hooks::ioctl`] | a userfaultfd of the program's own; what a connection is asked |
-//! | [`hooks::ours`] | what the shims of memory calls have in common |
+//! | [`hooks::memory_common`] | what the shims of memory calls have in common |
 //! | [`hooks::unwaited`] | memory that the kernel reads or writes without waiting for a fault |
 //! | [`hooks::uring`] | io_uring, which goes past us |
 //! | [`hooks::remap`] | mremap |
@@ -45,7 +45,7 @@
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 
-pub mod found;
+pub mod facts;
 pub mod process;
 pub mod service;
 pub mod start;
@@ -73,8 +73,8 @@ pub mod hooks {
     pub mod ioctl;
     pub mod limits;
     pub mod mapping;
+    pub mod memory_common;
     pub mod other_names;
-    pub mod ours;
     pub mod output;
     pub mod own;
     pub mod process;

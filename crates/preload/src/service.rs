@@ -34,10 +34,10 @@ struct Service {
 
 static SERVICE: AtomicPtr<Service> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Connections within this host are heeded from now on. `library` is our own path; `name`, where
+/// Connections within this host are carried from now on. `library` is our own path; `name`, where
 /// one is given, the service's; `spins`: calls look again and again for a while before they sleep;
-/// `after`: calls after which a connection is shown, where a test says it; `blocks`: which messages
-/// go in memory that the receiver maps.
+/// `after`: calls after which a connection is registered, where a test says it; `blocks`: which
+/// messages go in memory that the receiver maps.
 pub fn begin(
     library: &[u8],
     name: Option<String>,

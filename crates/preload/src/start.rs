@@ -6,7 +6,7 @@
 //! unsafe: reads the environment that the kernel passed, registers handlers with libc, and names
 //! itself to the dynamic linker's arrays.
 
-use crate::found::{self, GLIBC_MALLOC, GLIBC_STACK_END, USABLE_SIZE};
+use crate::facts::{self, GLIBC_MALLOC, GLIBC_STACK_END, USABLE_SIZE};
 use crate::hooks::{entries, files, signals};
 use crate::process::PROCESS;
 use crate::{HEAP, real, service, summary};
@@ -22,8 +22,8 @@ use uncopy_inject::Plan;
 use uncopy_kernel::clock;
 use uncopy_kernel::imports;
 use uncopy_kernel::inject;
-use uncopy_kernel::reading;
 use uncopy_kernel::uffd::Refusal;
+use uncopy_kernel::user_access;
 use uncopy_log_files::Settings as LogSettings;
 use uncopy_options::{self as options, OPTIONS, Values, index_of};
 use uncopy_space::space::{Record, Settings};
@@ -95,7 +95,7 @@ unsafe extern "C" fn begin(
         real::find_copies();
         real::find_all();
         clock::prepare();
-        reading::caught_by(signals::catch_faults);
+        user_access::caught_by(signals::catch_faults);
         GLIBC_STACK_END.store(__libc_stack_end, Ordering::Relaxed);
         GLIBC_MALLOC.store(real::glibc_malloc(), Ordering::Relaxed);
         USABLE_SIZE.store(real::usable_size_fits(), Ordering::Relaxed);
@@ -110,7 +110,7 @@ unsafe extern "C" fn begin(
         let with_log = places.log.is_some() && real::of_libc::is_next();
         entries::lead_files(with_log);
         if with_log {
-            files::heed_mappings();
+            files::watch_mappings();
         }
         entries::go_directly();
         summary::begin(&values, places.summary.as_deref(), words.as_ref().copied());
@@ -129,7 +129,7 @@ struct Places {
     summary: Option<CString>,
     /// The service of connections within this host.
     tcp_service: Option<String>,
-    /// Calls after which a connection is shown there.
+    /// Calls after which a connection is registered there.
     tcp_after: Option<u32>,
     /// Where the log's service answers, and which files may be held.
     log: Option<String>,
@@ -141,7 +141,7 @@ struct Places {
     /// The file in which it is recorded, and how large that may be.
     record: Option<CString>,
     record_bytes: Option<usize>,
-    /// Who decides.
+    /// The controller that decides.
     controller: Choice,
     /// valgrind runs the program. It runs one thread at a time: who waits for a page keeps out who
     /// would answer.
@@ -299,7 +299,7 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
         PROCESS.space.tended_by(|now, drop| PROCESS.twin().tend(now, drop));
     }
     // SAFETY: handlers that live as long as the process (the library is never unloaded).
-    let heed_forks = || unsafe {
+    let handle_forks = || unsafe {
         signals::own();
         signals::enter();
         libc::pthread_atfork(Some(before_fork), Some(after_fork_parent), Some(after_fork_child));
@@ -317,7 +317,7 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
         PROCESS.tcp.attend();
     }
     if twin || tcp || log {
-        heed_forks();
+        handle_forks();
     }
     let aside = match values.get(ELIDE) {
         0 => Some("standing aside, as told"),
@@ -355,13 +355,13 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
     };
     match PROCESS.space.init(settings) {
         Ok(()) => {
-            found::set_threshold(threshold);
+            facts::set_threshold(threshold);
             if values.get(LEND) != 0 {
                 PROCESS.lending.allow(costs.lend_from());
             }
             PROCESS.files.allow(&PROCESS.space, values.get(FILE_MEMORY) as usize);
             if !twin && !tcp && !log {
-                heed_forks();
+                handle_forks();
             }
             summary::banner(values, "ready");
         }

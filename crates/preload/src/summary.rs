@@ -79,7 +79,7 @@ pub fn banner(values: &Values, state: &str) {
     for (spec, value) in values.changed().filter(|(s, _)| s.name != "verbose") {
         let _ = write!(line, ", {}={}", spec.name, options::text(spec, value));
     }
-    PROCESS.space.heed_limits();
+    PROCESS.space.read_limits();
     if let Some(limits) = PROCESS.space.said_of_limits() {
         let _ = write!(line, ", {limits}");
     }
@@ -113,7 +113,8 @@ pub fn end() {
                 lines.extend(others.map(|line| format!("uncopy: {line}")));
                 if lines.is_empty() {
                     lines.push(format!(
-                        "uncopy: {}: nothing was left out: no large copy of data that came in was seen",
+                        "uncopy: {}: nothing was left out: no large copy of data that came in was \
+                         seen",
                         name()
                     ));
                 }
@@ -149,7 +150,7 @@ fn named(phrases: Vec<String>) -> Vec<String> {
     phrases.into_iter().map(|phrase| format!("uncopy: {name}: {phrase}")).collect()
 }
 
-/// Whose it is: `redis-server [4711]`. What is no visible character of the name's is left out.
+/// The process' name: `redis-server [4711]`. What is no visible character of it is left out.
 fn name() -> String {
     // SAFETY: made once, never freed.
     let name = unsafe { NAME.load(Ordering::Relaxed).as_ref() }.map_or("", String::as_str);

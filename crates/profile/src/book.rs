@@ -8,7 +8,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::ffi::CString;
 use uncopy_flow::layout::{LAYOUT, MAGIC, Tables, WORDS, header};
-use uncopy_kernel::apart;
+use uncopy_kernel::placement;
 
 /// A fresh book for this process in `directory`.
 pub fn open(directory: &str) -> Option<Tables<'static>> {
@@ -35,7 +35,7 @@ pub fn open(directory: &str) -> Option<Tables<'static>> {
     }
     rustix::fs::ftruncate(&fd, size as u64).ok()?;
     let access = ProtFlags::READ | ProtFlags::WRITE;
-    let at = apart::SMALL.next(size) as *mut _;
+    let at = placement::SMALL.next(size) as *mut _;
     // SAFETY: a new mapping, never unmapped.
     let words: &'static [AtomicU64] = unsafe {
         let at = rustix::mm::mmap(at, size, access, MapFlags::SHARED, &fd, 0);

@@ -112,9 +112,9 @@ impl State {
 
     /// The filter let something through. Now and then it is made anew.
     pub fn was_tagged(&mut self, tagged: bool) {
-        const PATIENCE: u32 = 4096;
+        const MOST_IN_VAIN: u32 = 4096;
         self.vain += u32::from(!tagged);
-        if self.vain > PATIENCE + self.follower.pieces() as u32 {
+        if self.vain > MOST_IN_VAIN + self.follower.pieces() as u32 {
             self.vain = 0;
             FILTER.track_only(self.follower.all().map(|p| p.span));
         }

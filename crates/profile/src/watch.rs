@@ -21,7 +21,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use rustix::thread::futex;
 use uncopy_flow::Follower;
 use uncopy_flow::layout::header;
-use uncopy_kernel::apart;
+use uncopy_kernel::placement;
 use uncopy_kernel::uffd::{Event, FEATURE_EVENTS, FEATURE_MOVE, Maker, Msg, Uffd};
 use uncopy_ranges::span::{PAGE, Span, page_down};
 
@@ -174,7 +174,11 @@ impl Watch {
         }
         let its = Span::new(stack.saturating_sub(STACK_BELOW), stack + STACK_ABOVE);
         let large = bytes > (SLOTS / 2) * PAGE;
-        if large || spans.clone().any(|(addr, len)| its.overlaps(Span::sized(addr, len).hull())) {
+        if large
+            || spans
+                .clone()
+                .any(|(addr, len)| its.overlaps(Span::sized(addr, len).covering_pages()))
+        {
             follower.book().add_head(header::UNWATCHED, bytes as u64);
             return;
         }
@@ -207,9 +211,9 @@ impl Watch {
         let mut any = false;
         for span in spans {
             any |= !follower.watchable(*span).is_empty();
-            let hull = span.hull();
-            if PAGES.iter().any(|p| hull.contains(p.load(SeqCst))) {
-                command(GIVE, hull);
+            let pages = span.covering_pages();
+            if PAGES.iter().any(|p| pages.contains(p.load(SeqCst))) {
+                command(GIVE, pages);
             }
         }
         self.tell(follower);
@@ -296,7 +300,7 @@ fn spawn(run: Thread) -> bool {
 /// Starts both threads.
 fn start() {
     let access = ProtFlags::READ | ProtFlags::WRITE;
-    let at = apart::SMALL.next(SLOTS * PAGE) as *mut _;
+    let at = placement::SMALL.next(SLOTS * PAGE) as *mut _;
     // SAFETY: a new mapping where there is none.
     let shadow = unsafe {
         rustix::mm::mmap_anonymous(

@@ -54,7 +54,7 @@ pub struct Allowance {
     /// Bytes that may be held in any case at most, by which bits differ from [`UNKNOWN`]'s.
     most: AtomicU64,
     /// Beyond so much more than allowed it is of use to look again.
-    in_vain: AtomicU64,
+    found_nothing: AtomicU64,
 }
 
 impl Default for Allowance {
@@ -71,7 +71,7 @@ impl Allowance {
             window: AtomicU64::new(0),
             looked: AtomicU64::new(0),
             most: AtomicU64::new(0),
-            in_vain: AtomicU64::new(0),
+            found_nothing: AtomicU64::new(0),
         }
     }
 
@@ -115,12 +115,12 @@ impl Allowance {
     #[inline]
     pub fn over(&self, holding: &Holding) -> u64 {
         let over = holding.beyond().saturating_sub(self.allowed(holding.promised));
-        if over > self.in_vain.load(Relaxed) { over } else { 0 }
+        if over > self.found_nothing.load(Relaxed) { over } else { 0 }
     }
 
     /// Nothing was found to be given back, though so much more than allowed is held.
-    pub fn in_vain(&self, over: u64) {
-        self.in_vain.store(over + (1 << 20), Relaxed);
+    pub fn found_nothing(&self, over: u64) {
+        self.found_nothing.store(over + (1 << 20), Relaxed);
     }
 
     /// Now and then; it is `now`, in seconds since some beginning, and the program is promised so
@@ -131,7 +131,7 @@ impl Allowance {
             return;
         }
         self.looked.store(now as u64, Relaxed);
-        self.in_vain.store(0, Relaxed);
+        self.found_nothing.store(0, Relaxed);
         let (high, window) = (self.high.load(Relaxed), self.window.load(Relaxed));
         self.high.store(window.max(high / 2), Relaxed);
         self.window.store(promised, Relaxed);
@@ -148,7 +148,7 @@ impl Allowance {
         // What is left when the program has again what it had at most, and nothing is held.
         let left = (room + holding.beyond()).saturating_sub(before);
         self.at_most(left / ROOM_SHARE);
-        self.in_vain.store(0, Relaxed);
+        self.found_nothing.store(0, Relaxed);
     }
 
     /// No limit applies (any more).
@@ -159,7 +159,7 @@ impl Allowance {
     /// Somebody waits for memory: nothing is held until the next look at it.
     pub fn pressed(&self) {
         self.at_most(0);
-        self.in_vain.store(0, Relaxed);
+        self.found_nothing.store(0, Relaxed);
     }
 }
 
@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn where_nothing_can_be_given_back_it_is_not_looked_for_again_until_more_is_held() {
         let a = without_limit();
-        a.in_vain(a.over(&holding(0, 20, 0, 0)));
+        a.found_nothing(a.over(&holding(0, 20, 0, 0)));
         assert_eq!(a.over(&holding(0, 20, 0, 0)), 0);
         assert_eq!(a.over(&holding(0, 22, 0, 0)), 10 * MB);
         a.look(100, 0);

@@ -54,7 +54,7 @@ impl Span {
     }
 
     /// The whole pages that contain it.
-    pub const fn hull(self) -> Self {
+    pub const fn covering_pages(self) -> Self {
         Self::new(page_down(self.start), page_up(self.end))
     }
 

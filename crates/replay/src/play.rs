@@ -1,4 +1,4 @@
-//! The program, done again: each deed as the shims and the stack's calls would hand it to the
+//! The program, done again: each operation as the shims and the stack's calls would hand it to the
 //! tracker.
 
 use crate::paper::Paper;
@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use uncopy_core::memory::FillError;
 use uncopy_core::plan::{CopyPlan, InputPlan, OutputPlan};
 use uncopy_core::tracker::{Limits, PoolShape, Tracker};
-use uncopy_decide::{Basis, Control, Costs, Deed, Event, Refusal, SiteId, Times, Witness};
+use uncopy_decide::{Basis, Control, Costs, Event, Observer, Operation, Refusal, SiteId, Times};
 use uncopy_ranges::span::Span;
-use uncopy_trace::{Entry, Trace, What};
+use uncopy_trace::{Entry, EntryKind, Trace};
 
 /// Inputs smaller than this are not remembered as input (as in `uncopy_space::space`).
 const ORIGIN_MIN: usize = 1024;
@@ -86,8 +86,8 @@ struct Till {
     costs: Costs,
 }
 
-impl Witness for Till {
-    fn did(&mut self, _: Deed) {}
+impl Observer for Till {
+    fn did(&mut self, _: Operation) {}
 
     fn told(&mut self, _: SiteId, event: Event) {
         let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
@@ -101,14 +101,14 @@ pub fn recorded(trace: &Trace) -> Tally {
     let (mut tally, mut halves) = (Tally::default(), Halves::default());
     for entry in &trace.entries {
         match entry.what {
-            What::Did(deed) => {
-                if let Deed::Copy { to, from, len, .. } = deed
+            EntryKind::Did(operation) => {
+                if let Operation::Copy { to, from, len, .. } = operation
                     && halves.begins(to, from, len)
                 {
                     tally.copy(&trace.start.costs, len);
                 }
             }
-            What::Told(_, event) => tally.told(&trace.start.costs, event),
+            EntryKind::Told(_, event) => tally.told(&trace.start.costs, event),
         }
     }
     tally
@@ -136,7 +136,7 @@ pub fn play(
     let shape = PoolShape { boundary: pages / 2, pages };
     let mut tracker =
         Tracker::new(Paper::default(), shape, limits, control, stage.filter, stage.counters);
-    tracker.witnessed_by(Some(Box::new(Till { unseen, tally: tally.clone(), costs: start.costs })));
+    tracker.observed_by(Some(Box::new(Till { unseen, tally: tally.clone(), costs: start.costs })));
     let mut play = Play {
         tracker,
         stage,
@@ -183,7 +183,7 @@ pub fn play(
 /// What was refused, and why.
 fn refusals(entries: &[Entry]) -> impl Iterator<Item = (Span, Refusal)> {
     entries.iter().filter_map(|entry| match entry.what {
-        What::Did(Deed::Refused { span, why }) => Some((span, why)),
+        EntryKind::Did(Operation::Refused { span, why }) => Some((span, why)),
         _ => None,
     })
 }
@@ -191,7 +191,7 @@ fn refusals(entries: &[Entry]) -> impl Iterator<Item = (Span, Refusal)> {
 /// What the program's large copies had come to, each time that this was said.
 fn copied(entries: &[Entry]) -> impl Iterator<Item = u64> {
     entries.iter().filter_map(|entry| match entry.what {
-        What::Told(_, Event::Copied { total }) => Some(total),
+        EntryKind::Told(_, Event::Copied { total }) => Some(total),
         _ => None,
     })
 }
@@ -250,9 +250,9 @@ impl Play<'_> {
         Times { cpu: shift(then.cpu), wall: shift(then.wall) }
     }
 
-    fn entry(&mut self, what: What) {
+    fn entry(&mut self, what: EntryKind) {
         match what {
-            What::Told(_, event) => {
+            EntryKind::Told(_, event) => {
                 self.was.told(&self.costs, event);
                 match event {
                     Event::Copied { total } => {
@@ -264,13 +264,13 @@ impl Play<'_> {
                     _ => {}
                 }
             }
-            What::Did(deed) => self.does(deed),
+            EntryKind::Did(operation) => self.does(operation),
         }
     }
 
-    fn does(&mut self, deed: Deed) {
-        match deed {
-            Deed::Copy { to, from, len, caller, input } => {
+    fn does(&mut self, operation: Operation) {
+        match operation {
+            Operation::Copy { to, from, len, caller, input } => {
                 if self.halves.begins(to, from, len) {
                     self.was.copy(&self.costs, len);
                     self.plain_ns = self.plain_ns.saturating_add(self.costs.copying(len));
@@ -280,38 +280,38 @@ impl Play<'_> {
                     self.copy(to, from, len, caller, input);
                 }
             }
-            Deed::Receive { call, addr, len } | Deed::Send { call, addr, len } => {
+            Operation::Receive { call, addr, len } | Operation::Send { call, addr, len } => {
                 self.calls.entry(call).or_default().push((addr, len));
             }
-            Deed::Received { call, bytes } => self.receive(call, bytes),
-            Deed::Sent { call, bytes } => self.send(call, bytes),
-            Deed::Freed(span) => {
+            Operation::Received { call, bytes } => self.receive(call, bytes),
+            Operation::Sent { call, bytes } => self.send(call, bytes),
+            Operation::Freed(span) => {
                 if self.perhaps_tracked(span.start, span.len()) {
                     self.tracker.freed(span.start, span.len());
                 }
             }
-            Deed::Unmapped(span) => {
+            Operation::Unmapped(span) => {
                 self.tracker.munmapped(span);
-                self.tracker.memory.unmapped(span.hull());
+                self.tracker.memory.unmapped(span.covering_pages());
             }
-            Deed::Remapped { from, to, len } => {
+            Operation::Remapped { from, to, len } => {
                 self.tracker.remapped(from, to, len);
                 self.tracker.memory.moved(from, to, len);
             }
-            Deed::Untracked(span) => self.tracker.untrack(span),
-            Deed::MadeOrdinary(span) => {
+            Operation::Untracked(span) => self.tracker.untrack(span),
+            Operation::MadeOrdinary(span) => {
                 let _ = self.tracker.make_ordinary(span);
             }
-            Deed::MadeResident(span) => {
+            Operation::MadeResident(span) => {
                 let _ = self.tracker.materialize(span);
             }
-            Deed::Touch { addr } => {
+            Operation::Touch { addr } => {
                 if self.tracker.memory.is_missing(addr) {
                     self.tracker.fault(addr);
                 }
             }
             // (Known from the beginning.)
-            Deed::Refused { .. } => {}
+            Operation::Refused { .. } => {}
         }
     }
 

@@ -6,8 +6,8 @@ use uncopy_core::plan::CopyPlan;
 use uncopy_core::tracker::{Limits, PoolShape, Tracker};
 use uncopy_counters::Counters;
 use uncopy_decide::{
-    Basis, Choice, Costs, Deed, Event, Pauses, REASONS, Reason, Records, Refusal, SiteId, Times,
-    Witness,
+    Basis, Choice, Costs, Event, Observer, Operation, Pauses, REASONS, Reason, Records, Refusal,
+    SiteId, Times,
 };
 use uncopy_ranges::filter::Filter;
 use uncopy_ranges::span::Span;
@@ -65,10 +65,10 @@ impl Memory for Refusing {
 #[derive(Clone, Default)]
 struct Recorder(Arc<Mutex<(Writer, Vec<u8>)>>);
 
-impl Witness for Recorder {
-    fn did(&mut self, deed: Deed) {
+impl Observer for Recorder {
+    fn did(&mut self, operation: Operation) {
         let (writer, bytes) = &mut *self.0.lock().unwrap();
-        bytes.extend(writer.did(Times::default(), deed));
+        bytes.extend(writer.did(Times::default(), operation));
     }
 
     fn told(&mut self, site: SiteId, event: Event) {
@@ -122,7 +122,7 @@ fn record(ways: &[Refusing]) -> Trace {
         &FILTER,
         &COUNTERS,
     );
-    tracker.witnessed_by(Some(Box::new(recorder.clone())));
+    tracker.observed_by(Some(Box::new(recorder.clone())));
     for (i, way) in ways.iter().enumerate() {
         for (n, refuses) in [(2 * i, true), (2 * i + 1, false)] {
             let Refusing { register, take, changing } = *way;

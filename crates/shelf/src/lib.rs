@@ -196,7 +196,7 @@ impl Shelf {
             return Answer::Plain;
         }
         match self.make_room(page_up(stamp.size as usize), now) {
-            Room::At(file, base) => {
+            Reservation::At(file, base) => {
                 self.kept += page_up(stamp.size as usize);
                 self.files[file] = File {
                     state: State::Wanted,
@@ -209,8 +209,8 @@ impl Shelf {
                 };
                 Answer::PlainAndWake
             }
-            Room::Soon => Answer::PlainAndWake,
-            Room::None => {
+            Reservation::Soon => Answer::PlainAndWake,
+            Reservation::None => {
                 self.candidates.pause(stamp, now);
                 Answer::Plain
             }
@@ -221,16 +221,16 @@ impl Shelf {
         self.files.iter().position(|f| f.state != State::Vacant && f.stamp.same_file(stamp))
     }
 
-    fn make_room(&mut self, bytes: usize, now: u64) -> Room {
+    fn make_room(&mut self, bytes: usize, now: u64) -> Reservation {
         let place = self.files.iter().position(|f| f.state == State::Vacant);
         if let Some(place) = place
             && self.kept + bytes <= self.most
             && let Some(base) = self.gap(bytes)
         {
-            return Room::At(place, base);
+            return Reservation::At(place, base);
         }
         if self.files.iter().any(|f| f.state == State::Leaving) {
-            return Room::Soon;
+            return Reservation::Soon;
         }
         let oldest = (0..FILES)
             .filter(|i| self.files[*i].state == State::Kept && self.files[*i].users == 0)
@@ -238,9 +238,9 @@ impl Shelf {
         match oldest {
             Some(i) if now.saturating_sub(self.files[i].used) >= BUSY => {
                 self.files[i].state = State::Leaving;
-                Room::Soon
+                Reservation::Soon
             }
-            _ => Room::None,
+            _ => Reservation::None,
         }
     }
 
@@ -383,7 +383,7 @@ impl Shelf {
     }
 }
 
-enum Room {
+enum Reservation {
     At(usize, usize),
     Soon,
     None,

@@ -137,7 +137,7 @@ impl LockedServer for Answers<'_> {
 }
 
 impl Answers<'_> {
-    /// First the line, then the deed, then that it is done.
+    /// First the line, then the change, then that it is done.
     fn while_frozen(&mut self, address: usize) -> Fault {
         let list = &self.space.list;
         match list.since(address) {
@@ -170,6 +170,6 @@ impl Space {
             Event::Remap(from, to, len) => books.remapped(from, to, len),
             Event::Fault(_) | Event::Other(_) => return,
         }
-        self.hull.publish(books.excluded());
+        self.excluded_bounds.publish(books.excluded());
     }
 }

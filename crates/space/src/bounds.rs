@@ -17,9 +17,9 @@ impl BoundingSpan {
 
     /// Exclusions have changed; with the lock held.
     pub(crate) fn publish(&self, excluded: &Excluded) {
-        let hull = excluded.hull();
-        self.0[0].store(hull.start, Relaxed);
-        self.0[1].store(hull.end, Relaxed);
+        let bounds = excluded.bounds();
+        self.0[0].store(bounds.start, Relaxed);
+        self.0[1].store(bounds.end, Relaxed);
     }
 
     /// Takes `span` in; with the lock held.
@@ -100,12 +100,12 @@ mod tests {
 
     #[test]
     fn a_hull_grows_over_what_lies_between() {
-        let hull = BoundingSpan::new();
-        assert!(!hull.meets(page(5)));
-        hull.grow(page(9));
-        assert!(hull.meets(page(9)) && !hull.meets(page(5)));
-        hull.grow(page(3));
-        assert!(hull.meets(page(5)) && !hull.meets(page(10)) && !hull.meets(page(2)));
+        let bounds = BoundingSpan::new();
+        assert!(!bounds.meets(page(5)));
+        bounds.grow(page(9));
+        assert!(bounds.meets(page(9)) && !bounds.meets(page(5)));
+        bounds.grow(page(3));
+        assert!(bounds.meets(page(5)) && !bounds.meets(page(10)) && !bounds.meets(page(2)));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use uncopy_core::excluded::Why;
 use uncopy_core::memory::FillError;
 use uncopy_core::plan::{Copies, Pins};
 use uncopy_core::tracker::Detached;
-use uncopy_decide::Deed;
+use uncopy_decide::Operation;
 use uncopy_kernel::critical;
 use uncopy_ranges::span::{PAGE, Span};
 
@@ -46,7 +46,7 @@ impl Space {
     /// Gives every unmapped page of `span` its content. Waits for a fork that is under way.
     pub fn materialize(&'static self, span: Span) {
         self.insist(span, |b| {
-            b.did(Deed::MadeResident(span));
+            b.did(Operation::MadeResident(span));
             b.materialize(span)
         });
     }
@@ -54,7 +54,7 @@ impl Space {
     /// Materializes and untracks `span`. Waits for a fork that is under way.
     pub fn make_ordinary(&'static self, span: Span) {
         self.insist(span, |b| {
-            b.did(Deed::MadeOrdinary(span));
+            b.did(Operation::MadeOrdinary(span));
             b.make_ordinary(span)
         });
     }
@@ -192,26 +192,26 @@ impl Space {
     #[inline]
     pub fn await_line(&'static self) {
         if self.gate.frozen() {
-            self.own.heed_unknown_fork();
+            self.own.detect_unknown_fork();
             self.prefault_stack();
             critical::within(|| self.gate.await_line());
         }
     }
 
-    /// Who has just unmapped or dropped tracked memory lets the faults be answered that wait for it
-    /// to stay as it is: the kernel fills no page while a change is under way, and a thread that
-    /// makes one after the other would keep all others from what they touch.
+    /// A thread that has just unmapped or dropped tracked memory lets faults be answered that wait
+    /// for it to stay as it is: the kernel fills no page while a change is under way, and a thread
+    /// that makes one after the other would keep all others from what they touch.
     pub fn give_way(&'static self) {
         for _ in 0..GIVE_WAY_TRIES {
             if !self.monitor.faults_wait() {
                 return;
             }
-            self.own.heed_unknown_fork();
+            self.own.detect_unknown_fork();
             let _ = rustix::thread::nanosleep(&GIVE_WAY);
         }
     }
 
-    /// Waits until every report of the kernel about changes to the memory map has been heeded.
+    /// Waits until every report of the kernel about changes to the memory map has been handled.
     pub fn settle(&'static self) {
         let changing =
             |b: &mut Books| b.memory.fds.as_ref().and_then(|fds| fds.program.map_changing());

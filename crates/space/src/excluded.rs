@@ -24,7 +24,7 @@ impl Space {
         let excluded = hold.inner()?.exclusions();
         let result = f(excluded, may);
         if may {
-            self.hull.publish(excluded);
+            self.excluded_bounds.publish(excluded);
         }
         Some(result)
     }
@@ -33,21 +33,21 @@ impl Space {
         if may {
             return excluded.insert(span, why);
         }
-        self.meanwhile.push(span.hull(), why);
-        self.hull.grow(span.hull());
+        self.fork_log.push(span.covering_pages(), why);
+        self.excluded_bounds.grow(span.covering_pages());
     }
 
     /// What was excluded while a fork was under way; with the lock held, and the fork done.
     pub(crate) fn take_over_exclusions(&self, inner: &mut Inner) {
         let excluded = inner.exclusions();
-        self.meanwhile.take(|span, why| excluded.insert(span, why));
-        self.hull.publish(excluded);
+        self.fork_log.take(|span, why| excluded.insert(span, why));
+        self.excluded_bounds.publish(excluded);
     }
 
     /// Whether any of `span` may be excluded.
     #[inline]
     pub fn perhaps_excluded(&self, span: Span) -> bool {
-        self.hull.meets(span)
+        self.excluded_bounds.meets(span)
     }
 
     /// The pages of `span` stay resident from now on; also if nothing is tracked yet.
@@ -95,6 +95,6 @@ impl Space {
 
     /// `span` was mapped anew.
     pub fn mapped_anew(&'static self, span: Span) {
-        let _ = self.unmapping(span.hull());
+        let _ = self.unmapping(span.covering_pages());
     }
 }

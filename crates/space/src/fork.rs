@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::mm::Advice;
 use uncopy_core::plan::Copy;
 use uncopy_kernel::critical;
-use uncopy_kernel::reach::{poke, populate, present};
+use uncopy_kernel::remote_mem::{poke, populate, present};
 use uncopy_kernel::uffd::Event;
 use uncopy_ranges::span::PAGE;
 
@@ -155,7 +155,7 @@ impl Space {
         let Some(inner) = hold.inner() else { return };
         // (The recording is its parent's.)
         self.recording.store(false, Ordering::Relaxed);
-        inner.books.iter_mut().for_each(|b| b.witnessed_by(None));
+        inner.books.iter_mut().for_each(|b| b.observed_by(None));
         if inner.books.as_ref().is_none_or(|b| b.everything().is_none()) {
             self.list.clear();
             self.take_over_exclusions(inner);

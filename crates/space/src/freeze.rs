@@ -3,8 +3,8 @@
 //! Between fork's beginning and its end the tracker must not change (the child gets a copy of it)
 //! and the lock must not be held (a thread may wait for a fault, or for a report to be read, while
 //! it holds malloc's lock, which fork waits for). So the monitor goes on answering, leaves the
-//! books alone, and writes down here what they do not say yet: first the line, then the deed, then
-//! that it is done. Parent and child each catch up from their own copy of this list.
+//! books alone, and writes down here what they do not say yet: first the line, then the change,
+//! then that it is done. Parent and child each catch up from their own copy of this list.
 //!
 //! A report is read before its line can be written, and from then on the reported call may return.
 //! Who made it through a shim of ours waits for the line ([`crate::gate::Gate::await_line`]).
@@ -226,7 +226,7 @@ mod loom_tests {
     /// must be in the list that it finds later, and the line must be whole. The page-table lock
     /// orders the monitor's filling and fork's copying.
     ///
-    /// Caught: the line written after the deed; `used` stored relaxed.
+    /// Caught: the line written after the change; `used` stored relaxed.
     #[test]
     fn a_page_that_fork_finds_filled_is_in_the_list_that_it_copies() {
         loom::model(|| {

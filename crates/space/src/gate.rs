@@ -1,5 +1,5 @@
-//! Who may use the books, and when: the lock around them, the process's state, and the forks under
-//! way.
+//! The gate says who may use the books, and when: their lock, the process's state, and the forks
+//! under way.
 //!
 //! The state changes only with the lock held (but for the step into [`STARTING`], which claims the
 //! start), and whoever acts on it looks at it again with the lock held. A fork freezes the books:
@@ -213,7 +213,7 @@ impl Gate {
             first();
         }
         self.lock.unlock();
-        // Who claimed the start and has not seen us makes books now.
+        // A thread that claimed the start and has not seen us makes books now.
         while self.starting() {
             pause();
         }

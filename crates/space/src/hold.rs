@@ -37,7 +37,7 @@ impl Space {
     /// Takes the lock, whatever the state.
     #[inline]
     pub(crate) fn hold(&'static self) -> Hold {
-        self.own.heed_unknown_fork();
+        self.own.detect_unknown_fork();
         self.prefault_stack();
         critical::enter();
         self.gate.lock();
@@ -53,7 +53,7 @@ impl Space {
         if state < INHERITED || critical::inside() {
             return None;
         }
-        self.own.heed_unknown_fork();
+        self.own.detect_unknown_fork();
         if state == INHERITED {
             self.begin_in_child();
         }
@@ -102,7 +102,7 @@ impl Space {
         f: impl FnOnce(&mut Inner) -> R,
     ) -> Option<R> {
         loop {
-            self.own.heed_unknown_fork();
+            self.own.detect_unknown_fork();
             self.prefault_stack();
             critical::enter();
             match self.gate.enter_after_fork() {

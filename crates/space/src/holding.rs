@@ -76,12 +76,12 @@ impl Space {
     }
 
     /// Nothing could be given back, though more is held than may be.
-    pub fn in_vain(&self) {
-        self.allowance.in_vain(self.over() as u64);
+    pub fn nothing_given_back(&self) {
+        self.allowance.found_nothing(self.over() as u64);
     }
 
     /// Looks up which limits of memory apply, if nobody has.
-    pub fn heed_limits(&self) {
+    pub fn read_limits(&self) {
         if self.limit_known.load(Relaxed) || critical::inside() {
             return;
         }
@@ -98,7 +98,7 @@ impl Space {
         if critical::inside() {
             self.look_up_limits();
         } else {
-            self.heed_limits();
+            self.read_limits();
         }
         bytes <= self.allowance.most()
     }
@@ -158,7 +158,7 @@ impl Space {
             return true;
         }
         let found = self.place().map(|place| room(&mut levels(place, true), place.version));
-        let lacks = matches!(found, Some(Found::Room { room, .. }) if room < START_ROOM);
+        let lacks = matches!(found, Some(Headroom::Room { room, .. }) if room < START_ROOM);
         self.counters().off_limit.store(u64::from(lacks), Relaxed);
         if lacks {
             self.room_again.store(now + LATER, Relaxed);
@@ -239,7 +239,7 @@ impl Space {
             // (So long, if there is something to give back all the time.)
             sources.due = now + SOON;
             sources.times = TIMES;
-            self.heeds(sources.look(now));
+            self.apply(sources.look(now));
             self.allowance.look(seconds, holding(c).promised);
         }
         let gave = sources.times > 0 && self.give_back_part(seconds, own);
@@ -254,8 +254,8 @@ impl Space {
         let done = c.twin_blocks.load(Relaxed).wrapping_add(self.copied.load(Relaxed));
         let busy = core::mem::replace(&mut sources.done, done) != done;
         let holds = holding.beyond() > LITTLE;
-        let wait = match sources.found {
-            Found::Room { .. } | Found::Pressed if busy || holds => SOON,
+        let wait = match sources.headroom {
+            Headroom::Room { .. } | Headroom::Pressed if busy || holds => SOON,
             _ if busy || holds => LATER,
             _ => SELDOM,
         };
@@ -263,20 +263,20 @@ impl Space {
         wait
     }
 
-    fn heeds(&self, found: Found) {
+    fn apply(&self, headroom: Headroom) {
         self.limit_known.store(true, Relaxed);
-        match found {
-            Found::Room { limit, room } => {
+        match headroom {
+            Headroom::Room { limit, room } => {
                 self.allowance.room(room, &holding(self.counters()));
                 self.knows_limit(limit);
             }
-            Found::NoLimit => {
+            Headroom::NoLimit => {
                 self.allowance.unlimited();
                 self.knows_limit(UNLIMITED);
             }
             // (What is known of it holds.)
-            Found::Nothing => {}
-            Found::Pressed => self.allowance.pressed(),
+            Headroom::Nothing => {}
+            Headroom::Pressed => self.allowance.pressed(),
         }
     }
 
@@ -363,7 +363,7 @@ struct Level {
 /// A file of pressure.
 struct Pressure {
     file: OwnFd,
-    whose: Waiting,
+    waiting: Waiting,
     /// Time that was waited until the last look, in us, and when that was, in ms.
     waited: u64,
     looked: u64,
@@ -376,7 +376,7 @@ pub struct Sources {
     levels: Levels,
     pressure: Option<Pressure>,
     /// What came of the last look.
-    found: Found,
+    headroom: Headroom,
     /// When to look again, in ms.
     due: u64,
     /// How often something may be given back until then.
@@ -387,9 +387,9 @@ pub struct Sources {
 
 type Levels = ArrayVec<Level, { cgroup::LEVELS }>;
 
-/// What came of looking.
+/// What a look at the limits has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Found {
+enum Headroom {
     /// The lowest limit, and what is left below one at least, both in bytes.
     Room { limit: u64, room: u64 },
     /// There is none.
@@ -406,7 +406,7 @@ impl Sources {
             version: Version::Two,
             levels: ArrayVec::new(),
             pressure: None,
-            found: Found::Nothing,
+            headroom: Headroom::Nothing,
             due: 0,
             times: 0,
             done: 0,
@@ -414,7 +414,7 @@ impl Sources {
     }
 
     /// Looks; it is `now`, in ms.
-    fn look(&mut self, now: u64) -> Found {
+    fn look(&mut self, now: u64) -> Headroom {
         let found = room(&mut self.levels, self.version);
         let mut text = [0; TEXT];
         let mut came = false;
@@ -422,10 +422,10 @@ impl Sources {
             came |= level.came_to_limit(self.version, &mut text);
         }
         let short =
-            came && matches!(found, Found::Room { limit, room } if room < limit / SHORT_SHARE);
+            came && matches!(found, Headroom::Room { limit, room } if room < limit / SHORT_SHARE);
         let waits = self.pressure.as_mut().is_some_and(|p| p.is_high(now, &mut text));
-        self.found = if short || waits { Found::Pressed } else { found };
-        self.found
+        self.headroom = if short || waits { Headroom::Pressed } else { found };
+        self.headroom
     }
 }
 
@@ -464,9 +464,9 @@ fn levels(place: &Place, limited: bool) -> Levels {
 }
 
 /// What is left below the limits.
-fn room(levels: &mut [Level], version: Version) -> Found {
+fn room(levels: &mut [Level], version: Version) -> Headroom {
     let mut text = [0; TEXT];
-    let mut found = if levels.is_empty() { Found::Nothing } else { Found::NoLimit };
+    let mut found = if levels.is_empty() { Headroom::Nothing } else { Headroom::NoLimit };
     for level in levels {
         level.read_limit(version, &mut text);
         if level.limit == UNLIMITED {
@@ -475,10 +475,10 @@ fn room(levels: &mut [Level], version: Version) -> Found {
         level.left = level.read_left(version, &mut text).or(level.left);
         let left = level.left.unwrap_or(level.limit);
         found = match found {
-            Found::Room { limit, room } => {
-                Found::Room { limit: limit.min(level.limit), room: room.min(left) }
+            Headroom::Room { limit, room } => {
+                Headroom::Room { limit: limit.min(level.limit), room: room.min(left) }
             }
-            _ => Found::Room { limit: level.limit, room: left },
+            _ => Headroom::Room { limit: level.limit, room: left },
         };
     }
     found
@@ -531,18 +531,18 @@ impl Pressure {
             let directory = place.directories.first()?;
             procfs::open(&[directory, &b"/memory.pressure"[..]].concat())
         });
-        let (file, whose) = match own {
+        let (file, waiting) = match own {
             Some(file) => (file, Waiting::Some),
             // (There somebody always waits, in a group of his own.)
             None => (procfs::open(b"/proc/pressure/memory")?, Waiting::All),
         };
-        Some(Self { file, whose, waited: u64::MAX, looked: 0 })
+        Some(Self { file, waiting, waited: u64::MAX, looked: 0 })
     }
 
     /// Whether much of the time since that was asked last went in waiting; it is `now`, in ms.
     fn is_high(&mut self, now: u64, text: &mut [u8; TEXT]) -> bool {
         let text = procfs::again(&self.file, text);
-        let Some(waited) = text.and_then(|text| cgroup::waited(self.whose, text)) else {
+        let Some(waited) = text.and_then(|text| cgroup::waited(self.waiting, text)) else {
             return false;
         };
         let passed = now.saturating_sub(core::mem::replace(&mut self.looked, now));
@@ -586,8 +586,8 @@ mod tests {
         }
     }
 
-    fn found(limit: u64, room: u64) -> Found {
-        Found::Room { limit: limit * MB, room: room * MB }
+    fn found(limit: u64, room: u64) -> Headroom {
+        Headroom::Room { limit: limit * MB, room: room * MB }
     }
 
     #[test]
@@ -601,7 +601,7 @@ mod tests {
         let place = groups.place(Version::Two);
         assert!(levels(&place, true).is_empty());
         let mut all = levels(&place, false);
-        assert_eq!(room(&mut all, Version::Two), Found::NoLimit);
+        assert_eq!(room(&mut all, Version::Two), Headroom::NoLimit);
         groups.write("memory.high", "33554432\n");
         assert_eq!(room(&mut all, Version::Two), found(32, 22));
         for unreadable in ["memory.high", "memory.max", "memory.current"] {
@@ -626,9 +626,9 @@ mod tests {
         assert_eq!((all.len(), lowest(&all)), (1, 64 * MB));
         assert_eq!(room(&mut all, Version::One), found(64, 14));
         groups.write("in/memory.stat", "");
-        let Found::Room { limit, .. } = room(&mut all, Version::One) else { panic!() };
+        let Headroom::Room { limit, .. } = room(&mut all, Version::One) else { panic!() };
         assert_eq!(limit, 64 * MB);
         statistics("9223372036854771712");
-        assert_eq!(room(&mut all, Version::One), Found::NoLimit);
+        assert_eq!(room(&mut all, Version::One), Headroom::NoLimit);
     }
 }

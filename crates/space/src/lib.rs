@@ -16,7 +16,7 @@
 //! | [`excluded`], `bounds` | what has to stay resident |
 //! | [`fork`] | frozen meanwhile, made anew in the child |
 //! | [`freeze`] | what happened to pages while the books were being duplicated by fork |
-//! | [`descriptors`], `numbers` | our descriptors, which are not the program's |
+//! | [`descriptors`], `own_fds` | our descriptors, which are not the program's |
 //! | [`dump`] | everything is materialized before a core is dumped |
 //! | [`regions`] | memory of others that extents lie in |
 //! | [`rights`] | the monitor has no more rights than the program's threads |
@@ -48,7 +48,7 @@ pub mod holding;
 #[cfg(not(loom))]
 pub mod life;
 #[cfg(not(loom))]
-mod numbers;
+mod own_fds;
 #[cfg(not(loom))]
 pub mod pages;
 #[cfg(not(loom))]

@@ -47,7 +47,7 @@ impl Space {
 
     /// Writes down why nothing more is elided.
     pub fn off(&self, why: &AtomicU64) {
-        self.own.heed_unknown_fork();
+        self.own.detect_unknown_fork();
         why.store(1, Ordering::Relaxed);
     }
 
@@ -76,7 +76,7 @@ impl Space {
             settings.controller.begins_with_none(settings.backoff) && settings.record.is_none();
         self.pauses().none_elides.store(u32::from(none), Ordering::Relaxed);
         self.gate.set_state(IDLE);
-        self.heed_input_above(settings.threshold);
+        self.track_input_above(settings.threshold);
         Ok(())
     }
 

@@ -13,8 +13,8 @@ use uncopy_core::tracker::PoolShape;
 use uncopy_counters::{Counters, add};
 use uncopy_decide::Refusal;
 use uncopy_inject::Call;
-use uncopy_kernel::apart::{self, Place};
 use uncopy_kernel::mapping::{self, BOTH, leave_out_of_dumps};
+use uncopy_kernel::placement::{self, Place};
 use uncopy_kernel::uffd::{Fds, Uffd};
 use uncopy_kernel::{inject, limits};
 use uncopy_ranges::allowance::Allowance;
@@ -141,7 +141,7 @@ impl Pages {
         const BEHIND: usize = 1 + STAGING_PAGES + 1 + 2 * SPLITS;
         let mut half = (bytes.min(limit / 2) / PAGE).max(POOL_MIN);
         let base = loop {
-            match mapping::reserve(apart::hint(Place::Pool), (2 * half + BEHIND) * PAGE, BOTH) {
+            match mapping::reserve(placement::hint(Place::Pool), (2 * half + BEHIND) * PAGE, BOTH) {
                 Ok(base) => break base,
                 Err(_) if half > POOL_MIN => half = (half / 2).max(POOL_MIN),
                 Err(e) => return Err(e),

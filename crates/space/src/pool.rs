@@ -32,7 +32,7 @@ impl Space {
     /// there is a pool, or will be none. Signals are blocked by the caller.
     pub fn claim_start(&'static self) -> bool {
         loop {
-            self.own.heed_unknown_fork();
+            self.own.detect_unknown_fork();
             critical::enter();
             if self.gate.begin_start() {
                 // (Which gives the lock up.)

@@ -2,7 +2,7 @@
 
 use crate::space::Space;
 use rustix::mm::Advice;
-use uncopy_kernel::reach::{peek, populate};
+use uncopy_kernel::remote_mem::{peek, populate};
 use uncopy_ranges::span::{PAGE, Span};
 
 /// How much of the stack is used at most while the lock is held, in bytes.
@@ -27,7 +27,7 @@ impl Space {
 #[cold]
 pub(crate) fn touch(span: Span) {
     const PAGES: usize = STACK_UNDER_LOCK / PAGE + 2;
-    let mut pages = span.hull();
+    let mut pages = span.covering_pages();
     while !pages.is_empty() {
         let mut there = [libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 1 }; PAGES];
         let mut bytes = [0u8; PAGES];

@@ -12,10 +12,10 @@ use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::ffi::CString;
-use uncopy_decide::{Deed, Event, SiteId, Times, Witness};
+use uncopy_decide::{Event, Observer, Operation, SiteId, Times};
 use uncopy_inject::Call;
 use uncopy_kernel::descriptors::OwnFd;
-use uncopy_kernel::{apart, inject};
+use uncopy_kernel::{inject, placement};
 use uncopy_trace::{HEAD, Head, Start, Writer};
 
 /// A recording under way.
@@ -54,7 +54,7 @@ impl Space {
         match Recorder::begin(record, &start, s.times) {
             Ok(recorder) => {
                 self.recording.store(true, Relaxed);
-                books.witnessed_by(Some(Box::new(recorder)));
+                books.observed_by(Some(Box::new(recorder)));
             }
             Err(_) => uncopy_counters::add(&self.counters().unrecorded, 1),
         }
@@ -63,7 +63,7 @@ impl Space {
     /// The program ends, or must not be seen making calls from here on.
     pub fn end_recording(&'static self) {
         if self.recording.swap(false, Relaxed) {
-            self.with(|b| b.witnessed_by(None));
+            self.with(|b| b.observed_by(None));
         }
     }
 }
@@ -93,7 +93,7 @@ impl Recorder {
         rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, record.bytes as u64)?;
         inject::check(Call::Mmap)?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        let at = apart::SMALL.next(record.bytes) as *mut _;
+        let at = placement::SMALL.next(record.bytes) as *mut _;
         // SAFETY: a new mapping where there is none.
         let memory =
             unsafe { rustix::mm::mmap(at, record.bytes, access, MapFlags::SHARED, &fd, 0) }?;
@@ -136,8 +136,8 @@ impl Recorder {
     }
 }
 
-impl Witness for Recorder {
-    fn did(&mut self, deed: Deed) {
+impl Observer for Recorder {
+    fn did(&mut self, operation: Operation) {
         if !self.is_ours() {
             return;
         }
@@ -147,7 +147,7 @@ impl Witness for Recorder {
             cpu: now.cpu.saturating_sub(began.cpu),
             wall: now.wall.saturating_sub(began.wall),
         };
-        let bytes = self.writer.did(past, deed);
+        let bytes = self.writer.did(past, operation);
         self.entry(&bytes);
     }
 

@@ -10,7 +10,7 @@ use crate::bounds::{BoundingSpan, ForkLog};
 use crate::freeze::List;
 use crate::gate::{Gate, INHERITED, OFF, SERVING};
 use crate::held::Known;
-use crate::numbers::Numbers;
+use crate::own_fds::OwnFds;
 use crate::pages::{CopyBytes, Pages, PoolAddresses};
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -42,7 +42,7 @@ pub const ORIGIN_MIN: usize = 1024;
 pub struct Space {
     /// What was done, and what it cost.
     pub statistics: Statistics,
-    /// What [`Space::heeds_input`] compares with, all bits the other way round, so that nothing
+    /// What [`Space::tracks_input`] compares with, all bits the other way round, so that nothing
     /// stands in the library's file.
     input: AtomicUsize,
     pub(crate) gate: Gate,
@@ -54,17 +54,17 @@ pub struct Space {
     /// Whether somebody records what happens.
     pub(crate) recording: AtomicBool,
     /// What is excluded from tracking, for who looks without the lock.
-    pub(crate) hull: BoundingSpan,
+    pub(crate) excluded_bounds: BoundingSpan,
     pub(crate) monitor: Monitor,
     pub(crate) pool: PoolAddresses,
-    pub(crate) ours: Numbers,
+    pub(crate) ours: OwnFds,
     /// With whose rights our threads were made.
     pub(crate) ids: Ids,
     /// Threads that are in [`Space::start`].
     pub(crate) starts: AtomicU32,
     /// Set for good, children included, once anything may have been registered.
     pub(crate) has_run: AtomicBool,
-    pub(crate) meanwhile: ForkLog,
+    pub(crate) fork_log: ForkLog,
     /// Set for good once the program has freed pages that the kernel takes later (`MADV_FREE`).
     pub(crate) lazily_freed: AtomicBool,
     /// Set for good once there was any region of others.
@@ -125,7 +125,7 @@ pub struct Settings {
     pub ranges: usize,
     /// What things cost on this machine.
     pub costs: Costs,
-    /// Who decides.
+    /// The controller that decides.
     pub controller: Choice,
     /// Where to record what happens; `None`: nowhere.
     pub record: Option<Record>,
@@ -154,7 +154,7 @@ impl Space {
     /// points of copies.
     pub const STATE: usize = core::mem::offset_of!(Self, gate) + Gate::STATE;
 
-    /// Where in a space the word lies that [`Space::heeds_input`] compares with, all its bits the
+    /// Where in a space the word lies that [`Space::tracks_input`] compares with, all its bits the
     /// other way round, for the entry points of input calls.
     pub const INPUT: usize = core::mem::offset_of!(Self, input);
 
@@ -168,14 +168,14 @@ impl Space {
             inner: OnceInit::new(),
             copied: AtomicU64::new(0),
             recording: AtomicBool::new(false),
-            hull: BoundingSpan::new(),
+            excluded_bounds: BoundingSpan::new(),
             monitor: Monitor::new(),
             pool: PoolAddresses::new(),
-            ours: Numbers::new(),
+            ours: OwnFds::new(),
             ids: Ids::new(),
             starts: AtomicU32::new(0),
             has_run: AtomicBool::new(false),
-            meanwhile: ForkLog::new(),
+            fork_log: ForkLog::new(),
             lazily_freed: AtomicBool::new(false),
             regions_begun: AtomicBool::new(false),
             filter: Filter::new(),
@@ -215,11 +215,11 @@ impl Space {
     /// the program makes a copy as large as that, or an output that may go by reference. Most
     /// servers with small answers never do.
     #[inline]
-    pub fn heeds_input(&self, room: usize) -> bool {
+    pub fn tracks_input(&self, room: usize) -> bool {
         room > !self.input.load(Ordering::Relaxed) && self.wanted()
     }
 
-    pub(crate) fn heed_input_above(&self, room: usize) {
+    pub(crate) fn track_input_above(&self, room: usize) {
         self.input.store(!room, Ordering::Relaxed);
     }
 
@@ -228,7 +228,7 @@ impl Space {
     pub fn large_seen(&self) {
         const LIMIT: usize = ORIGIN_MIN - 1;
         if self.input.load(Ordering::Relaxed) != !LIMIT {
-            self.heed_input_above(LIMIT);
+            self.track_input_above(LIMIT);
         }
     }
 
@@ -265,17 +265,17 @@ mod tests {
     #[test]
     fn small_input_matters_once_a_large_copy_has_been_made() {
         static SPACE: Space = Space::new();
-        assert!(!SPACE.heeds_input(usize::MAX), "before it is wanted");
-        SPACE.heed_input_above(16 << 10);
+        assert!(!SPACE.tracks_input(usize::MAX), "before it is wanted");
+        SPACE.track_input_above(16 << 10);
         SPACE.gate.set_state(IDLE);
-        assert!(!SPACE.heeds_input(16 << 10));
-        assert!(SPACE.heeds_input((16 << 10) + 1));
+        assert!(!SPACE.tracks_input(16 << 10));
+        assert!(SPACE.tracks_input((16 << 10) + 1));
         for _ in 0..2 {
             SPACE.large_seen();
-            assert!(!SPACE.heeds_input(ORIGIN_MIN - 1));
-            assert!(SPACE.heeds_input(ORIGIN_MIN));
+            assert!(!SPACE.tracks_input(ORIGIN_MIN - 1));
+            assert!(SPACE.tracks_input(ORIGIN_MIN));
         }
         SPACE.gate.set_state(OFF);
-        assert!(!SPACE.heeds_input(usize::MAX), "after it has ended");
+        assert!(!SPACE.tracks_input(usize::MAX), "after it has ended");
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::space::Space;
 use core::sync::atomic::Ordering::Relaxed;
-use uncopy_decide::Deed;
+use uncopy_decide::Operation;
 use uncopy_kernel::clock;
 
 /// The books are told each time that so many bytes more were copied (a power of two).
@@ -32,7 +32,7 @@ impl Space {
 
     /// A copy of input is made because its site rests.
     #[inline]
-    pub fn rests(&'static self, copy: Deed) {
+    pub fn rests(&'static self, copy: Operation) {
         if self.recording.load(Relaxed) {
             self.with(|b| b.did(copy));
         }

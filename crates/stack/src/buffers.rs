@@ -6,7 +6,7 @@ use arrayvec::ArrayVec;
 use core::ops::Deref;
 use libc::{iovec, msghdr};
 use uncopy_core::plan::MAX_PIECES;
-use uncopy_kernel::reading::{self, Plain};
+use uncopy_kernel::user_access::{self, Plain};
 use uncopy_process::process::Process;
 
 /// A list of pieces made by us.
@@ -89,7 +89,7 @@ pub const IOV_MAX: usize = 1024;
 /// It is the program's, of a call that it makes.
 #[inline]
 pub unsafe fn take<T: Plain>(from: *const T) -> Option<T> {
-    reading::read(from)
+    user_access::read(from)
 }
 
 /// Writes to a structure of the program's, as [`take`] reads. Returns whether it could.
@@ -99,7 +99,7 @@ pub unsafe fn take<T: Plain>(from: *const T) -> Option<T> {
 #[inline]
 pub unsafe fn give<T: Plain>(to: *mut T, value: T) -> bool {
     // SAFETY: the caller's promise.
-    unsafe { reading::write(to, &value) }
+    unsafe { user_access::write(to, &value) }
 }
 
 /// The header of a message, unless nothing can be tracked: then it need not be looked at.

@@ -11,7 +11,7 @@
 //! | [`calls`] | the program's calls as values |
 //! | [`endpoint`] | what a call's descriptor is: asked once |
 //! | [`stack`] | what an IO stack is to us |
-//! | [`input`] | receive into extents where the buffer is already a view; take over what lies in memory already |
+//! | [`input`] | receive into extents where the buffer is a view; take over what lies in memory |
 //! | [`output`] | gather from extents where the bytes are views |
 //! | [`copy`] | carry out a planned copy |
 //! | [`buffers`] | what a call names: its list of buffers, the program's structures |

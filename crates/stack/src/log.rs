@@ -10,13 +10,13 @@ use crate::linux::on::refused_for_pieces;
 use crate::ring::written;
 use crate::stack::Output;
 use core::ffi::c_int;
-use uncopy_log_files::{Plain, Way};
-use uncopy_log_service::Reason;
+use uncopy_log_files::{Appended, Plain};
+use uncopy_log_service::PlainReason;
 use uncopy_process::process::Process;
 
 /// Before a call that reads: what was held is home, as long as what this returns is kept.
 pub(crate) fn reads(process: &'static Process, fd: c_int) -> Option<Plain> {
-    process.log.reads(fd, Reason::NotAppended)
+    process.log.reads(fd, PlainReason::NotAppended)
 }
 
 /// An output call.
@@ -27,15 +27,17 @@ pub struct Send<'a> {
     call: &'a OutputCall,
 }
 
-/// Where it writes: its position (`None`), or a place. `Err`: as no append of ours does, and the
-/// kernel answers.
-fn place(call: &OutputCall) -> Result<Option<i64>, ()> {
+/// A call that no append of ours is: the kernel answers it.
+struct NoAppend;
+
+/// Where it writes: at its position (`None`), or at a place.
+fn place(call: &OutputCall) -> Result<Option<i64>, NoAppend> {
     match *call {
         OutputCall::Write { .. } | OutputCall::Writev { .. } => Ok(None),
         OutputCall::Pwrite { at, .. } | OutputCall::Pwritev { at, .. } if at >= 0 => Ok(Some(at)),
         OutputCall::Pwritev2 { at: -1, flags: 0, .. } => Ok(None),
         OutputCall::Pwritev2 { at, flags: 0, .. } if at >= 0 => Ok(Some(at)),
-        _ => Err(()),
+        _ => Err(NoAppend),
     }
 }
 
@@ -58,13 +60,13 @@ impl<'a> Send<'a> {
         // SAFETY: the program's own arguments.
         let bytes = unsafe { written(call, pieces) };
         let (Ok(at), Some(bytes)) = (place(call), bytes) else {
-            let _plain = process.log.plainly(fd, Reason::NotAppended);
+            let _plain = process.log.plainly(fd, PlainReason::NotAppended);
             return by_linux();
         };
         // SAFETY: the program's own buffers, or the same bytes from where they are.
         match unsafe { process.log.write(fd, bytes.as_slice(), at) } {
-            Way::Made(n) => n,
-            Way::Plain(plain) => {
+            Appended::Made(n) => n,
+            Appended::Plain(plain) => {
                 let n = by_linux();
                 if let Some(plain) = plain {
                     plain.wrote(fd, n);

@@ -482,7 +482,7 @@ impl<'a> Send<'a> {
             _ => false,
         };
         if beside {
-            return past(ring, flags, by_linux);
+            return bypass(ring, flags, by_linux);
         }
         let mut parts = None;
         loop {
@@ -493,8 +493,8 @@ impl<'a> Send<'a> {
                     ring.sends_otherwise();
                 }
                 // (What the way keeps is kept until this is.)
-                match ring.past(flags) {
-                    Some(Ok(_past)) => return by_linux(),
+                match ring.bypass(flags) {
+                    Some(Ok(_bypass)) => return by_linux(),
                     Some(Err(error)) => return answer(Err(error)),
                     None => {}
                 }
@@ -526,10 +526,10 @@ impl<'a> Send<'a> {
 }
 
 /// Sends by Linux while nothing is sent otherwise.
-fn past(ring: &mut Ring<'_>, flags: c_int, by_linux: impl Fn() -> isize) -> isize {
+fn bypass(ring: &mut Ring<'_>, flags: c_int, by_linux: impl Fn() -> isize) -> isize {
     loop {
-        match ring.past(flags) {
-            Some(Ok(_past)) => return by_linux(),
+        match ring.bypass(flags) {
+            Some(Ok(_bypass)) => return by_linux(),
             Some(Err(error)) => return answer(Err(error)),
             None => {}
         }

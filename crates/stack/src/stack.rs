@@ -101,7 +101,7 @@ impl Drop for Kept {
 /// How an output call may go by reference.
 #[derive(Clone, Copy, Debug)]
 pub struct Lending {
-    /// From so many bytes on.
+    /// The bytes from which on it lends.
     pub from: usize,
     /// It asks for nothing that a call by reference could not do.
     pub plain: bool,

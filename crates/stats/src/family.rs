@@ -16,12 +16,12 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::ffi::CString;
 use uncopy_counters::family::{Family, SAID, UNSAID};
-use uncopy_counters::shared::Header;
+use uncopy_counters::stats_page::Header;
 use uncopy_counters::summary;
 use uncopy_counters::{Counters, Snapshot};
-use uncopy_kernel::apart;
 use uncopy_kernel::descriptors::OwnFd;
 use uncopy_kernel::once::OnceInit;
+use uncopy_kernel::placement;
 
 /// The end of the file's name; what stands before it is the program's number.
 const END: &str = ".sum";
@@ -123,7 +123,7 @@ fn make_in(directory: &OwnFd, name: &CStr, who: &Header) -> Result<(), Errno> {
 }
 
 fn map(fd: Option<&OwnFd>) -> Result<&'static Family, Errno> {
-    let at = apart::SMALL.next(SIZE) as *mut _;
+    let at = placement::SMALL.next(SIZE) as *mut _;
     // SAFETY: fresh memory, of zeros or of the file's words, which is never unmapped and holds
     // atomics only.
     unsafe {

@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
-use uncopy_counters::shared::{COMMAND, Header, LAYOUT, MAGIC};
+use uncopy_counters::stats_page::{COMMAND, Header, LAYOUT, MAGIC};
 use uncopy_inject::Call;
 use uncopy_kernel::descriptors::OwnFd;
 use uncopy_kernel::inject;

@@ -18,21 +18,21 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
 use uncopy_counters::add;
-use uncopy_counters::shared::{Header, Shared};
+use uncopy_counters::stats_page::{Header, StatsPage};
 use uncopy_inject::Call;
 use uncopy_kernel::call::syscall4;
 use uncopy_kernel::descriptors::OwnFd;
 use uncopy_kernel::inject;
 use uncopy_ranges::span::PAGE;
 
-const SIZE: usize = size_of::<Shared>();
+const SIZE: usize = size_of::<StatsPage>();
 
 /// The statistics of a process that is never given back: what is counted stays where it is.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Statistics {
     /// All of them, in whole pages.
-    pub shared: Shared,
+    pub shared: StatsPage,
     /// Whether the program may be looked at.
     allowed: AtomicBool,
     /// Where the file is made.
@@ -45,7 +45,7 @@ pub struct Statistics {
     at: AtomicU8,
 }
 
-const _: () = assert!(SIZE.is_multiple_of(PAGE) && align_of::<Shared>() == PAGE);
+const _: () = assert!(SIZE.is_multiple_of(PAGE) && align_of::<StatsPage>() == PAGE);
 
 impl Default for Statistics {
     fn default() -> Self {
@@ -57,7 +57,7 @@ impl Statistics {
     /// Nothing counted, and seen by nobody.
     pub const fn new() -> Self {
         Self {
-            shared: Shared::new(),
+            shared: StatsPage::new(),
             allowed: AtomicBool::new(false),
             directory: Directory::new(),
             published: AtomicI32::new(0),

@@ -8,6 +8,8 @@ use clap::{Args, Parser, Subcommand};
 use drive::process::Runner;
 use drive::variant::Variant;
 use drive::{Driver, Tallies};
+use std::error::Error;
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -15,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use uncopy_torture::generate::{Profile, generate};
 use uncopy_torture::script::Script;
+use uncopy_torture::text::BadText;
 
 /// Runs random scripts of operations on memory plainly and under uncopy; what they log must be the
 /// same.
@@ -22,11 +25,11 @@ use uncopy_torture::script::Script;
 #[command(version)]
 struct Command {
     #[command(subcommand)]
-    what: What,
+    what: Mode,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum Mode {
     /// Runs seeds, one script each, in all ways; shrinks what fails
     Run {
         #[command(flatten)]
@@ -136,7 +139,7 @@ struct How {
     directory: Option<PathBuf>,
 }
 
-fn pair(text: &str) -> Result<(String, String), String> {
+fn pair(text: &str) -> Result<(String, String), BadText> {
     let (name, value) = text.split_once('=').ok_or("NAME=VALUE is needed")?;
     Ok((name.to_owned(), value.to_owned()))
 }
@@ -148,7 +151,7 @@ impl How {
             runner: Runner {
                 uncopy: self.uncopy.clone().unwrap_or_else(beside),
                 environment: self.environment.clone(),
-                patience: Duration::from_secs(self.timeout),
+                timeout: Duration::from_secs(self.timeout),
             },
             ways: if self.ways.is_empty() { Variant::known() } else { self.ways.clone() },
             directory: self.directory.clone().unwrap_or_else(drive::default_directory),
@@ -159,18 +162,19 @@ impl How {
 }
 
 fn main() -> ExitCode {
-    let done = match Command::parse().what {
-        What::Run { kind, seeds, seed, seconds, jobs, how } => {
+    let done: Result<bool, Box<dyn Error>> = match Command::parse().what {
+        Mode::Run { kind, seeds, seed, seconds, jobs, how } => {
             let end = seconds.map(|s| Instant::now() + Duration::from_secs(s));
             let seeds = seeds.unwrap_or(if end.is_some() { u64::MAX } else { 100 });
-            run_seeds(&kind, seed..seed.saturating_add(seeds), end, jobs, &how.driver())
+            let seeds = seed..seed.saturating_add(seeds);
+            run_seeds(&kind, seeds, end, jobs, &how.driver()).map_err(Into::into)
         }
-        What::Replay { files, repeat, how } => replay(&files, repeat, &how.driver()),
-        What::Show { kind, seed } => {
+        Mode::Replay { files, repeat, how } => replay(&files, repeat, &how.driver()),
+        Mode::Show { kind, seed } => {
             print!("{}", generate(seed, &kind.profile(seed)).text(&format!("seed {seed}")));
             Ok(true)
         }
-        What::Exec { file } => read(&file).map(program::run),
+        Mode::Exec { file } => read(&file).map(program::run),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -182,9 +186,10 @@ fn main() -> ExitCode {
     }
 }
 
-fn read(file: &PathBuf) -> Result<Script, String> {
-    let text = std::fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
-    text.parse().map_err(|e| format!("{}: {e}", file.display()))
+fn read(file: &PathBuf) -> Result<Script, Box<dyn Error>> {
+    let named = |why: &dyn Error| BadText::new(format_args!("{}: {why}", file.display()));
+    let text = std::fs::read_to_string(file).map_err(|why| named(&why))?;
+    Ok(text.parse::<Script>().map_err(|why| named(&why))?)
 }
 
 fn run_seeds(
@@ -193,7 +198,7 @@ fn run_seeds(
     end: Option<Instant>,
     jobs: usize,
     driver: &Driver,
-) -> Result<bool, String> {
+) -> io::Result<bool> {
     let start = Instant::now();
     let next = AtomicU64::new(seeds.start);
     let total = Mutex::new(drive::tallies(&driver.ways));
@@ -207,7 +212,7 @@ fn run_seeds(
             }
             let script = generate(seed, &kind.profile(seed));
             if let Err(e) = driver.script(&format!("seed-{seed}"), &script, &mut tallies) {
-                *problem.lock().expect("no thread panics") = Some(e.to_string());
+                *problem.lock().expect("no thread panics") = Some(e);
                 break;
             }
         }
@@ -225,15 +230,13 @@ fn run_seeds(
     Ok(drive::report(&driver.ways, &total.into_inner().expect("no thread panics")))
 }
 
-fn replay(files: &[PathBuf], repeat: usize, driver: &Driver) -> Result<bool, String> {
+fn replay(files: &[PathBuf], repeat: usize, driver: &Driver) -> Result<bool, Box<dyn Error>> {
     let mut tallies = drive::tallies(&driver.ways);
     for file in files {
         let script = read(file)?;
         let name = file.file_stem().map_or("script".into(), |n| n.to_string_lossy());
         for _ in 0..repeat {
-            driver
-                .script(&format!("{name}.again"), &script, &mut tallies)
-                .map_err(|e| e.to_string())?;
+            driver.script(&format!("{name}.again"), &script, &mut tallies)?;
         }
     }
     println!("{} scripts, each {repeat} times", files.len());

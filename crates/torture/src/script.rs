@@ -16,7 +16,7 @@
 //! itself.
 
 use crate::op::{Op, Slot};
-use crate::text::commented;
+use crate::text::{BadText, UnknownWord, commented};
 use core::fmt;
 use core::str::FromStr;
 
@@ -48,14 +48,17 @@ impl fmt::Display for Storage {
 }
 
 impl FromStr for Storage {
-    type Err = ();
-    fn from_str(text: &str) -> Result<Self, ()> {
+    type Err = UnknownWord;
+    fn from_str(text: &str) -> Result<Self, UnknownWord> {
         Ok(match text {
             "dynamic" => Self::Dynamic,
             "bss" => Self::Bss,
             "data" => Self::Data,
             "arena" => Self::Arena,
-            _ => Self::Stack(text.strip_prefix("stack").and_then(|n| n.parse().ok()).ok_or(())?),
+            _ => {
+                let number = text.strip_prefix("stack").and_then(|n| n.parse().ok());
+                Self::Stack(number.ok_or(UnknownWord)?)
+            }
         })
     }
 }
@@ -136,14 +139,16 @@ impl fmt::Display for Script {
 }
 
 impl FromStr for Script {
-    type Err = String;
+    type Err = BadText;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, BadText> {
         let mut script = Self::default();
         for (i, line) in text.lines().enumerate() {
             let line = line.split('#').next().unwrap_or_default().trim();
             if !line.is_empty() {
-                script.line(line).map_err(|why| format!("line {}: {why}: {line}", i + 1))?;
+                script
+                    .line(line)
+                    .map_err(|why| BadText::new(format_args!("line {}: {why}: {line}", i + 1)))?;
             }
         }
         script.check().map(|()| script)
@@ -151,11 +156,12 @@ impl FromStr for Script {
 }
 
 impl Script {
-    fn line(&mut self, text: &str) -> Result<(), String> {
+    fn line(&mut self, text: &str) -> Result<(), BadText> {
         let words: Vec<&str> = text.split_ascii_whitespace().collect();
         let number = |at: usize| {
-            let word = words.get(at).ok_or("something is missing")?;
-            word.parse::<usize>().map_err(|_| format!("{word} is not a number"))
+            let word = words.get(at).ok_or(BadText::from("something is missing"))?;
+            let number = word.parse::<usize>();
+            number.map_err(|_| BadText::new(format_args!("{word} is not a number")))
         };
         match words[0] {
             "threads" => self.threads = number(1)?,
@@ -188,16 +194,16 @@ impl Script {
         Ok(())
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), BadText> {
         for (i, b) in self.slots.iter().enumerate() {
             let owned = !matches!(b.place, Storage::Stack(t) if t >= self.threads);
             if b.start + b.len > room(b.place) || !owned {
-                return Err(format!("slot {i} does not fit"));
+                return Err(BadText::new(format_args!("slot {i} does not fit")));
             }
         }
         for l in &self.lines {
             if l.thread >= self.threads || l.op.slots().any(|s| s >= self.slots.len()) {
-                return Err(format!("there is no such thread or slot: {l}"));
+                return Err(BadText::new(format_args!("there is no such thread or slot: {l}")));
             }
         }
         Ok(())
@@ -276,7 +282,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_said() {
-        let wrong = |text: &str| text.parse::<Script>().unwrap_err();
+        let wrong = |text: &str| text.parse::<Script>().unwrap_err().to_string();
         assert!(wrong("threads 1\nt0 read slot=0 at=0 len=1").contains("no such thread or slot"));
         assert!(wrong("threads 1\nslot 0 bss 1 99999999").contains("does not fit"));
         assert!(wrong("threads 1\nslot 0 dynamic\nt0 free").contains("needs slot"));

@@ -1,8 +1,45 @@
-//! How operations are written down: words for what an operation can be asked for, `name field=value
-//! ...` for the operation. Two macros make the types and their text forms.
+//! How operations are written down: words for what an operation can be asked for,
+//! `name field=value ...` for the operation. Two macros make the types and their text forms.
 
 use core::fmt::{self, Write as _};
 use core::str::FromStr;
+
+/// What is wrong with a text that is to be a script, or a part of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadText(String);
+
+impl BadText {
+    /// Says it.
+    pub fn new(what: impl fmt::Display) -> Self {
+        Self(what.to_string())
+    }
+}
+
+impl fmt::Display for BadText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl core::error::Error for BadText {}
+
+impl From<&'static str> for BadText {
+    fn from(what: &'static str) -> Self {
+        Self::new(what)
+    }
+}
+
+/// A text that is none of the words that are known in its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownWord;
+
+impl fmt::Display for UnknownWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an unknown word")
+    }
+}
+
+impl core::error::Error for UnknownWord {}
 
 /// A script as text, with a comment above.
 pub fn commented(script: &impl fmt::Display, comment: &str) -> String {
@@ -54,9 +91,12 @@ macro_rules! words {
         }
 
         impl ::core::str::FromStr for $name {
-            type Err = ();
-            fn from_str(text: &str) -> Result<Self, ()> {
-                match text { $( $text => Ok(Self::$variant), )* _ => Err(()) }
+            type Err = $crate::text::UnknownWord;
+            fn from_str(text: &str) -> Result<Self, $crate::text::UnknownWord> {
+                match text {
+                    $( $text => Ok(Self::$variant), )*
+                    _ => Err($crate::text::UnknownWord),
+                }
             }
         }
     )* };
@@ -86,15 +126,22 @@ macro_rules! operations {
             ///
             /// # Errors
             /// What is wrong with the text.
-            pub fn parse(name: &str, fields: &[(&str, &str)]) -> Result<Self, String> {
+            pub fn parse(
+                name: &str,
+                fields: &[(&str, &str)],
+            ) -> Result<Self, $crate::text::BadText> {
+                use $crate::text::BadText;
                 let find = |name: &str| fields.iter().find(|f| f.0 == name).map(|f| f.1);
                 match name {
                     $( $text => Ok(Self::$name { $( $field: {
                         let text = find(stringify!($field))
                             .ok_or(concat!($text, " needs ", stringify!($field)))?;
-                        $crate::text::Field::read(text).ok_or_else(|| format!("{}={text}?", stringify!($field)))?
+                        $crate::text::Field::read(text)
+                            .ok_or_else(|| {
+                                BadText::new(format_args!("{}={text}?", stringify!($field)))
+                            })?
                     }, )* }), )*
-                    _ => Err(format!("no operation is called {name}")),
+                    _ => Err(BadText::new(format_args!("no operation is called {name}"))),
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Which words an entry consists of: a kind, and up to four numbers.
 
 use arrayvec::ArrayVec;
-use uncopy_decide::{Deed, Event, REASONS, Refusal};
+use uncopy_decide::{Event, Operation, REASONS, Refusal};
 use uncopy_ranges::span::Span;
 
 /// Most words of an entry.
@@ -15,34 +15,34 @@ fn words<const N: usize>(of: [usize; N]) -> Words {
     of.into_iter().map(|w| w as u64).collect()
 }
 
-/// Kind and words of a deed.
-pub(crate) fn of_deed(deed: Deed) -> (u8, Words) {
-    match deed {
-        Deed::Copy { to, from, len, caller, input } => {
+/// Kind and words of an operation.
+pub(crate) fn of_operation(operation: Operation) -> (u8, Words) {
+    match operation {
+        Operation::Copy { to, from, len, caller, input } => {
             (u8::from(input), words([to, from, len, caller]))
         }
-        Deed::Receive { call, addr, len } => (2, words([call as usize, addr, len])),
-        Deed::Received { call, bytes } => (3, words([call as usize, bytes])),
-        Deed::Send { call, addr, len } => (4, words([call as usize, addr, len])),
-        Deed::Sent { call, bytes } => (5, words([call as usize, bytes])),
-        Deed::Freed(span) => (6, words([span.start, span.len()])),
-        Deed::Unmapped(span) => (7, words([span.start, span.len()])),
-        Deed::Remapped { from, to, len } => (8, words([from, to, len])),
-        Deed::Untracked(span) => (9, words([span.start, span.len()])),
-        Deed::MadeOrdinary(span) => (10, words([span.start, span.len()])),
-        Deed::MadeResident(span) => (11, words([span.start, span.len()])),
-        Deed::Touch { addr } => (12, words([addr])),
-        Deed::Refused { span, why } => (14, words([span.start, span.len(), why as usize])),
+        Operation::Receive { call, addr, len } => (2, words([call as usize, addr, len])),
+        Operation::Received { call, bytes } => (3, words([call as usize, bytes])),
+        Operation::Send { call, addr, len } => (4, words([call as usize, addr, len])),
+        Operation::Sent { call, bytes } => (5, words([call as usize, bytes])),
+        Operation::Freed(span) => (6, words([span.start, span.len()])),
+        Operation::Unmapped(span) => (7, words([span.start, span.len()])),
+        Operation::Remapped { from, to, len } => (8, words([from, to, len])),
+        Operation::Untracked(span) => (9, words([span.start, span.len()])),
+        Operation::MadeOrdinary(span) => (10, words([span.start, span.len()])),
+        Operation::MadeResident(span) => (11, words([span.start, span.len()])),
+        Operation::Touch { addr } => (12, words([addr])),
+        Operation::Refused { span, why } => (14, words([span.start, span.len(), why as usize])),
     }
 }
 
-/// How many words a deed or event of this kind has; `None`: there is no such kind.
+/// How many words an operation or event of this kind has; `None`: there is no such kind.
 pub(crate) fn count(kind: u8) -> Option<usize> {
-    const DEEDS: [usize; 15] = [4, 4, 3, 2, 3, 2, 2, 2, 3, 2, 2, 2, 1, 2, 3];
+    const OPERATIONS: [usize; 15] = [4, 4, 3, 2, 3, 2, 2, 2, 3, 2, 2, 2, 1, 2, 3];
     // (And the site.)
     const TOLD: [usize; 21] = [1, 1, 1, 0, 1, 0, 0, 0, 2, 2, 1, 0, 2, 0, 1, 1, 1, 1, 0, 1, 1];
     match kind {
-        0..EVENTS => DEEDS.get(kind as usize).copied(),
+        0..EVENTS => OPERATIONS.get(kind as usize).copied(),
         _ => TOLD.get((kind - EVENTS) as usize).map(|n| n + 1),
     }
 }
@@ -52,53 +52,55 @@ const ADDRESSES: usize = 1 << 47;
 /// Most bytes that one copy, input or output is about: no buffer is larger than what a program has.
 const BYTES: usize = 1 << 36;
 
-fn is_possible(deed: Deed) -> bool {
+fn is_possible(operation: Operation) -> bool {
     let there = |addr: usize, len: usize| len <= ADDRESSES && addr <= ADDRESSES - len;
-    match deed {
-        Deed::Copy { to, from, len, .. } => len <= BYTES && there(to, len) && there(from, len),
-        Deed::Remapped { from, to, len } => there(to, len) && there(from, len),
-        Deed::Received { bytes, .. } | Deed::Sent { bytes, .. } => bytes <= BYTES,
-        Deed::Touch { addr } => there(addr, 1),
-        Deed::Receive { addr, len, .. } | Deed::Send { addr, len, .. } => {
+    match operation {
+        Operation::Copy { to, from, len, .. } => len <= BYTES && there(to, len) && there(from, len),
+        Operation::Remapped { from, to, len } => there(to, len) && there(from, len),
+        Operation::Received { bytes, .. } | Operation::Sent { bytes, .. } => bytes <= BYTES,
+        Operation::Touch { addr } => there(addr, 1),
+        Operation::Receive { addr, len, .. } | Operation::Send { addr, len, .. } => {
             len <= BYTES && there(addr, len)
         }
         // (All of a program's memory may be meant.)
-        Deed::Freed(span)
-        | Deed::Unmapped(span)
-        | Deed::Untracked(span)
-        | Deed::MadeOrdinary(span)
-        | Deed::MadeResident(span)
-        | Deed::Refused { span, .. } => span.end <= ADDRESSES,
+        Operation::Freed(span)
+        | Operation::Unmapped(span)
+        | Operation::Untracked(span)
+        | Operation::MadeOrdinary(span)
+        | Operation::MadeResident(span)
+        | Operation::Refused { span, .. } => span.end <= ADDRESSES,
     }
 }
 
-/// The deed of this kind and these words, which are as many as [`count`] says; `None`: no deed, or
-/// none that a program can do.
-pub(crate) fn deed(kind: u8, words: &[u64]) -> Option<Deed> {
+/// The operation of this kind and these words, which are as many as [`count`] says; `None`: no
+/// operation, or none that a program can do.
+pub(crate) fn operation(kind: u8, words: &[u64]) -> Option<Operation> {
     let w = |i: usize| words[i] as usize;
     let call = || u32::try_from(words[0]).ok();
-    let deed = match kind {
-        0 | 1 => Deed::Copy { to: w(0), from: w(1), len: w(2), caller: w(3), input: kind == 1 },
-        2 => Deed::Receive { call: call()?, addr: w(1), len: w(2) },
-        3 => Deed::Received { call: call()?, bytes: w(1) },
-        4 => Deed::Send { call: call()?, addr: w(1), len: w(2) },
-        5 => Deed::Sent { call: call()?, bytes: w(1) },
-        6 => Deed::Freed(Span::sized(w(0), w(1))),
-        7 => Deed::Unmapped(Span::sized(w(0), w(1))),
-        8 => Deed::Remapped { from: w(0), to: w(1), len: w(2) },
-        9 => Deed::Untracked(Span::sized(w(0), w(1))),
-        10 => Deed::MadeOrdinary(Span::sized(w(0), w(1))),
-        11 => Deed::MadeResident(Span::sized(w(0), w(1))),
-        12 => Deed::Touch { addr: w(0) },
+    let operation = match kind {
+        0 | 1 => {
+            Operation::Copy { to: w(0), from: w(1), len: w(2), caller: w(3), input: kind == 1 }
+        }
+        2 => Operation::Receive { call: call()?, addr: w(1), len: w(2) },
+        3 => Operation::Received { call: call()?, bytes: w(1) },
+        4 => Operation::Send { call: call()?, addr: w(1), len: w(2) },
+        5 => Operation::Sent { call: call()?, bytes: w(1) },
+        6 => Operation::Freed(Span::sized(w(0), w(1))),
+        7 => Operation::Unmapped(Span::sized(w(0), w(1))),
+        8 => Operation::Remapped { from: w(0), to: w(1), len: w(2) },
+        9 => Operation::Untracked(Span::sized(w(0), w(1))),
+        10 => Operation::MadeOrdinary(Span::sized(w(0), w(1))),
+        11 => Operation::MadeResident(Span::sized(w(0), w(1))),
+        12 => Operation::Touch { addr: w(0) },
         // (Version 2 does not say why.)
-        13 => Deed::Refused { span: Span::sized(w(0), w(1)), why: Refusal::Other },
+        13 => Operation::Refused { span: Span::sized(w(0), w(1)), why: Refusal::Other },
         14 => {
             let why = *Refusal::ALL.get(w(2))?;
-            Deed::Refused { span: Span::sized(w(0), w(1)), why }
+            Operation::Refused { span: Span::sized(w(0), w(1)), why }
         }
         _ => return None,
     };
-    is_possible(deed).then_some(deed)
+    is_possible(operation).then_some(operation)
 }
 
 /// Kind and words of an event, but for whom it is about.

@@ -22,6 +22,6 @@ mod words;
 mod writer;
 
 pub use self::head::{HEAD, Head, is_recording};
-pub use self::reader::{Bad, Entry, Trace, What};
+pub use self::reader::{Bad, Entry, EntryKind, Trace};
 pub use self::start::Start;
 pub use self::writer::{ENTRY_MAX, Writer};

@@ -5,7 +5,7 @@ use crate::head::{HEAD, Head};
 use crate::start::{BadStart, Start};
 use crate::words::{Known, get_plain};
 use core::fmt;
-use uncopy_decide::{Deed, Event, SiteId, Times};
+use uncopy_decide::{Event, Operation, SiteId, Times};
 
 /// Why something is no recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,17 +46,17 @@ impl core::error::Error for Bad {}
 /// One entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Time since the recording began: of the program's last deed.
+    /// Time since the recording began: of the program's last operation.
     pub at: Times,
     /// What it says.
-    pub what: What,
+    pub what: EntryKind,
 }
 
 /// What an entry says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum EntryKind {
     /// The program did something.
-    Did(Deed),
+    Did(Operation),
     /// The controller was told this.
     Told(SiteId, Event),
 }
@@ -73,7 +73,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// From the bytes of a file.
+    /// Reads the bytes of a file.
     ///
     /// # Errors
     /// [`Bad`]: what is wrong with them, and where.
@@ -98,7 +98,7 @@ impl Trace {
     }
 }
 
-fn entry(left: &mut &[u8], known: &mut Known, at: &mut Times) -> Option<What> {
+fn entry(left: &mut &[u8], known: &mut Known, at: &mut Times) -> Option<EntryKind> {
     let (&kind, rest) = left.split_first()?;
     *left = rest;
     let mut count = form::count(kind)?;
@@ -117,9 +117,9 @@ fn entry(left: &mut &[u8], known: &mut Known, at: &mut Times) -> Option<What> {
         words.push(known.get(left)?);
     }
     if kind < EVENTS {
-        form::deed(kind, &words).map(What::Did)
+        form::operation(kind, &words).map(EntryKind::Did)
     } else {
-        form::event(kind, &words).map(|event| What::Told(site, event))
+        form::event(kind, &words).map(|event| EntryKind::Told(site, event))
     }
 }
 
@@ -142,25 +142,25 @@ mod tests {
         }
     }
 
-    fn deeds() -> Vec<Deed> {
+    fn operations() -> Vec<Operation> {
         let (addr, len, call) = (0x7fff_dead_b000, 65536, 9);
         [
-            Deed::Copy { to: addr, from: 0x1234, len, caller: usize::MAX, input: false },
-            Deed::Copy { to: 0, from: addr, len, caller: 1 << 63, input: true },
-            Deed::Receive { call, addr, len },
-            Deed::Received { call, bytes: 1 },
-            Deed::Send { call: u32::MAX, addr, len },
-            Deed::Sent { call, bytes: 2 },
-            Deed::Freed(Span::sized(addr, len)),
-            Deed::Unmapped(Span::sized(addr, len)),
-            Deed::Remapped { from: addr, to: 3, len },
-            Deed::Untracked(Span::sized(addr, len)),
-            Deed::MadeOrdinary(Span::sized(addr, len)),
-            Deed::MadeResident(Span::sized(addr, len)),
-            Deed::Touch { addr },
+            Operation::Copy { to: addr, from: 0x1234, len, caller: usize::MAX, input: false },
+            Operation::Copy { to: 0, from: addr, len, caller: 1 << 63, input: true },
+            Operation::Receive { call, addr, len },
+            Operation::Received { call, bytes: 1 },
+            Operation::Send { call: u32::MAX, addr, len },
+            Operation::Sent { call, bytes: 2 },
+            Operation::Freed(Span::sized(addr, len)),
+            Operation::Unmapped(Span::sized(addr, len)),
+            Operation::Remapped { from: addr, to: 3, len },
+            Operation::Untracked(Span::sized(addr, len)),
+            Operation::MadeOrdinary(Span::sized(addr, len)),
+            Operation::MadeResident(Span::sized(addr, len)),
+            Operation::Touch { addr },
         ]
         .into_iter()
-        .chain(Refusal::ALL.map(|why| Deed::Refused { span: Span::sized(addr, len), why }))
+        .chain(Refusal::ALL.map(|why| Operation::Refused { span: Span::sized(addr, len), why }))
         .collect()
     }
 
@@ -195,14 +195,14 @@ mod tests {
     fn file() -> (Vec<u8>, Vec<Entry>) {
         let (mut writer, mut bytes, mut entries) = (Writer::new(), Vec::new(), Vec::new());
         let mut at = Times::default();
-        for (i, deed) in deeds().into_iter().enumerate() {
+        for (i, operation) in operations().into_iter().enumerate() {
             at = Times { cpu: at.cpu + i as u64, wall: at.wall + 1000 * i as u64 };
-            bytes.extend(writer.did(at, deed));
-            entries.push(Entry { at, what: What::Did(deed) });
+            bytes.extend(writer.did(at, operation));
+            entries.push(Entry { at, what: EntryKind::Did(operation) });
         }
         for (site, event) in (0..=65_535).rev().zip(events()) {
             bytes.extend(writer.told(site, event));
-            entries.push(Entry { at, what: What::Told(site, event) });
+            entries.push(Entry { at, what: EntryKind::Told(site, event) });
         }
         let text = start().to_string();
         let head = Head { text: text.len() as u32, used: bytes.len() as u64, full: true };
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn what_older_versions_say_is_refused_has_no_reason() {
         let (span, why) = (Span::sized(0x1000, 0x3000), Refusal::Other);
-        assert_eq!(form::deed(13, &[0x1000, 0x3000]), Some(Deed::Refused { span, why }));
+        assert_eq!(form::operation(13, &[0x1000, 0x3000]), Some(Operation::Refused { span, why }));
         let (mut bytes, entries) = file();
         bytes[8] = 2;
         assert_eq!(Trace::read(&bytes).unwrap().entries, entries);

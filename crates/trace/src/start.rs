@@ -8,7 +8,7 @@ use uncopy_decide::{BadCosts, Costs};
 pub struct Start {
     /// The program's name.
     pub command: String,
-    /// Who decided.
+    /// The controller that decided.
     pub controller: String,
     /// Smallest copy that was considered, in bytes.
     pub threshold: usize,
@@ -62,7 +62,7 @@ impl fmt::Display for BadStart {
 impl core::error::Error for BadStart {}
 
 impl Start {
-    /// From its text.
+    /// Parses its text.
     ///
     /// # Errors
     /// What is missing, or no number.

@@ -3,7 +3,7 @@
 use crate::form::{self, Words};
 use crate::words::{Known, put_plain};
 use arrayvec::ArrayVec;
-use uncopy_decide::{Deed, Event, SiteId, Times};
+use uncopy_decide::{Event, Operation, SiteId, Times};
 
 /// Most bytes of one entry: its kind, two times, and five words of eleven bytes.
 pub const ENTRY_MAX: usize = 80;
@@ -30,8 +30,8 @@ impl Writer {
     /// The bytes of what the program did, when so much time had passed since the recording began.
     /// (They must be kept: the next ones build on them.)
     #[must_use]
-    pub fn did(&mut self, now: Times, deed: Deed) -> ArrayVec<u8, ENTRY_MAX> {
-        let (kind, words) = form::of_deed(deed);
+    pub fn did(&mut self, now: Times, operation: Operation) -> ArrayVec<u8, ENTRY_MAX> {
+        let (kind, words) = form::of_operation(operation);
         let mut bytes = ArrayVec::new();
         bytes.push(kind);
         // (Clocks of several threads may be seen out of order.)

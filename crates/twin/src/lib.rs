@@ -13,10 +13,10 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 use uncopy_arena::{Arena, Block, NoBlock, Run, Touched};
 use uncopy_counters::add;
 use uncopy_inject::Call;
-use uncopy_kernel::apart::{self, Place};
 use uncopy_kernel::lock::Lock;
 use uncopy_kernel::mapping::{self, BOTH};
 use uncopy_kernel::once::OnceInit;
+use uncopy_kernel::placement::{self, Place};
 use uncopy_kernel::{clock, critical, inject, limits, threads};
 use uncopy_ranges::ranges::Ranges;
 use uncopy_ranges::span::{PAGE, Span, page_up};
@@ -131,7 +131,7 @@ impl Twin {
         let memory = rustix::system::sysinfo().totalram as usize;
         let bytes = (memory * SPACE_PER_MEMORY).clamp(SPACE_MIN, SPACE_MAX) / PAGE * PAGE;
         let pages = bytes / PAGE;
-        let hint = apart::hint(Place::Blocks);
+        let hint = placement::hint(Place::Blocks);
         let Ok(book) = mapping::reserve(hint, book_bytes(pages), BOTH) else { return false };
         let behind = hint + book_bytes(pages) + GUARD;
         let Ok(base) = mapping::reserve(behind, bytes, ProtFlags::empty()) else {
@@ -254,7 +254,8 @@ impl Twin {
     }
 
     fn within_reservation(self, span: Span) -> Span {
-        span.hull().intersect(Span::sized(self.address(0), self.blocks.length.load(Relaxed)))
+        span.covering_pages()
+            .intersect(Span::sized(self.address(0), self.blocks.length.load(Relaxed)))
     }
 
     /// A block of `size` bytes. `None`: the program's own allocator should serve it.
@@ -456,7 +457,7 @@ impl Twin {
 
     fn with<R>(self, f: impl FnOnce(&mut State) -> R) -> R {
         // A handler that forks must not find its own thread holding the lock.
-        self.space.own.heed_unknown_fork();
+        self.space.own.detect_unknown_fork();
         critical::within(|| {
             // (`f` starts no thread, and nothing else runs on this one before it ends.)
             let alone = threads::single() && !self.space.visited();
@@ -479,7 +480,7 @@ impl Twin {
         let now = clock::seconds();
         let mut idle = self.with(|s| s.arena.idle_pages(now, usize::MAX));
         if self.space.over() > 0 {
-            self.space.heed_limits();
+            self.space.read_limits();
         }
         self.space.looks(now);
         if self.space.serving() {
@@ -527,7 +528,7 @@ impl Twin {
             }
         }
         if self.space.over() > 0 {
-            self.space.in_vain();
+            self.space.nothing_given_back();
         }
     }
 

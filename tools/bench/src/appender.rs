@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use nix::sys::resource::UsageWho;
 use serde::{Deserialize, Serialize};
 use uncopy_measure::own_process::cpu_ns;
-use uncopy_measure::{Failure, medians::median};
+use uncopy_measure::{Failure, failure, medians::median};
 
 /// The hidden subcommand.
 pub const NAME: &str = "__appender";
@@ -39,7 +39,7 @@ const PAUSE: Duration = Duration::from_millis(1500);
 
 /// Appends, and prints what it took.
 pub fn main(args: &AppenderArgs) -> Result<(), Failure> {
-    let failed = |why| format!("{}: {why}", args.file.display());
+    let failed = |why: std::io::Error| failure!("{}: {why}", args.file.display());
     let mut file = File::options().append(true).create(true).open(&args.file).map_err(failed)?;
     let bytes = vec![0x5a; args.size];
     for n in 0..WARM {
@@ -48,7 +48,7 @@ pub fn main(args: &AppenderArgs) -> Result<(), Failure> {
             std::thread::sleep(PAUSE);
         }
     }
-    let cpu = || Ok::<f64, String>((own()? + services()) / 1e3);
+    let cpu = || Ok::<f64, Failure>((own()? + services()) / 1e3);
     let before = cpu()?;
     let mut times = Vec::new();
     if args.appends > 0 {

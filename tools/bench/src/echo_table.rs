@@ -82,13 +82,18 @@ pub fn table(rows: &[Row]) -> Table {
 /// What the columns are, how it was measured, and on what.
 pub fn notes(args: &EchoArgs, rows: &[Row]) -> String {
     format!(
-        "Medians of {} times fresh servers, one of each side, {} s each in short turns after {} s of load.\n\
-         Ratios: above 1 is a gain. again: a second plain server, whose difference is noise. kept: plain, with glibc told to keep\n\
-         memory. no el.: uncopy without elision and lending. placed: and with libc's copies. own gains: copies of the former over the\n\
-         latter, elision of uncopy over the former, which could gain most where no copy were made at all.\n\
+        "Medians of {} times fresh servers, one of each side, {} s each in short turns after {} s \
+         of load.\n\
+         Ratios: above 1 is a gain. again: a second plain server, whose difference is noise. kept: \
+         plain, with glibc told to keep\n\
+         memory. no el.: uncopy without elision and lending. placed: and with libc's copies. own \
+         gains: copies of the former over the\n\
+         latter, elision of uncopy over the former, which could gain most where no copy were made \
+         at all.\n\
          cpu: of the server, us a request; p99 in us; calls: page-table calls in 100 requests.\n\
          Processor: {}. {}\n\
-         Echoes are not compared while time is taken; before and after, every byte of {} random messages was, on all\n\
+         Echoes are not compared while time is taken; before and after, every byte of {} random \
+         messages was, on all\n\
          sides, and all of them were right.\n",
         args.repeats,
         args.seconds.as_secs_f64(),

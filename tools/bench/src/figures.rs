@@ -220,7 +220,8 @@ pub fn main(figure: Figure, args: &FigureArgs) -> Result<(), Failure> {
     let rows = || results.series.iter().flat_map(|s| &s.rows);
     let verified: u64 = rows().map(|row| row.verified_messages).sum();
     text += &format!(
-        "Medians of {} fresh pairs of servers, {} s each in short turns; columns as of 'uncopy-bench echo'; ~: other pages in each message.\n\
+        "Medians of {} fresh pairs of servers, {} s each in short turns; columns as of \
+         'uncopy-bench echo'; ~: other pages in each message.\n\
          Every byte of {} random messages was compared, before and after the timing.\n",
         results.settings.repeats,
         results.settings.seconds,

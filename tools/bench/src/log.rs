@@ -19,7 +19,13 @@ pub struct LogArgs {
     #[arg(long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,
     /// Lengths of appends
-    #[arg(long, value_name = "BYTES,...", value_delimiter = ',', default_value = "100,4K,64K", value_parser = values::size)]
+    #[arg(
+        long,
+        value_name = "BYTES,...",
+        value_delimiter = ',',
+        default_value = "100,4K,64K",
+        value_parser = values::size,
+    )]
     sizes: Vec<usize>,
     /// Appends that each process measures, a sync after each
     #[arg(long, value_name = "N", default_value = "2000", value_parser = values::positive)]
@@ -53,13 +59,13 @@ struct Row {
 }
 
 /// A program that appends: so many bytes at once, so often (`None`: held, for some seconds).
-type What = (usize, bool);
+type Case = (usize, bool);
 
 /// Measures, and prints each kind of append once it is measured.
 pub fn main(args: &LogArgs) -> Result<(), Failure> {
     let synced = args.sizes.iter().map(|size| (*size, true));
     let held = args.sizes.iter().filter(|_| args.held > 0).map(|size| (*size, false));
-    let all: Vec<What> = synced.chain(held).collect();
+    let all: Vec<Case> = synced.chain(held).collect();
     let bar = progress::bar(args.repeats * all.len() * 3);
     let print = |text: &str| bar.suspend(|| uncopy_measure::print(text));
     if !args.json {
@@ -104,14 +110,14 @@ pub fn main(args: &LogArgs) -> Result<(), Failure> {
         return uncopy_measure::print(&format!("{json}\n"));
     }
     uncopy_measure::print(&format!(
-        "\nOf an append with its sync, or of an append; processor time with that of the log's service. \
-         Medians of {} processes a side, as ratios of plain's.\n",
+        "\nOf an append with its sync, or of an append; processor time with that of the log's \
+         service. Medians of {} processes a side, as ratios of plain's.\n",
         args.repeats
     ))
 }
 
-fn measured(args: &LogArgs, (size, syncs): What, side: Side) -> Result<Took, Failure> {
-    let failed = |why| format!("cannot measure {side} ({why})");
+fn measured(args: &LogArgs, (size, syncs): Case, side: Side) -> Result<Took, Failure> {
+    let failed = |why: std::io::Error| failure!("cannot measure {side}").because(why);
     let own = std::env::current_exe().map_err(failed)?;
     let file = args.dir.join(format!("uncopy-bench-log.{}", std::process::id()));
     let log = args.dir.join("uncopy-bench-log");

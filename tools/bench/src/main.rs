@@ -6,7 +6,7 @@
 //! | `echo`, `echo_table` | the rows of the echo server of `uncopy_measure`, as people read them |
 //! | `rpc/` | small requests between two programs, within this host or over a device |
 //! | `short/`, `kv/`, `events/` | connections that end soon; a key-value store; what these share |
-//! | `link/` | many flows over one link that loses, from several hosts to one, and between Linux and uncopy |
+//! | `link/` | many flows over one link: with loss, from several hosts, between Linux and uncopy |
 //! | `proportional/` | cores in use while clients come and go |
 //! | `relay/` | large messages by a chain of programs |
 //! | `figures` | the paper's figures, as rows of the echo server |
@@ -103,21 +103,25 @@ enum Mode {
     #[command(about = "What an elided copy costs over its size, among up to 100,000 live views")]
     Views(views::ViewsArgs),
     #[command(
-        about = "Small requests between two programs: Linux' TCP against uncopy's, within this host or over a device"
+        about = "Small requests between two programs: Linux' TCP against uncopy's, within this \
+            host or over a device"
     )]
     Rpc(rpc::RpcArgs),
     #[command(
-        about = "Connections that end after a few requests: Linux' loopback against uncopy's rings (TAS, 3.3.1)"
+        about = "Connections that end after a few requests: Linux' loopback against uncopy's rings \
+            (TAS, 3.3.1)"
     )]
     Short(short::ShortArgs),
     #[command(about = "A key-value store: Linux' loopback against uncopy's rings (TAS, 3.3.3)")]
     Kv(kv::KvArgs),
     #[command(
-        about = "What is left of a link's rate where frames are lost: Linux' TCP and uncopy's (TAS, 3.3.2)"
+        about = "What is left of a link's rate where frames are lost: Linux' TCP and uncopy's \
+            (TAS, 3.3.2)"
     )]
     Loss(link::loss::LossArgs),
     #[command(
-        about = "How evenly flows from several hosts share a link: Linux' TCP and uncopy's (TAS, 3.3.5)"
+        about = "How evenly flows from several hosts share a link: Linux' TCP and uncopy's (TAS, \
+            3.3.5)"
     )]
     Incast(link::incast::IncastArgs),
     #[command(
@@ -125,12 +129,12 @@ enum Mode {
     )]
     Bulk(link::bulk::BulkArgs),
     #[command(
-        about = "Cores in use, rate and latency while clients come and go: Linux' TCP and uncopy's (TAS, 3.3.6)"
+        about = "Cores in use, rate and latency while clients come and go: Linux' TCP and uncopy's \
+            (TAS, 3.3.6)"
     )]
     Proportional(proportional::ProportionalArgs),
-    #[command(
-        about = "What a message costs a source, relays and a sink: Linux' loopback against uncopy's rings"
-    )]
+    #[command(about = "What a message costs a source, relays and a sink: Linux' loopback against \
+            uncopy's rings")]
     Relay(relay::RelayArgs),
     #[command(about = "What sending costs the sender: send, uncopy, zero copy")]
     Send(send::SendArgs),

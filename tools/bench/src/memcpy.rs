@@ -38,7 +38,12 @@ const SIZES: [usize; 14] = [
 #[derive(Debug, clap::Args)]
 pub struct MemcpyArgs {
     /// Times that plain and uncopy are measured in turns; medians are shown
-    #[arg(long, value_name = "N", default_value = "11", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "11",
+        value_parser = clap::value_parser!(u16).range(1..),
+    )]
     repeats: u16,
     /// Core to run on [default: the first one]
     #[arg(long, value_name = "CORE")]
@@ -115,8 +120,10 @@ pub fn main(args: &MemcpyArgs) -> Result<(), Failure> {
         return uncopy_measure::print(&format!("{json}\n"));
     }
     uncopy_measure::print(&format!(
-        "{}\nns a call, both buffers hot in the cache and unknown to uncopy; the fastest of many batches,\n\
-         medians of {} processes a side. again: plain once more, noise. Eliding: in a process that elides other copies meanwhile.\n",
+        "{}\nns a call, both buffers hot in the cache and unknown to uncopy; the fastest of many \
+         batches,\n\
+         medians of {} processes a side. again: plain once more, noise. Eliding: in a process that \
+         elides other copies meanwhile.\n",
         table(&results.rows),
         args.repeats
     ))
@@ -211,7 +218,8 @@ fn fastest(buffers: &Buffers, size: usize) -> f64 {
 fn copy_of_input() -> Result<[Vec<u8>; 2], Failure> {
     use std::io::{Read, Write};
     const MESSAGE: usize = 256 << 10;
-    let failed = |e| format!("cannot pass a message through a socket pair ({e})");
+    let failed =
+        |e: std::io::Error| failure!("cannot pass a message through a socket pair").because(e);
     let (mut here, mut there) = std::os::unix::net::UnixStream::pair().map_err(failed)?;
     let sender = std::thread::spawn(move || there.write_all(&vec![0x5a; MESSAGE]));
     let mut received = vec![0; MESSAGE];

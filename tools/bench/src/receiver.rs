@@ -145,7 +145,7 @@ pub struct Done {
 
 /// Data that is not looked at is read in pieces of this size.
 const SCRATCH: usize = 128 << 10;
-const PATIENCE_MS: u16 = 20_000;
+const TIMEOUT_MS: u16 = 20_000;
 
 /// The receiving end.
 pub struct Receiver {
@@ -164,9 +164,9 @@ impl Receiver {
         Self { stream, size: size as u64, got: 0, scratch, verified: 0 }
     }
 
-    /// Has the sender send, reads it all, and returns the sender's answer. Where it is to be compared,
-    /// `content` is the bytes of each piece of content, and which content piece number n of this order
-    /// has.
+    /// Has the sender send, reads it all, and returns the sender's answer. Where it is to be
+    /// compared, `content` is the bytes of each piece of content, and which content piece number n
+    /// of this order has.
     pub fn carry_out(
         &mut self,
         sender: &mut ServerProcess,
@@ -208,7 +208,7 @@ impl Receiver {
             PollFd::new(self.stream.fd(), events(open)),
             PollFd::new(sender.output(), events(answer)),
         ];
-        match poll(&mut fds[usize::from(!open)..], PollTimeout::from(PATIENCE_MS)) {
+        match poll(&mut fds[usize::from(!open)..], PollTimeout::from(TIMEOUT_MS)) {
             Ok(0) => Err(Failure::new("nothing has come for 20 s")),
             Ok(_) => Ok(fds.map(|fd| fd.any().unwrap_or(false))),
             Err(nix::Error::EINTR) => Ok([false; 2]),

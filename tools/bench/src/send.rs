@@ -21,10 +21,22 @@ use super::{sender, warm};
 #[derive(Clone, Debug, clap::Args)]
 pub struct SendArgs {
     /// Message sizes
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "16K,64K,512K,1M", value_parser = size)]
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "16K,64K,512K,1M",
+        value_parser = size,
+    )]
     pub sizes: Vec<usize>,
     /// Distinct buffers that are sent in turns
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,64", value_parser = positive)]
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "1,64",
+        value_parser = positive,
+    )]
     pub buffers: Vec<usize>,
     /// Whether a buffer is sent many times as it is, or once: written anew before each send
     #[arg(long, value_enum, value_delimiter = ',', default_value = "many,once")]
@@ -87,7 +99,8 @@ pub struct SendRow {
     pub times: Times,
     /// Through what.
     pub socket: Socket,
-    /// Plain `send`, the same again (what it differs by is noise), `send` under uncopy, then the other ways.
+    /// Plain `send`, the same again (what it differs by is noise), `send` under uncopy, then the
+    /// other ways.
     pub columns: Vec<Column>,
 }
 
@@ -108,7 +121,8 @@ pub struct Column {
     pub messages_per_s: f64,
     /// Smallest and largest.
     pub messages_per_s_spread: [f64; 2],
-    /// Of the sends without copying that the kernel reported done, the share that it copied after all.
+    /// Of the sends without copying that the kernel reported done, the share that it copied after
+    /// all.
     pub copied_share: Option<f64>,
     /// Messages that were compared byte by byte.
     pub verified_messages: u64,
@@ -128,10 +142,12 @@ pub fn main(args: &SendArgs) -> Result<(), Failure> {
     let columns = || results.rows.iter().flat_map(|row| &row.columns);
     let verified: u64 = columns().map(|column| column.verified_messages).sum();
     uncopy_measure::print(&format!(
-        "{}\nMedians of {} turns of {} s. CPU: of the sender, us a message; the receiver reads everything.\n\
+        "{}\nMedians of {} turns of {} s. CPU: of the sender, us a message; the receiver reads \
+         everything.\n\
          copied: sends by reference that the kernel copied after all, by its own report.\n\
          many: buffers are sent as they are again and again; once: written anew before each send.\n\
-         Every byte of {} messages was compared, before and after the timing, and all of them were right.\n",
+         Every byte of {} messages was compared, before and after the timing, and all of them were \
+         right.\n",
         table(&results.rows),
         args.repeats,
         args.seconds.as_secs_f64(),

@@ -15,7 +15,8 @@ use super::plot::{At, Axis, Line, Plot, Point, Rule, Scale, Stroke, Unit};
 /// Options of `uncopy-bench simulate`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct SimulateArgs {
-    /// The figure of Stamler's dissertation: 3.11 is a single link of 10 Gbit/s, 3.12 a fat tree of 2,560 servers
+    /// The figure of Stamler's dissertation: 3.11 is a single link of 10 Gbit/s, 3.12 a fat tree of
+    /// 2,560 servers
     #[arg(long, value_name = "NUMBER", value_enum)]
     figure: Which,
     /// What all random numbers follow from: the same seed gives the same results
@@ -50,7 +51,8 @@ pub fn main(args: &SimulateArgs) -> Result<(), Failure> {
     let results = figure.run(args.seed, figure.whole(), |series| {
         bar.set_message(series.name.clone());
         bar.inc(1);
-    })?;
+    });
+    let results = results.map_err(Failure::new)?;
     bar.finish_and_clear();
     let json = serde_json::to_string_pretty(&results).expect("results can be written");
     let mut written = Vec::new();
@@ -59,7 +61,7 @@ pub fn main(args: &SimulateArgs) -> Result<(), Failure> {
         fs::write(&path, text)
             .map_err(|e| failure!("cannot write {}", path.display()).because(e))?;
         written.push(path.display().to_string());
-        Ok::<(), String>(())
+        Ok::<(), Failure>(())
     };
     write(format!("figure-{}.json", results.figure), &format!("{json}\n"))?;
     for plot in plots(figure, &results) {
@@ -84,7 +86,8 @@ fn text(results: &Results) -> String {
         }
     }
     text += &format!("\n{}\n\n{}\n", table(&results.series), layers(&results.series));
-    text += "\nTimes in microseconds; the queue in packets, seen at regular times. Short: up to 100 KB; long: above 1 MB.\n";
+    text += "\nTimes in microseconds; the queue in packets, seen at regular times. Short: up to \
+        100 KB; long: above 1 MB.\n";
     for series in results.series.iter().filter(|s| s.incomplete + s.broken > 0) {
         text += &format!(
             "{}: {} flows were not complete in the end, {} broke.\n",
@@ -158,7 +161,8 @@ fn point(x: f64, y: f64, note: String) -> Point {
     Point { x, y, spread: [y, y], note }
 }
 
-/// Figure 3.11: completion time and queue over the control interval; DCTCP has none, and is a line across.
+/// Figure 3.11: completion time and queue over the control interval; DCTCP has none, and is a line
+/// across.
 fn over_interval(results: &Results) -> Vec<Plot> {
     let picture = |name: &str, title: &str, label, of: fn(&Series) -> f64| {
         let chosen = || results.series.iter().filter(|series| series.interval_us.is_some());

@@ -106,8 +106,10 @@ pub fn main(args: &ViewsArgs) -> Result<(), Failure> {
     }
     let verified: u64 = results.processes.iter().map(|row| row.verified_bytes).sum();
     uncopy_measure::print(&format!(
-        "{}\nus a copy, medians of {} processes on each side; the books alone without the library's lock and shims.\n\
-         Live: views alive by the library's count. Elided: share of the bytes of the timed copies. again: plain once more, noise.\n\
+        "{}\nus a copy, medians of {} processes on each side; the books alone without the \
+         library's lock and shims.\n\
+         Live: views alive by the library's count. Elided: share of the bytes of the timed copies. \
+         again: plain once more, noise.\n\
          {} were compared before and after the timing, and all of them were right.\n",
         table(&results),
         results.settings.repeats,

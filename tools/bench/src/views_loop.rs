@@ -143,7 +143,8 @@ impl Mapping {
 
     /// Memory that `content` was received into.
     fn received(content: &[u8]) -> Result<Self, Failure> {
-        let failed = |e| format!("cannot pass a message through a socket pair ({e})");
+        let failed =
+            |e: std::io::Error| failure!("cannot pass a message through a socket pair").because(e);
         let memory = Self::map(content.len())?;
         let (mut here, mut there) = UnixStream::pair().map_err(failed)?;
         std::thread::scope(|threads| {

@@ -375,7 +375,8 @@ fn the_readmes_numbers_are_those_of_docs_numbers() {
         .unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
     let read = |path| std::fs::read_to_string(path).unwrap();
-    let how = "numbers are written by 'make numbers' (or drawn again by 'uncopy-bench report --redraw --out docs/numbers --readme README.md')";
+    let how = "numbers are written by 'make numbers' (or drawn again by 'uncopy-bench report \
+        --redraw --out docs/numbers --readme README.md')";
     assert_eq!(read(readme), read(root.join("README.md")), "{how}");
     let page = directory.path().join("README.md");
     assert_eq!(read(page), read(root.join("docs/numbers/README.md")), "{how}");

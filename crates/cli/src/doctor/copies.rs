@@ -11,7 +11,7 @@ use uncopy_copies::routine::{Routine, Vectors, of};
 use uncopy_copies::{measure, near};
 use uncopy_measure::{Failure, units};
 
-use super::region::Region;
+use super::mapping::Mapping;
 use super::{cells, sample};
 
 /// Sizes: from the least that our routine takes over to the largest.
@@ -60,7 +60,7 @@ pub fn measure(mut done: impl FnMut()) -> Result<Grid, Failure> {
     let widest = Features::own().widest();
     let Took { libc, ours } = measure::near_copy(libcs);
     let taken = choose(Asked::Auto, || Took { libc, ours }, Features::own);
-    let memory = Region::map(2 * near::MOST + (2 << 12))?;
+    let memory = Mapping::map(2 * near::MOST + (2 << 12))?;
     memory.touch(memory.span());
     let mut cells = Vec::new();
     for bytes in SIZES {
@@ -108,8 +108,10 @@ impl Grid {
             format!("libc's stays (ours is taken where that is more than {DEARER})")
         };
         format!(
-            "{table}\nCopies, by how many bytes the destination begins ahead of the source within the page.\n\
-             Near ones (1 to {}, of {} to {}): libc's routine takes {:.1} times as long as ours for the trial copy of each program;\n\
+            "{table}\nCopies, by how many bytes the destination begins ahead of the source within \
+             the page.\n\
+             Near ones (1 to {}, of {} to {}): libc's routine takes {:.1} times as long as ours \
+             for the trial copy of each program;\n\
              {choice}.\n",
             near::REACH,
             units::size(near::LEAST as u64),

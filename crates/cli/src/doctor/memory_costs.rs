@@ -2,8 +2,8 @@
 
 use uncopy_measure::Failure;
 
+use super::mapping::Mapping;
 use super::measured::{Measured, SIZES, Work};
-use super::region::Region;
 use super::sample::{of, time, time_of_each};
 
 /// Half of the memory that cold copies walk through: its pages are far more than the processor's
@@ -14,7 +14,7 @@ const STRIDE: usize = 68 << 10;
 
 /// Measures; calls `done` after each piece of work.
 pub fn measure(results: &mut Vec<Measured>, mut done: impl FnMut()) -> Result<(), Failure> {
-    let memory = Region::map(2 * COLD)?;
+    let memory = Mapping::map(2 * COLD)?;
     memory.touch(memory.span());
     let mut put = |work, bytes, ns| {
         results.push(Measured { work, bytes, ns });

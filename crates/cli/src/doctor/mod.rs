@@ -7,7 +7,7 @@
 //! | `copies` | copies that stay, over the distance of their ends |
 //! | `memory_costs`, `page_costs`, `send_costs`, `books` | the measuring |
 //! | `sample` | medians of short samples |
-//! | `region` | memory to measure on |
+//! | `mapping` | memory to measure on |
 //! | `derive` | from measurements to the prices of the cost model |
 //! | `report`, `cells` | tables and JSON; how the tables look |
 
@@ -16,10 +16,10 @@ mod cells;
 pub mod checks;
 pub mod copies;
 mod derive;
+mod mapping;
 pub mod measured;
 mod memory_costs;
 mod page_costs;
-mod region;
 pub mod report;
 mod sample;
 mod send_costs;
@@ -28,7 +28,7 @@ use std::process::ExitCode;
 use std::thread;
 
 use clap::{ArgMatches, Command};
-use uncopy_measure::cache::{self, Found};
+use uncopy_measure::cache::{self, Cached};
 use uncopy_measure::machine::{self, Machine};
 use uncopy_measure::printable::printable;
 use uncopy_measure::words::parsed;
@@ -118,7 +118,7 @@ fn doctor(args: &DoctorArgs) -> Result<bool, Failure> {
         },
     };
     let in_use = match cache::path().map(|path| cache::read(&path, || machine.clone())) {
-        Some(Found::Costs(costs)) => Some(costs),
+        Some(Cached::Costs(costs)) => Some(costs),
         _ => None,
     };
     let report = Report {

@@ -8,14 +8,15 @@ use uncopy_kernel::uffd::{Event, FEATURE_MOVE, Maker, Msg, Uffd};
 use uncopy_measure::{Failure, cores};
 use uncopy_ranges::span::{PAGE, Span};
 
+use super::mapping::Mapping;
 use super::measured::{Measured, SIZES, Work};
-use super::region::Region;
 use super::sample::{of, time};
 
 /// Pages that are filled around a fault: one, or these.
 const AROUND: [usize; 2] = [1, 16];
 
-/// Measures, with faults taken and answered on the first of `available` cores; calls `done` after each piece of work.
+/// Measures, with faults taken and answered on the first of `available` cores; calls `done` after
+/// each piece of work.
 pub fn measure(
     available: &[usize],
     results: &mut Vec<Measured>,
@@ -45,7 +46,7 @@ pub fn measure(
 fn calls(uffd: &Uffd, put: &mut impl FnMut(Work, usize, f64)) -> Result<(), Failure> {
     let largest = SIZES[SIZES.len() - 1];
     // The end stays unregistered, so that registering splits the mapping as it mostly does.
-    let (memory, other) = (Region::map(largest + PAGE)?, Region::map(largest)?);
+    let (memory, other) = (Mapping::map(largest + PAGE)?, Mapping::map(largest)?);
     memory.touch(memory.part(largest, PAGE));
     other.touch(other.span());
     for size in SIZES {
@@ -94,7 +95,7 @@ fn faults(own: usize, handler: usize, pages: usize) -> Result<f64, Failure> {
     let uffd = Maker::open()
         .make(FEATURE_MOVE)
         .map_err(|why| Failure::new("no userfaultfd").because(format_args!("{why:?}")))?;
-    let (memory, content) = (Region::map(pages * PAGE)?, Region::map(pages * PAGE)?);
+    let (memory, content) = (Mapping::map(pages * PAGE)?, Mapping::map(pages * PAGE)?);
     content.touch(content.span());
     uffd.register(memory.span()).map_err(|e| Failure::new("UFFDIO_REGISTER failed").because(e))?;
     let stop = AtomicBool::new(false);
@@ -124,11 +125,11 @@ fn faults(own: usize, handler: usize, pages: usize) -> Result<f64, Failure> {
 /// Fills all of `span` at every fault in it, as the library's thread does: waiting in `poll`.
 fn answer(uffd: &Uffd, span: Span, content: Span, stop: &AtomicBool) {
     // How long the end is not noticed.
-    const PATIENCE_MS: u8 = 2;
+    const TIMEOUT_MS: u8 = 2;
     let mut messages = [Msg::default(); 32];
     while !stop.load(Ordering::Acquire) {
         let _ =
-            poll(&mut [PollFd::new(uffd.fd(), PollFlags::POLLIN)], PollTimeout::from(PATIENCE_MS));
+            poll(&mut [PollFd::new(uffd.fd(), PollFlags::POLLIN)], PollTimeout::from(TIMEOUT_MS));
         for message in uffd.read(&mut messages) {
             if matches!(message.event(), Event::Fault(_)) {
                 let (_, refusal) = uffd.copy(span, content.start);

@@ -112,7 +112,8 @@ impl Report {
         if self.costs.is_some() {
             let _ = writeln!(
                 text,
-                "{}\nNo cost is kept further than {FURTHEST} times from the reference machine's: what is, is noise.\n",
+                "{}\nNo cost is kept further than {FURTHEST} times from the reference machine's: \
+                 what is, is noise.\n",
                 self.cost_table()
             );
         }
@@ -158,5 +159,5 @@ impl Report {
     }
 }
 
-const NOTE: &str = "Medians. A fault: with one page filled, and with 16 around it. Books: of the tracker on \
-memory that does not exist.";
+const NOTE: &str = "Medians. A fault: with one page filled, and with 16 around it. Books: of the \
+    tracker on memory that does not exist.";

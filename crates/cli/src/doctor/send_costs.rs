@@ -13,8 +13,8 @@ use uncopy_lend::send::{Calls, Lending, Lent, Target};
 use uncopy_measure::{Failure, cores, medians::median};
 use uncopy_ranges::span::Span;
 
+use super::mapping::Mapping;
 use super::measured::{Measured, Work};
-use super::region::Region;
 use super::sample::of;
 
 /// The pipes that are measured with.
@@ -38,7 +38,7 @@ pub fn measure(
     results: &mut Vec<Measured>,
     mut done: impl FnMut(),
 ) -> Result<(), Failure> {
-    let memory = Region::map(MESSAGES * MB)?;
+    let memory = Mapping::map(MESSAGES * MB)?;
     memory.touch(memory.span());
     let works = [
         (Work::Send, SMALL, false),
@@ -83,7 +83,7 @@ fn connection() -> io::Result<(TcpStream, TcpStream)> {
 
 /// CPU time of a message for its sender.
 fn one(
-    memory: &Region,
+    memory: &Mapping,
     [own, other]: [usize; 2],
     (sender, receiver): (TcpStream, TcpStream),
     size: usize,
@@ -138,7 +138,8 @@ fn send(mut to: &TcpStream, message: Span, by_reference: bool) -> Option<()> {
             return None;
         }
     } else {
-        // SAFETY: a part of a region that lives until this returns, and is not written to any more.
+        // SAFETY: a part of a mapping that lives until this returns, and is not written to any
+        // more.
         let bytes =
             unsafe { std::slice::from_raw_parts(message.start as *const u8, message.len()) };
         to.write_all(bytes).ok()?;

@@ -27,7 +27,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// What a dead service leaves is home after so long at most, or others bring it there.
 const LEAVES: Duration = Duration::from_secs(5);
 /// So long whoever starts one waits for its answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The subcommand: where it serves, and the length of logs.
 pub fn command() -> clap::Command {
@@ -82,8 +82,8 @@ fn refused(why: &ServiceError) -> Failure {
     })
 }
 
-/// Recovers what is in `place`. Where a service has just died, what it held is on its way home: that
-/// is waited for.
+/// Recovers what is in `place`. Where a service has just died, what it held is on its way home:
+/// that is waited for.
 ///
 /// # Errors
 /// Somebody serves there, or recovers.
@@ -138,7 +138,7 @@ pub fn ensure(directory: &Path, log_size: u64, kind: Kind) -> Result<(), Failure
                 break;
             }
         }
-        if begun.elapsed() > PATIENCE {
+        if begun.elapsed() > TIMEOUT {
             let path = place.path().display();
             return Err(failure!("{path}: the service does not answer"));
         }

@@ -93,8 +93,10 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("uncopy");
         std::fs::write(&file, script(Shell::Bash, &crate::command())).unwrap();
-        let program = "uncopy() { printf ' %s\\n' pid 4711 4712; }; systemctl() { printf '%s x\\n' a.service b.service; }
-            source \"$0\"; COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); _uncopy_more uncopy \"${COMP_WORDS[-1]}\" x; printf '%s\\n' \"${COMPREPLY[@]}\"";
+        let program = "uncopy() { printf ' %s\\n' pid 4711 4712; }; systemctl() \
+            { printf '%s x\\n' a.service b.service; }
+            source \"$0\"; COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); _uncopy_more \
+            uncopy \"${COMP_WORDS[-1]}\" x; printf '%s\\n' \"${COMPREPLY[@]}\"";
         let mut bash = Process::new("bash");
         bash.args(["--norc", "-c", program]).arg(&file).args(words);
         let output = bash.output().expect("bash is there");

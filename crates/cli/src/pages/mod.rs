@@ -1,4 +1,5 @@
-//! `uncopy __pages DIR`: manual pages and shell completions, from the same definitions as `--help`. For whoever makes packages.
+//! `uncopy __pages DIR`: manual pages and shell completions, from the same definitions as `--help`.
+//! For whoever makes packages.
 //!
 //! | file | one idea |
 //! | --- | --- |

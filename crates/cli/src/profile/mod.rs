@@ -38,8 +38,9 @@ pub fn command() -> Command {
         .about("Show where a program copies its I/O data, and what uncopy would save")
         .override_usage("uncopy profile [OPTIONS] -- CMD [ARGS]...")
         .after_help(
-            "The program runs as it is: no copy is elided. The report goes to standard error, or where -o says. \
-             Exit status: the program's own; 127 and 126 if CMD cannot be executed, 125 if it cannot be followed.",
+            "The program runs as it is: no copy is elided. The report goes to standard error, or \
+             where -o says. Exit status: the program's own; 127 and 126 if CMD cannot be executed, \
+             125 if it cannot be followed.",
         )
         .arg(
             Arg::new("output")
@@ -174,8 +175,9 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
         .map_err(|e| failure!("{} cannot be written", path.display()).because(e))
 }
 
-/// Makes the directory for the parts, in memory where that is possible. Processes of root's may change their
-/// user and start others, so then everybody may make files in it (but not list it, or touch those of others).
+/// Makes the directory for the parts, in memory where that is possible. Processes of root's may
+/// change their user and start others, so then everybody may make files in it (but not list it, or
+/// touch those of others).
 fn directory() -> Result<TempDir, Failure> {
     // SAFETY: asks for a number.
     let mode = if unsafe { libc::geteuid() } == 0 { 0o1733 } else { 0o700 };

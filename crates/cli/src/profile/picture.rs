@@ -36,7 +36,7 @@ struct Stop {
 }
 
 #[derive(Default)]
-struct Flow {
+struct Band {
     into: u64,
     out: u64,
     /// The mean height of what it comes from.
@@ -92,7 +92,7 @@ fn gone(column: usize) -> Stop {
 pub fn picture(program: &Program, shown: &[Path]) -> Markup {
     let longest = shown.iter().map(|p| p.way.len()).max().unwrap_or(0);
     let last = (longest + 1).clamp(1, COLUMNS);
-    let mut flows: BTreeMap<Stop, Flow> = BTreeMap::new();
+    let mut flows: BTreeMap<Stop, Band> = BTreeMap::new();
     let mut links: BTreeMap<(Stop, Stop), u64> = BTreeMap::new();
     let mut ways: Vec<(Vec<Stop>, u64)> = shown.iter().map(|p| (stops(p, last), p.bytes)).collect();
     for (end, input) in &program.inputs {

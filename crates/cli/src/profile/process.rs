@@ -1,6 +1,7 @@
 //! Starts the program and waits for its end, or brings it about.
 
-// Unsafe: fork, so that the program is executed as `uncopy run` does it; waiting for signals; dying of one.
+// Unsafe: fork, so that the program is executed as `uncopy run` does it; waiting for signals; dying
+// of one.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -19,7 +20,7 @@ use crate::run::environment::Environment;
 use crate::run::exec;
 
 /// How long a program that was told to end is waited for.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// What is left of a program that has ended is looked for so often.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -62,9 +63,9 @@ pub fn run(
     duration: Option<Duration>,
     others: impl Fn() -> Vec<i32>,
 ) -> Result<Ended, Failure> {
-    let heeded =
+    let handled =
         [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT];
-    let set: SigSet = heeded.into_iter().collect();
+    let set: SigSet = handled.into_iter().collect();
     let mut before = SigSet::empty();
     sigprocmask(SigmaskHow::SIG_BLOCK, Some(&set), Some(&mut before)).map_err(Failure::new)?;
     // SAFETY: this process has one thread; the child executes at once.
@@ -88,7 +89,8 @@ pub fn run(
         let now = Instant::now();
         if told.is_none() && deadline.is_some_and(|d| now >= d) {
             told = Some(now);
-            // (Its processes first: a server's workers are then ended by their master all the same.)
+            // (Its processes first: a server's workers are then ended by their master all the
+            // same.)
             for pid in others().into_iter().chain([child.as_raw()]) {
                 let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
             }
@@ -97,8 +99,9 @@ pub fn run(
             ended = status(child);
         }
         if let Some(ended) = ended {
-            // A daemon's first process ends at once; with a duration, all that it left is waited for.
-            let over = told.is_some_and(|t| now - t > PATIENCE);
+            // A daemon's first process ends at once; with a duration, all that it left is waited
+            // for.
+            let over = told.is_some_and(|t| now - t > TIMEOUT);
             if deadline.is_none() || over || !others().into_iter().any(alive) {
                 return Ok(ended);
             }
@@ -128,10 +131,10 @@ fn status(child: Pid) -> Option<Ended> {
 }
 
 /// Waits for a signal, at most so long; what was sent to us alone is for the program.
-fn pass_on(set: &SigSet, patience: Duration, child: Pid) {
+fn pass_on(set: &SigSet, timeout: Duration, child: Pid) {
     let time = libc::timespec {
-        tv_sec: patience.as_secs() as libc::time_t,
-        tv_nsec: patience.subsec_nanos().into(),
+        tv_sec: timeout.as_secs() as libc::time_t,
+        tv_nsec: timeout.subsec_nanos().into(),
     };
     // SAFETY: all zeros is a valid siginfo; the kernel fills it.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };

@@ -1,11 +1,13 @@
-//! `uncopy report [PID]`: what belongs to a report of a bug, in a directory that its reader can look through first.
+//! `uncopy report [PID]`: what belongs to a report of a bug, in a directory that its reader can
+//! look through first.
 //!
 //! | file | one idea |
 //! | --- | --- |
 //! | `machine` | the machine, and what it permits |
 //! | `program` | one program: what it is, what uncopy did in it |
 //!
-//! No data of the program's, no words of a command line, and of its environment what begins with `UNCOPY_`.
+//! No data of the program's, no words of a command line, and of its environment what begins with
+//! `UNCOPY_`.
 
 mod machine;
 mod program;
@@ -24,7 +26,8 @@ use crate::stat::{self, files, process, view::View};
 /// The options of `uncopy report`.
 #[derive(Args, Clone, Debug)]
 pub struct ReportArgs {
-    /// The program that behaves wrongly; without it, the machine and a line for each program under uncopy
+    /// The program that behaves wrongly; without it, the machine and a line for each program under
+    /// uncopy
     pid: Option<u32>,
     /// The directory to make [default: uncopy-report, or uncopy-report-NAME-PID]
     #[arg(short, long, value_name = "DIR")]

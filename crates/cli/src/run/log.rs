@@ -29,7 +29,11 @@ pub(super) fn with_options(command: Command) -> Command {
                 .num_args(0..=1)
                 .require_equals(true)
                 .default_missing_value("")
-                .help("Hold appends to files back, and make small syncs durable by a log in DIR, on the files' own file system; what a crash left there is recovered first [default DIR: $XDG_STATE_HOME/uncopy/log or ~/.local/state/uncopy/log]"),
+                .help(
+                    "Hold appends to files back, and make small syncs durable by a log in DIR, on \
+                     the files' own file system; what a crash left there is recovered first \
+                     [default DIR: $XDG_STATE_HOME/uncopy/log or ~/.local/state/uncopy/log]",
+                ),
         )
         .arg(
             Arg::new("log-size")
@@ -46,15 +50,20 @@ pub(super) fn with_options(command: Command) -> Command {
                 .value_name("GLOB")
                 .requires("log")
                 .value_parser(value_parser!(OsString))
-                .help("Only files of these names, or with a slash these paths: patterns with * and ?, separated by colons"),
+                .help(
+                    "Only files of these names, or with a slash these paths: patterns with * and \
+                     ?, separated by colons",
+                ),
         )
         .arg(
             Arg::new("log-overwrites")
                 .long("log-overwrites")
                 .requires("log")
                 .action(ArgAction::SetTrue)
-                .help("Also syncs of files that are overwritten: an experiment that can lose what was \
-                     synced (docs/users/log.md)"),
+                .help(
+                    "Also syncs of files that are overwritten: an experiment that can lose what \
+                     was synced (docs/users/log.md)",
+                ),
         )
         .arg(
             Arg::new("log-store")
@@ -63,7 +72,10 @@ pub(super) fn with_options(command: Command) -> Command {
                 .requires("log")
                 .default_value("direct")
                 .value_parser(["direct", "dax", "memory"])
-                .help("Where the log's bytes lie: a preallocated file, persistent memory, or a file that is never flushed (for tests)"),
+                .help(
+                    "Where the log's bytes lie: a preallocated file, persistent memory, or a file \
+                     that is never flushed (for tests)",
+                ),
         )
 }
 

@@ -27,21 +27,22 @@ pub fn command() -> Command {
         .about("Run a program without its copies")
         .override_usage("uncopy run [OPTIONS] -- CMD [ARGS]...")
         .after_help(
-            "Exit status: the program's own; 127 if CMD is not found, 126 if it cannot be executed, \
-             125 if --require refused.",
+            "Exit status: the program's own; 127 if CMD is not found, 126 if it cannot be \
+             executed, 125 if --require refused.",
         )
-        .arg(
-            Arg::new("require")
-                .long("require")
-                .action(ArgAction::SetTrue)
-                .help("Refuse with status 125 where the program could only be run plainly, and with --tcp where there is no service and none can be started"),
-        )
+        .arg(Arg::new("require").long("require").action(ArgAction::SetTrue).help(
+            "Refuse with status 125 where the program could only be run plainly, and with --tcp \
+             where there is no service and none can be started",
+        ))
         .arg(
             Arg::new("record")
                 .long("record")
                 .value_name("FILE")
                 .value_parser(value_parser!(PathBuf))
-                .help("Record what the program does that matters to uncopy, for those who work on it: 16 MB at most for each process"),
+                .help(
+                    "Record what the program does that matters to uncopy, for those who work on \
+                     it: 16 MB at most for each process",
+                ),
         )
         .arg(command_words());
     log::with_options(with_options(command))
@@ -53,7 +54,10 @@ pub(crate) fn with_options(command: Command) -> Command {
         .long("library")
         .value_name("PATH")
         .value_parser(value_parser!(PathBuf))
-        .help("The preload library [env: UNCOPY_LIBRARY] [default: next to uncopy, or ../lib/uncopy/]");
+        .help(
+            "The preload library [env: UNCOPY_LIBRARY] [default: next to uncopy, or \
+             ../lib/uncopy/]",
+        );
     OPTIONS.iter().fold(command.arg(library), |command, spec| {
         let arg = Arg::new(spec.name)
             .long(spec.name)
@@ -97,8 +101,8 @@ pub(crate) fn command_words() -> Arg {
         .help("The program and its arguments")
 }
 
-/// The program and its arguments, from `uncopy`'s own. What looks like an option and is none would be taken for
-/// the program's name, unless `--` stands before it; the error says so.
+/// The program and its arguments, from `uncopy`'s own. What looks like an option and is none would
+/// be taken for the program's name, unless `--` stands before it; the error says so.
 pub(crate) fn program_words(
     command: &Command,
     matches: &ArgMatches,
@@ -246,7 +250,8 @@ fn prepare(environment: &mut Environment, library: &Path) {
     environment.set(library::VARIABLE, library);
 }
 
-/// With `--verbose` all that the program starts is summed up with it, unless the program is itself part of such a sum.
+/// With `--verbose` all that the program starts is summed up with it, unless the program is itself
+/// part of such a sum.
 fn sum_up(environment: &mut Environment) {
     const VERBOSE: &Spec = &OPTIONS[options::index_of("verbose")];
     let text = environment.get(VERBOSE.env).and_then(OsStr::to_str).unwrap_or_default();

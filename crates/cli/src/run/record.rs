@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use uncopy_measure::{Failure, failure};
 use uncopy_trace::{HEAD, is_recording};
 
-/// Takes away what was recorded there before, and sees to it that something can be. Returns the absolute path.
+/// Takes away what was recorded there before, and sees to it that something can be. Returns the
+/// absolute path.
 pub fn make_room(file: &Path) -> Result<PathBuf, Failure> {
     let named =
         |e: std::io::Error| failure!("--record={} cannot be written", file.display()).because(e);

@@ -1,5 +1,5 @@
-//! Whether a program that is started now will find the service of `--tcp`, or start one: what is missing, for `--require`. Without it, connections are
-//! Linux's where there is none.
+//! Whether a program that is started now will find the service of `--tcp`, or start one: what is
+//! missing, for `--require`. Without it, connections are Linux's where there is none.
 
 use std::path::Path;
 
@@ -7,7 +7,8 @@ use nix::errno::Errno;
 use uncopy_measure::{Failure, failure};
 use uncopy_tcp_service::{Options, Rendezvous, Service, tell};
 
-/// What is missing; `None`: a service answers under this name (without one, this user's or the system's), or one can be started for `library`.
+/// What is missing; `None`: a service answers under this name (without one, this user's or the
+/// system's), or one can be started for `library`.
 pub fn obstacle(name: Option<&str>, library: &Path) -> Option<Failure> {
     let (error, name) = Rendezvous::of(name).ask(tell).err()?;
     let why = match Errno::from_raw(error.raw_os_error()) {

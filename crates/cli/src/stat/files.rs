@@ -52,8 +52,8 @@ fn entries(directory: &Path) -> Vec<PathBuf> {
     read.flatten().map(|entry| entry.path()).collect()
 }
 
-/// The user whose directory this is; `None` if it is not such a directory, or is somebody else's, or
-/// open to others.
+/// The user whose directory this is; `None` if it is not such a directory, or is somebody else's,
+/// or open to others.
 fn owner(directory: &Path) -> Option<u32> {
     let user = directory.file_name()?.to_str()?.strip_prefix("uncopy-")?.parse().ok()?;
     let found = fs::symlink_metadata(directory).ok()?;
@@ -114,7 +114,8 @@ pub fn of(pid: u32) -> Result<Program, Failure> {
     })
 }
 
-/// Reads one file; `None` if it is not to be believed. One that its process has left behind is removed.
+/// Reads one file; `None` if it is not to be believed. One that its process has left behind is
+/// removed.
 fn look(path: &Path, user: Option<u32>) -> Option<Program> {
     let name = path.file_name()?.to_str()?;
     let (number, unfinished) = match name.split_once('.') {
@@ -140,7 +141,8 @@ fn look(path: &Path, user: Option<u32>) -> Option<Program> {
             return None;
         }
     };
-    // The same number, but another process; or the same process, which executes another program now.
+    // The same number, but another process; or the same process, which executes another program
+    // now.
     let same = process::start_time(pid) == Some(program.start_time);
     if !same || process::maps_file(pid, inode) == Some(false) {
         remove(path, inode);

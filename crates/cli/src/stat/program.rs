@@ -2,7 +2,7 @@
 
 use std::mem::offset_of;
 
-use uncopy_counters::shared::{COMMAND, Header, LAYOUT, MAGIC, Shared};
+use uncopy_counters::stats_page::{COMMAND, Header, LAYOUT, MAGIC, StatsPage};
 use uncopy_counters::{NAMES, Snapshot};
 use uncopy_decide::{
     CLASS_BITS, CREDIT, CREDIT_MAX, PAUSES, Pauses, REASONS, RECORDS, Record, UNTRIED,
@@ -151,12 +151,14 @@ impl Site {
                 format!("{done}, and {credit} us of credit are left (at most {most})")
             }
             Decision::Rests => format!(
-                "{done}, and its credit was used up: after {} copies more it has {credit} us to try again with",
+                "{done}, and its credit was used up: after {} copies more it has {credit} us to \
+                 try again with",
                 grouped(self.pause_left)
             ),
             Decision::Abstains => {
                 format!(
-                    "{done}; no site elides just now, whatever its account says ({credit} us of credit)"
+                    "{done}; no site elides just now, whatever its account says ({credit} us of \
+                     credit)"
                 )
             }
             Decision::Copies => match self.main_reason() {
@@ -209,8 +211,16 @@ impl Program {
     pub fn why(&self) -> String {
         let c = &self.counters;
         let experiments = match c.trials {
-            0 if self.none_elides => return "No call site elides: whether that pays is still to be found out here.".into(),
-            0 => return "Whether eliding pays was not tried out yet: each call site's account decides.".into(),
+            0 if self.none_elides => {
+                return "No call site elides: whether that pays is still to be \
+                found out here."
+                    .into();
+            }
+            0 => {
+                return "Whether eliding pays was not tried out yet: each call site's account \
+                decides."
+                    .into();
+            }
             1 if c.trials_won == 1 => "one experiment, which found a gain".to_owned(),
             1 => "one experiment, which found no gain".to_owned(),
             n => format!(
@@ -226,8 +236,8 @@ impl Program {
         };
         let micros = |ns: u64| format!("{:.1}", ns as f64 / 1000.0);
         format!(
-            "{who}, after {experiments}: in the last one each MB that the program copies took {} us of \
-             processor time where sites elided, and {} where none did.",
+            "{who}, after {experiments}: in the last one each MB that the program copies took {} \
+             us of processor time where sites elided, and {} where none did.",
             micros(c.eliding_mb_ns),
             micros(c.copying_mb_ns),
         )
@@ -256,12 +266,12 @@ impl Program {
         if words.long(offset_of!(Header, layout)) != LAYOUT {
             return Err(Bad::Layout);
         }
-        if bytes.len() != size_of::<Shared>() {
+        if bytes.len() != size_of::<StatsPage>() {
             return Err(Bad::Short);
         }
         let name = &bytes[offset_of!(Header, command)..][..COMMAND];
         let name = name.split(|b| *b == 0).next().unwrap_or_default();
-        let counters = offset_of!(Shared, counters);
+        let counters = offset_of!(StatsPage, counters);
         Ok(Self {
             pid: words.long(offset_of!(Header, pid)) as u32,
             command: String::from_utf8_lossy(name).into_owned(),
@@ -276,16 +286,16 @@ impl Program {
 }
 
 fn none_elides(words: &Words) -> bool {
-    words.short(offset_of!(Shared, pauses) + offset_of!(Pauses, none_elides)) != 0
+    words.short(offset_of!(StatsPage, pauses) + offset_of!(Pauses, none_elides)) != 0
 }
 
 fn site(words: &Words, number: usize) -> Option<Site> {
-    let at = offset_of!(Shared, records) + number * size_of::<Record>();
+    let at = offset_of!(StatsPage, records) + number * size_of::<Record>();
     let long = |field: usize| words.long(at + field);
     let key = long(offset_of!(Record, key));
     let pause = words.short(at + offset_of!(Record, pause)) as usize;
     let tried = pause & UNTRIED as usize == 0;
-    let left = offset_of!(Shared, pauses) + pause % PAUSES * size_of::<u32>();
+    let left = offset_of!(StatsPage, pauses) + pause % PAUSES * size_of::<u32>();
     let paused = long(offset_of!(Record, paused));
     // (Sites that share a place count each other's down.)
     let pause_left = if key == 0 { 0 } else { words.short(left).min(paused) };
@@ -322,7 +332,7 @@ mod tests {
     }
 
     fn file() -> Vec<u8> {
-        let mut bytes = vec![0; size_of::<Shared>()];
+        let mut bytes = vec![0; size_of::<StatsPage>()];
         put(&mut bytes, offset_of!(Header, magic), MAGIC);
         put(&mut bytes, offset_of!(Header, layout), LAYOUT);
         put(&mut bytes, offset_of!(Header, pid), 4711);
@@ -333,12 +343,12 @@ mod tests {
     #[test]
     fn what_was_written_is_read() {
         let mut bytes = file();
-        put(&mut bytes, offset_of!(Shared, counters), 12);
-        let at = offset_of!(Shared, records) + size_of::<Record>();
+        put(&mut bytes, offset_of!(StatsPage, counters), 12);
+        let at = offset_of!(StatsPage, records) + size_of::<Record>();
         put(&mut bytes, at + offset_of!(Record, key), 0x1234 << CLASS_BITS | 16);
         put(&mut bytes, at + offset_of!(Record, elided), 5);
         put(&mut bytes, at + offset_of!(Record, paused), 256);
-        let pauses = offset_of!(Shared, pauses);
+        let pauses = offset_of!(StatsPage, pauses);
         bytes[pauses..pauses + 4].copy_from_slice(&56u32.to_ne_bytes());
         let program = Program::read(&bytes).unwrap();
         assert_eq!((program.pid, program.command.as_str()), (4711, "cat"));
@@ -352,21 +362,21 @@ mod tests {
     #[test]
     fn while_no_site_elides_those_that_are_not_tried_have_their_own_accounts() {
         let mut bytes = file();
-        let record = |number| offset_of!(Shared, records) + number * size_of::<Record>();
+        let record = |number| offset_of!(StatsPage, records) + number * size_of::<Record>();
         let slot = |number: usize| (10 + number) as u32;
         for (number, flags) in [(1, 0), (2, UNTRIED)] {
             put(&mut bytes, record(number) + offset_of!(Record, key), 0x1234 << CLASS_BITS | 16);
             put(&mut bytes, record(number) + offset_of!(Record, paused), 256);
             let pause = record(number) + offset_of!(Record, pause);
             bytes[pause..pause + 4].copy_from_slice(&(slot(number) | flags).to_ne_bytes());
-            let left = offset_of!(Shared, pauses) + slot(number) as usize * size_of::<u32>();
+            let left = offset_of!(StatsPage, pauses) + slot(number) as usize * size_of::<u32>();
             bytes[left..left + 4].copy_from_slice(&56u32.to_ne_bytes());
         }
         let decisions = |bytes: &[u8]| -> Vec<Decision> {
             Program::read(bytes).unwrap().sites.iter().map(Site::decision).collect()
         };
         assert_eq!(decisions(&bytes), [Decision::Rests, Decision::Rests]);
-        let none_elides = offset_of!(Shared, pauses) + offset_of!(Pauses, none_elides);
+        let none_elides = offset_of!(StatsPage, pauses) + offset_of!(Pauses, none_elides);
         bytes[none_elides] = 1;
         assert_eq!(decisions(&bytes), [Decision::Abstains, Decision::Rests]);
     }
@@ -374,13 +384,13 @@ mod tests {
     #[test]
     fn a_site_that_came_while_none_elides_abstains() {
         let mut bytes = file();
-        let record = offset_of!(Shared, records) + size_of::<Record>();
+        let record = offset_of!(StatsPage, records) + size_of::<Record>();
         put(&mut bytes, record + offset_of!(Record, key), 0x1234 << CLASS_BITS | 16);
         let first = record + offset_of!(Record, reasons);
         bytes[first..first + 4].copy_from_slice(&5u32.to_ne_bytes());
         let decision = |bytes: &[u8]| Program::read(bytes).unwrap().sites[0].decision();
         assert_eq!(decision(&bytes), Decision::Copies);
-        bytes[offset_of!(Shared, pauses) + offset_of!(Pauses, none_elides)] = 1;
+        bytes[offset_of!(StatsPage, pauses) + offset_of!(Pauses, none_elides)] = 1;
         assert_eq!(decision(&bytes), Decision::Abstains);
     }
 
@@ -388,7 +398,7 @@ mod tests {
     #[test]
     fn a_damaged_file_is_read_or_refused_and_shown() {
         let mut whole = file();
-        let records = offset_of!(Shared, records);
+        let records = offset_of!(StatsPage, records);
         put(&mut whole, records + size_of::<Record>(), 0x1234 << CLASS_BITS | 16);
         // (From the records on, so that the end that is damaged often are the first of them.)
         bolero::check!().with_type::<Damages>().with_iterations(1000).for_each(|damages| {

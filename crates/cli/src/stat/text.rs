@@ -124,8 +124,9 @@ fn legend(sites: &[&Site]) -> String {
         let _ = writeln!(text, "{name}:{meaning}");
     }
     if sites.iter().any(|s| s.decision() == Decision::Abstains) {
-        text += "abstains: no call site elides just now, because the program takes less time so, or to find out whether it does; such copies of \
-                 memory that is not tracked are not counted\n";
+        text += "abstains: no call site elides just now, because the program takes less time so, \
+            or to find out whether it does; such copies of memory that is not tracked are not \
+            counted\n";
     }
     text
 }

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use uncopy_measure::printable;
 use uncopy_tcp_service::Wired;
-use uncopy_tcp_service::protocol::Reason;
-use uncopy_tcp_service::state::{Waits, Way};
+use uncopy_tcp_service::protocol::StayReason;
+use uncopy_tcp_service::state::{DirectionReport, Waits};
 use uncopy_tcp_shared::phase::At;
 
 use super::look::Look;
@@ -60,10 +60,10 @@ fn wired(of: &Wired) -> Value {
     })
 }
 
-fn way(way: &Way) -> Value {
+fn way(way: &DirectionReport) -> Value {
     json!({
         "phase": phase(way.at),
-        "reason": way.reason.map(Reason::name),
+        "reason": way.reason.map(StayReason::name),
         "bytes": way.bytes,
         "writes": way.writes,
         "unread": way.unread,
@@ -75,7 +75,13 @@ fn way(way: &Way) -> Value {
 /// All of it, as one line.
 pub fn text(look: &Look, said: &Programs) -> String {
     let state = &look.state;
-    let end = |program: u64, address| json!({ "address": address, "pid": look.pid(program), "command": look.command(program) });
+    let end = |program: u64, address| {
+        json!({
+            "address": address,
+            "pid": look.pid(program),
+            "command": look.command(program),
+        })
+    };
     let flows: Vec<Value> = state
         .flows
         .iter()
@@ -106,7 +112,7 @@ pub fn text(look: &Look, said: &Programs) -> String {
         .programs
         .iter()
         .map(|program| {
-            let stayed = Reason::ALL.into_iter().zip(program.stayed).filter(|(_, n)| *n > 0);
+            let stayed = StayReason::ALL.into_iter().zip(program.stayed).filter(|(_, n)| *n > 0);
             let stayed: serde_json::Map<String, Value> =
                 stayed.map(|(reason, n)| (reason.name().to_owned(), n.into())).collect();
             json!({

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use nix::errno::Errno;
 use procfs::net::TcpState;
 use uncopy_measure::{Failure, failure};
-use uncopy_tcp_service::state::{Flow, Program, State};
+use uncopy_tcp_service::state::{FlowReport, Program, State};
 use uncopy_tcp_service::{Rendezvous, tell};
 
 use crate::stat::process;
@@ -46,7 +46,8 @@ impl Look {
         Self { name: "uncopy-tcp-1000".into(), state, now, commands }
     }
 
-    /// The service is not told when a connection that stayed Linux's is closed; the kernel knows. (Nothing is left out where it does not say.)
+    /// The service is not told when a connection that stayed Linux's is closed; the kernel knows.
+    /// (Nothing is left out where it does not say.)
     fn forget_closed(&mut self, open: &Option<BTreeSet<[SocketAddr; 2]>>) {
         if let Some(open) = open {
             self.state.stayed.retain(|stayed| open.contains(&stayed.addresses));
@@ -59,7 +60,8 @@ impl Look {
             self.state.programs.iter().filter(|p| p.pid == pid).map(|p| p.id).collect();
         self.state.flows.retain(|flow| flow.programs.iter().any(|id| its.contains(id)));
         self.state.stayed.retain(|stayed| its.contains(&stayed.program));
-        // (Of a connection over the wire the program's end is among the others, with its stand-in's.)
+        // (Of a connection over the wire the program's end is among the others, with its
+        // stand-in's.)
         let ends: BTreeSet<[SocketAddr; 2]> = self
             .state
             .flows
@@ -91,7 +93,7 @@ impl Look {
 }
 
 /// What names a flow as long as it lives.
-pub fn key(flow: &Flow) -> ((u64, u64), SystemTime) {
+pub fn key(flow: &FlowReport) -> ((u64, u64), SystemTime) {
     (flow.place, flow.since)
 }
 
@@ -116,7 +118,8 @@ pub fn explain(name: &str, errno: i32) -> Failure {
     }
 }
 
-/// All TCP connections of this network namespace that some program has: their address and their peer's.
+/// All TCP connections of this network namespace that some program has: their address and their
+/// peer's.
 fn sockets() -> Option<BTreeSet<[SocketAddr; 2]>> {
     let plain = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
     let v4 = procfs::net::tcp().ok()?;

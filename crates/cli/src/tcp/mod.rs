@@ -1,4 +1,5 @@
-//! `uncopy tcp`: the user-level TCP service of this user, or of the system, seen from outside, or run in the foreground.
+//! `uncopy tcp`: the user-level TCP service of this user, or of the system, seen from outside, or
+//! run in the foreground.
 //!
 //! | file | one idea |
 //! | --- | --- |
@@ -65,7 +66,10 @@ struct TopArgs {
 /// The subcommand.
 pub fn command() -> Command {
     Command::new("tcp")
-        .about("Connections past Linux' TCP: between programs of this host, and over a device with other hosts")
+        .about(
+            "Connections past Linux' TCP: between programs of this host, and over a device with \
+             other hosts",
+        )
         .subcommand_required(true)
         .arg_required_else_help(true)
         .disable_help_subcommand(true)

@@ -61,7 +61,7 @@ pub struct Unknown {
 
 /// A program under `--tcp` that had connections.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct CountedProgram {
     /// Its process.
     pub pid: u32,
     /// Its name.
@@ -74,7 +74,7 @@ pub struct Told {
 #[derive(Clone, Debug, Default)]
 pub struct Programs {
     /// What they say.
-    pub told: Vec<Told>,
+    pub told: Vec<CountedProgram>,
     /// Their connections that no service knows.
     pub unknown: Vec<Unknown>,
 }
@@ -82,16 +82,16 @@ pub struct Programs {
 impl Programs {
     /// Those that may be seen; `state`: of the service, where one answers.
     pub fn look(state: Option<&State>) -> Self {
-        let programs = files::all().into_iter().map(|program| Told {
+        let programs = files::all().into_iter().map(|program| CountedProgram {
             pid: program.pid,
             command: program.command,
             counters: program.counters,
         });
-        let told: Vec<Told> =
+        let told: Vec<CountedProgram> =
             programs.filter(|told| connections::line(&told.counters).is_some()).collect();
         let all = state.map(known).unwrap_or_default();
         let serves = |pid| state.is_some_and(|of| of.programs.iter().any(|p| p.pid == pid));
-        let of = |told: &Told| unknown(told, serves(told.pid).then_some(&all));
+        let of = |told: &CountedProgram| unknown(told, serves(told.pid).then_some(&all));
         let unknown = told.iter().flat_map(of).collect();
         Self { told, unknown }
     }
@@ -160,7 +160,7 @@ fn plain(address: SocketAddr) -> SocketAddr {
 
 /// The open connections of a program that its service does not know, if that was asked. (None where
 /// its descriptors may not be seen.)
-fn unknown(told: &Told, known: Option<&BTreeSet<[SocketAddr; 2]>>) -> Vec<Unknown> {
+fn unknown(told: &CountedProgram, known: Option<&BTreeSet<[SocketAddr; 2]>>) -> Vec<Unknown> {
     let open = || -> procfs::ProcResult<Vec<Unknown>> {
         let process = Process::new(told.pid.cast_signed())?;
         let inodes: BTreeSet<u64> = process
@@ -202,8 +202,8 @@ mod tests {
     use super::*;
     use std::net::{TcpListener, TcpStream};
 
-    fn told(counters: Snapshot) -> Told {
-        Told { pid: std::process::id(), command: "me".into(), counters }
+    fn told(counters: Snapshot) -> CountedProgram {
+        CountedProgram { pid: std::process::id(), command: "me".into(), counters }
     }
 
     #[test]
@@ -229,7 +229,7 @@ mod tests {
         let counters = Snapshot { tcp_stayed_service: 2, ..Snapshot::default() };
         let addresses = ["127.0.0.1:5000", "127.0.0.1:80"].map(|a| a.parse().unwrap());
         let unknown = vec![Unknown { pid: 7, addresses, why: Why::NoService }];
-        let said = Programs { told: vec![Told { pid: 7, ..told(counters) }], unknown };
+        let said = Programs { told: vec![CountedProgram { pid: 7, ..told(counters) }], unknown };
         let text = said.text();
         assert!(text.starts_with("127.0.0.1:5000 me[7] <-> 127.0.0.1:80\n    Linux, no-service ("));
         assert!(text.contains("me[7] says: 2 connections: 2 by Linux: 2 no-service ("), "{text}");

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use uncopy_tcp_service::Wired;
-use uncopy_tcp_service::protocol::Reason;
+use uncopy_tcp_service::protocol::StayReason;
 
 use super::json::phase;
 use super::look::Look;
@@ -58,14 +58,14 @@ pub fn text(look: &Look) -> String {
     );
     let mut places: BTreeMap<String, u64> = BTreeMap::new();
     for (id, way) in state.flows.iter().flat_map(|flow| flow.programs.into_iter().zip(&flow.ways)) {
-        let reason = way.reason.map_or("", Reason::name);
+        let reason = way.reason.map_or("", StayReason::name);
         let key = format!("{},phase=\"{}\",reason=\"{reason}\"", labels(id), phase(way.at));
         *places.entry(key).or_default() += 1;
     }
     for (labels, count) in places {
         let _ = writeln!(text, "uncopy_tcp_directions{{{labels}}} {count}");
     }
-    type Sum = (&'static str, &'static str, fn(&uncopy_tcp_service::state::Way) -> u64);
+    type Sum = (&'static str, &'static str, fn(&uncopy_tcp_service::state::DirectionReport) -> u64);
     const SUMS: [Sum; 3] = [
         ("bytes", "Bytes that open connections of a program have sent through rings.", |way| {
             way.bytes
@@ -95,7 +95,7 @@ pub fn text(look: &Look) -> String {
     let name = "uncopy_tcp_stayed_total";
     head(&mut text, name, "counter", "Connections of a program that stayed with Linux, by reason.");
     for program in &state.programs {
-        for (reason, n) in Reason::ALL.into_iter().zip(program.stayed).filter(|(_, n)| *n > 0) {
+        for (reason, n) in StayReason::ALL.into_iter().zip(program.stayed).filter(|(_, n)| *n > 0) {
             let labels = labels(program.id);
             let _ = writeln!(text, "{name}{{{labels},reason=\"{}\"}} {n}", reason.name());
         }

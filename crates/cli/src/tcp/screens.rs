@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use uncopy_tcp_service::Wired;
-use uncopy_tcp_service::protocol::Reason;
-use uncopy_tcp_service::state::{Flow, Program, State, Stayed, Waits, Way};
+use uncopy_tcp_service::protocol::StayReason;
+use uncopy_tcp_service::state::{DirectionReport, FlowReport, Program, State, Stayed, Waits};
 use uncopy_tcp_shared::phase::At;
 
 use super::look::Look;
@@ -33,7 +33,7 @@ fn wired(port: u16, delivered: u64, again: [u32; 3]) -> Wired {
 
 fn state(looked: u64) -> State {
     let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000 + seconds);
-    let way = |at, reason, n: u64| Way {
+    let way = |at, reason, n: u64| DirectionReport {
         at,
         reason,
         bytes: n * 6400,
@@ -51,12 +51,12 @@ fn state(looked: u64) -> State {
         bytes: id * 12_288,
         stayed: std::array::from_fn(|i| match i {
             0 => id * 3,
-            _ if i == Reason::OtherUser as usize - 1 => id - 1,
+            _ if i == StayReason::OtherUser as usize - 1 => id - 1,
             _ => 0,
         }),
     };
     let address = |port: u16| (std::net::Ipv4Addr::LOCALHOST, port).into();
-    let flow = |slot: u64, since: u64, ways| Flow {
+    let flow = |slot: u64, since: u64, ways| FlowReport {
         programs: [1, 2],
         addresses: [address(50_000 + slot as u16), address(6379)],
         place: (1, slot),
@@ -67,14 +67,15 @@ fn state(looked: u64) -> State {
     let sleeps = Waits { asleep: true, set: false };
     let set = Waits { asleep: false, set: true };
     let busy = [
-        Way { data: set, ..way(Some(At::Ring), None, 1000 * looked) },
-        Way { unread: 77, room: sleeps, ..way(Some(At::Offered), None, 900 * looked) },
+        DirectionReport { data: set, ..way(Some(At::Ring), None, 1000 * looked) },
+        DirectionReport { unread: 77, room: sleeps, ..way(Some(At::Offered), None, 900 * looked) },
     ];
     let quiet = [
-        Way { data: sleeps, ..way(Some(At::Ring), None, 5) },
-        way(Some(At::Linux), Some(Reason::NotOffered), 0),
+        DirectionReport { data: sleeps, ..way(Some(At::Ring), None, 5) },
+        way(Some(At::Linux), Some(StayReason::NotOffered), 0),
     ];
-    let odd = [way(Some(At::Leaving), Some(Reason::Left), 3), way(None, Some(Reason::Ended), 0)];
+    let odd =
+        [way(Some(At::Leaving), Some(StayReason::Left), 3), way(None, Some(StayReason::Ended), 0)];
     State {
         pid: 3999,
         since: at(0),
@@ -85,19 +86,19 @@ fn state(looked: u64) -> State {
                 program: 2,
                 addresses: [address(6379), address(50_009)],
                 since: at(400),
-                reason: Reason::PeerNotHere,
+                reason: StayReason::PeerNotHere,
             },
             Stayed {
                 program: 2,
                 addresses: [address(6379), address(50_011)],
                 since: at(900),
-                reason: Reason::OtherUser,
+                reason: StayReason::OtherUser,
             },
             Stayed {
                 program: 1,
                 addresses: [address(50_010), address(80)],
                 since: at(990),
-                reason: Reason::Waiting,
+                reason: StayReason::Waiting,
             },
         ],
         wired: vec![

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use nix::unistd::{Gid, Uid, User};
 use uncopy_measure::{Failure, complain, failure, units, values};
 use uncopy_tcp_remote::{
-    Algorithm, Limits as OverLimits, Options as Over, Remote, Remotes, Wait as Waits, Way,
+    Access, Algorithm, Limits as OverLimits, Options as Over, Remote, Remotes, Wait as Waits,
     privileges,
 };
 use uncopy_tcp_service::rendezvous::{OF_SYSTEM, of_user};
@@ -21,40 +21,55 @@ pub struct ServeArgs {
     /// Serve programs of all users, each user apart from the others (as root)
     #[arg(long)]
     all_users: bool,
-    /// With --all-users: connections between programs of different users go through memory too. A user can then make another's programs wait
+    /// With --all-users: connections between programs of different users go through memory too. A
+    /// user can then make another's programs wait
     #[arg(long, requires = "all_users")]
     across_users: bool,
     /// Connections that one program may have; with --all-users, one user
     #[arg(long, value_name = "N", value_parser = values::positive)]
     connections: Option<usize>,
-    /// Memory that one program's connections may use; with --all-users, one user's [default: a quarter of the machine's]
+    /// Memory that one program's connections may use; with --all-users, one user's [default: a
+    /// quarter of the machine's]
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     memory: Option<usize>,
     /// End when no program has been there for so long; without it, only when interrupted
     #[arg(long, value_name = "SECONDS", value_parser = values::seconds)]
     until_idle: Option<Duration>,
-    /// Carry connections to other hosts too, over this network device (as root); may be given several times
+    /// Carry connections to other hosts too, over this network device (as root); may be given
+    /// several times
     #[arg(long = "if", id = "device", value_name = "DEVICE")]
     devices: Vec<String>,
-    /// Over a device: how to reach it [default: by AF_XDP where the device needs no copies for it, else by a TAP; by the other where that is refused]
+    /// Over a device: how to reach it [default: by AF_XDP where the device needs no copies for it,
+    /// else by a TAP; by the other where that is refused]
     #[arg(long, value_name = "HOW", requires = "device")]
     by: Option<By>,
-    /// Over a device: be this user once all is open, and serve its programs [default: the user who starts it]
+    /// Over a device: be this user once all is open, and serve its programs [default: the user who
+    /// starts it]
     #[arg(long, value_name = "NAME", requires = "device", conflicts_with = "all_users")]
     user: Option<String>,
     /// Over each device: connections to other hosts that there is room for, of all programs
-    #[arg(long, value_name = "N", default_value = "4096", requires = "device", value_parser = values::positive)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "4096",
+        requires = "device",
+        value_parser = values::positive,
+    )]
     remote_connections: usize,
-    /// Over each device: threads that carry its packets at once, at most; they are not bound to cores [default: one for each of its queues]
+    /// Over each device: threads that carry its packets at once, at most; they are not bound to
+    /// cores [default: one for each of its queues]
     #[arg(long, value_name = "N", requires = "device", value_parser = values::positive)]
     cores: Option<usize>,
-    /// Over a device: when nothing arrives, sleep at once, look first for as long as a sleep costs where that pays, or never sleep
+    /// Over a device: when nothing arrives, sleep at once, look first for as long as a sleep costs
+    /// where that pays, or never sleep
     #[arg(long, value_name = "HOW", requires = "device", default_value = "adaptive")]
     wait: Wait,
-    /// Over a device: how connections slow down whose program does not choose (TCP_CONGESTION: reno, cubic, dctcp)
+    /// Over a device: how connections slow down whose program does not choose (TCP_CONGESTION:
+    /// reno, cubic, dctcp)
     #[arg(long, value_name = "HOW", requires = "device", default_value = "cubic")]
     congestion: Congestion,
-    /// Over each device: what one program's connections to other hosts may send together, in bits a second (500M, 10G) [default: no limit]
+    /// Over each device: what one program's connections to other hosts may send together, in bits a
+    /// second (500M, 10G) [default: no limit]
     #[arg(long, value_name = "BITS_PER_SECOND", requires = "device", value_parser = values::rate)]
     rate: Option<u64>,
 }
@@ -69,10 +84,10 @@ enum By {
 }
 
 impl By {
-    fn way(self) -> Way {
+    fn way(self) -> Access {
         match self {
-            Self::Xdp => Way::Xdp,
-            Self::Tap => Way::Tap,
+            Self::Xdp => Access::Xdp,
+            Self::Tap => Access::Tap,
         }
     }
 }
@@ -177,11 +192,12 @@ pub fn main(args: &ServeArgs) -> Result<(), Failure> {
 /// How a device is reached, and for whom.
 fn reached(remote: &Remote, args: &ServeArgs) -> Result<(), Failure> {
     let by = match remote.way() {
-        Way::Xdp => "AF_XDP on",
-        Way::Tap => "a TAP device beside",
+        Access::Xdp => "AF_XDP on",
+        Access::Tap => "a TAP device beside",
     };
     uncopy_measure::print(&format!(
-        "uncopy: and programs that listen, from other hosts, by {by} {} ({} queues, carried by {} at most); {} connections. {}\n",
+        "uncopy: and programs that listen, from other hosts, by {by} {} ({} queues, carried by {} \
+         at most); {} connections. {}\n",
         remote.device(),
         remote.queues(),
         match remote.lanes() {
@@ -194,7 +210,7 @@ fn reached(remote: &Remote, args: &ServeArgs) -> Result<(), Failure> {
     if let Some((way, why)) = remote.refused() {
         complain(failure!("not by {}, which would be better", way.name()).because(why));
     }
-    match remote.why_not_outward() {
+    match remote.why_no_active_opens() {
         None => uncopy_measure::print("uncopy: and programs that connect to other hosts.\n")?,
         Some(why) => {
             let stay =
@@ -220,8 +236,8 @@ fn serves(name: &str, args: &ServeArgs, uid: Uid, limits: Limits) -> String {
         Serves::All { across: true } => "programs of all users, also with other users'".into(),
     };
     format!(
-        "uncopy: TCP service @{name}: shared memory between {whom}, of this network namespace; asleep but when connections begin and end. \
-         Each {}: {} connections, {} of memory.\n",
+        "uncopy: TCP service @{name}: shared memory between {whom}, of this network namespace; \
+         asleep but when connections begin and end. Each {}: {} connections, {} of memory.\n",
         if args.all_users { "user" } else { "program" },
         units::grouped(limits.flows as u64),
         units::rough_size(limits.bytes as f64),

@@ -8,8 +8,8 @@ use uncopy_counters::connections;
 use uncopy_measure::printable::printable;
 use uncopy_measure::units::{self, grouped, rough_size};
 use uncopy_tcp_service::Wired;
-use uncopy_tcp_service::protocol::Reason;
-use uncopy_tcp_service::state::{Flow, Waits, Way};
+use uncopy_tcp_service::protocol::StayReason;
+use uncopy_tcp_service::state::{DirectionReport, FlowReport, Waits};
 use uncopy_tcp_shared::phase::At;
 
 use super::look::Look;
@@ -25,7 +25,7 @@ fn age(time: Duration) -> String {
     }
 }
 
-fn end(look: &Look, flow: &Flow, side: usize) -> String {
+fn end(look: &Look, flow: &FlowReport, side: usize) -> String {
     let id = flow.programs[side];
     format!("{} {}[{}]", flow.addresses[side], printable(look.command(id)), look.pid(id))
 }
@@ -45,7 +45,7 @@ pub fn why(name: &str) -> String {
 }
 
 /// Where a direction's bytes go, and what of it is worth a word.
-fn way(way: &Way) -> String {
+fn way(way: &DirectionReport) -> String {
     let place = match (way.at, way.reason) {
         (None, _) => "poisoned: a program wrote what is no phase".to_owned(),
         (Some(At::Offered), _) => "ring, offered".to_owned(),
@@ -106,7 +106,8 @@ fn wired(of: &Wired) -> String {
 pub fn flows(look: &Look) -> String {
     let state = &look.state;
     let mut text = format!(
-        "@{} [{}], for {}: {} programs, {} connections with both ends here, {} over the wire, {} by Linux\n",
+        "@{} [{}], for {}: {} programs, {} connections with both ends here, {} over the wire, {} \
+         by Linux\n",
         look.name,
         state.pid,
         age(look.age(state.since)),
@@ -150,7 +151,7 @@ pub fn flows(look: &Look) -> String {
     let several = state.programs.iter().any(|program| program.uid != state.programs[0].uid);
     for program in &state.programs {
         let whose = if several { format!(" of user {}", program.uid) } else { String::new() };
-        let stayed = Reason::ALL.into_iter().zip(program.stayed).filter(|(_, n)| *n > 0);
+        let stayed = StayReason::ALL.into_iter().zip(program.stayed).filter(|(_, n)| *n > 0);
         let stayed: Vec<String> =
             stayed.map(|(reason, n)| format!("{} {}", grouped(n), reason.name())).collect();
         let stayed = if stayed.is_empty() {

@@ -1,4 +1,5 @@
-//! Frames of the service's wire, in a file. The service has given its rights up, and writes where it is told by a descriptor.
+//! Frames of the service's wire, in a file. The service has given its rights up, and writes where
+//! it is told by a descriptor.
 
 use std::fs::File;
 use std::net::Ipv4Addr;
@@ -23,7 +24,12 @@ pub struct TraceArgs {
     #[command(flatten)]
     which: Which,
     /// Only connections with this end: ADDRESS, :PORT or ADDRESS:PORT [default: every frame]
-    #[arg(value_name = "[ADDRESS][:PORT]", value_parser = end, default_value = ":0", hide_default_value = true)]
+    #[arg(
+        value_name = "[ADDRESS][:PORT]",
+        value_parser = end,
+        default_value = ":0",
+        hide_default_value = true,
+    )]
     end: End,
     /// The file (pcapng, for Wireshark, tshark and tcpdump); one of this name is replaced
     #[arg(short, long, value_name = "FILE")]
@@ -59,17 +65,18 @@ pub fn main(args: &TraceArgs) -> Result<(), Failure> {
     let shown = args.out.display();
     let file = File::create(&args.out).map_err(|e| failure!("cannot write {shown}").because(e))?;
     // Before it begins, so that it always ends by saying how much there is.
-    let heeded: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
-    sigprocmask(SigmaskHow::SIG_BLOCK, Some(&heeded), None).map_err(Failure::new)?;
-    let signals = SignalFd::with_flags(&heeded, SfdFlags::SFD_CLOEXEC).map_err(Failure::new)?;
+    let handled: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
+    sigprocmask(SigmaskHow::SIG_BLOCK, Some(&handled), None).map_err(Failure::new)?;
+    let signals = SignalFd::with_flags(&handled, SfdFlags::SFD_CLOEXEC).map_err(Failure::new)?;
     let failed = |error: i32| why(&name, &shown.to_string(), error);
     let tracing =
         trace(&name, args.end, file.as_fd()).map_err(|error| failed(error.raw_os_error()))?;
     let until = args.seconds.map(|seconds| Instant::now() + seconds);
     loop {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-        let patience = left.map_or(PollTimeout::NONE, |left| {
-            // (A length beyond its range is waited for in parts; a part of a millisecond, to its end.)
+        let timeout = left.map_or(PollTimeout::NONE, |left| {
+            // (A length beyond its range is waited for in parts; a part of a millisecond, to its
+            // end.)
             let left = left.as_millis() + u128::from(left.subsec_nanos() % 1_000_000 != 0);
             PollTimeout::try_from(left.min(1_000_000)).unwrap_or(PollTimeout::ZERO)
         });
@@ -77,7 +84,7 @@ pub fn main(args: &TraceArgs) -> Result<(), Failure> {
             PollFd::new(signals.as_fd(), PollFlags::POLLIN),
             PollFd::new(tracing.as_fd(), PollFlags::POLLIN),
         ];
-        let over = match poll(&mut fds, patience) {
+        let over = match poll(&mut fds, timeout) {
             Err(Errno::EINTR) => continue,
             polled => polled.map_err(Failure::new)? > 0,
         };

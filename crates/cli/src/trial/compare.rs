@@ -72,7 +72,7 @@ impl Standing {
     /// Whether a side gains: needs less than plain of one of the two, and no more of the other.
     pub fn gains(&self, side: Side) -> bool {
         let both = self.both(side, Side::Plain).map(|pair| pair.found());
-        both.contains(&Found::Less) && !both.contains(&Found::More)
+        both.contains(&Difference::Less) && !both.contains(&Difference::More)
     }
 
     /// Whether a side is to be taken rather than a simpler one that gains, too.
@@ -95,14 +95,14 @@ impl Standing {
     pub fn may_differ(&self, side: Side) -> bool {
         self.both(side, Side::Plain).iter().any(|pair| {
             let close = pair.is_ahead(PERHAPS) || pair.is_behind(PERHAPS);
-            close && pair.found() == Found::Same
+            close && pair.found() == Difference::Same
         })
     }
 
     /// Whether a side gains in one of the two and loses in the other, against plain.
     pub fn trades(&self, side: Side) -> bool {
         let both = self.both(side, Side::Plain).map(|pair| pair.found());
-        both.contains(&Found::Less) && both.contains(&Found::More)
+        both.contains(&Difference::Less) && both.contains(&Difference::More)
     }
 
     /// How many times less processor time a side needs than plain: above 1 is a gain.
@@ -236,13 +236,13 @@ impl Pair {
     }
 
     /// What it comes to.
-    pub fn found(&self) -> Found {
+    pub fn found(&self) -> Difference {
         if self.is_ahead(SURE) {
-            Found::Less
+            Difference::Less
         } else if self.is_behind(SURE) {
-            Found::More
+            Difference::More
         } else {
-            Found::Same
+            Difference::Same
         }
     }
 
@@ -255,9 +255,9 @@ impl Pair {
     /// The ratio with the word for it.
     pub fn words(&self) -> String {
         let word = match self.found() {
-            Found::Less => "gain",
-            Found::More => "loss",
-            Found::Same => "noise",
+            Difference::Less => "gain",
+            Difference::More => "loss",
+            Difference::Same => "noise",
         };
         format!("{:.2} ({word})", self.ratio())
     }
@@ -265,7 +265,7 @@ impl Pair {
 
 /// How a side compares with another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum Difference {
     /// It needs less.
     Less,
     /// It needs more.
@@ -333,22 +333,22 @@ mod tests {
     fn what_a_round_does_to_all_its_sides_is_no_noise() {
         // (The machine is half as fast in the third round.)
         let plain = [1.00, 1.05, 2.00, 0.98];
-        assert_eq!(pair(plain, plain.map(|n| 0.95 * n)).found(), Found::Less);
-        assert_eq!(pair(plain, plain.map(|n| 1.05 * n)).found(), Found::More);
-        assert_eq!(pair(plain, plain).found(), Found::Same);
+        assert_eq!(pair(plain, plain.map(|n| 0.95 * n)).found(), Difference::Less);
+        assert_eq!(pair(plain, plain.map(|n| 1.05 * n)).found(), Difference::More);
+        assert_eq!(pair(plain, plain).found(), Difference::Same);
     }
 
     #[test]
     fn one_bad_turn_does_not_become_a_gain_nor_does_a_difference_that_nobody_would_act_on() {
-        assert_eq!(pair([1.0, 1.0, 1.0, 2.0], [1.0; 4]).found(), Found::Same);
-        assert_eq!(pair([1.0; 4], [0.995; 4]).found(), Found::Same);
+        assert_eq!(pair([1.0, 1.0, 1.0, 2.0], [1.0; 4]).found(), Difference::Same);
+        assert_eq!(pair([1.0; 4], [0.995; 4]).found(), Difference::Same);
     }
 
     #[test]
     fn a_single_round_tells_nothing_of_noise() {
         let turns = |of: Side| vec![if of == Side::Uncopy { 0.1 } else { 1.0 }];
         let pair = Measure::new(Side::ALL.map(turns)).pair(Side::Uncopy, Side::Plain);
-        assert_eq!((pair.found(), pair.seen_from()), (Found::Same, None));
+        assert_eq!((pair.found(), pair.seen_from()), (Difference::Same, None));
     }
 
     #[test]

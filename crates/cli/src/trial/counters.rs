@@ -63,7 +63,8 @@ mod tests {
 
     #[test]
     fn summaries_of_several_processes_are_added() {
-        let said = b"noise\nuncopy: elided_bytes=5\nuncopy: faults=1\nuncopy: elided_bytes=7\nuncopy: x=y\n";
+        let said = b"noise\nuncopy: elided_bytes=5\nuncopy: faults=1\nuncopy: elided_bytes=7\n\
+            uncopy: x=y\n";
         let found = from_summaries(said);
         assert_eq!((found.elided_bytes, found.faults), (12, 1));
         assert_eq!(larger(Snapshot::default(), found), found);

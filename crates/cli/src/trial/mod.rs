@@ -68,7 +68,8 @@ struct TryArgs {
     #[arg(long, value_name = "PORT|none", requires = "load")]
     ready: Option<Ready>,
     /// How much work was done, if the load runs for a fixed time: a regular expression, whose first
-    /// group is a number that the load prints. Without it the load is taken as a fixed amount of work
+    /// group is a number that the load prints. Without it the load is taken as a fixed amount of
+    /// work
     #[arg(long, value_name = "REGEX", requires = "load")]
     count: Option<String>,
     /// How many turns of each side count, at least; without --load there is one more before, which
@@ -94,14 +95,15 @@ Examples:
   uncopy try -- python3 convert.py input.dat
   uncopy try --load 'redis-benchmark -p 7777 -t get -d 1000000 -n 20000' -- redis-server --port 7777
 
-Six sides take turns: the program as it is, twice (what they differ by is noise); with glibc told to keep \
-memory; under uncopy's allocator alone; under uncopy without elision, which has faster copies besides; under uncopy. Measured are the CPU time of all its processes, and the time, from \
+Six sides take turns: the program as it is, twice (what they differ by is noise); with glibc told \
+to keep memory; under uncopy's allocator alone; under uncopy without elision, which has faster \
+copies besides; under uncopy. Measured are the CPU time of all its processes, and the time, from \
 start to end, so a turn should take some seconds. Sides are compared within rounds; while it is \
 close, rounds are added (--time-cap). A server is first loaded until uncopy has learnt \
-(--warm-up); then a short load is repeated until what is measured \
-takes half as much CPU time, as far as 12 s allow it. A server is ended by SIGTERM, by SIGKILL after 5 s. \
-Programs get an empty standard input; their output is thrown away. Options of 'uncopy run' hold for the \
-sides under uncopy.";
+(--warm-up); then a short load is repeated until what is measured takes half as much CPU time, as \
+far as 12 s allow it. A server is ended by SIGTERM, by SIGKILL after 5 s. Programs get an empty \
+standard input; their output is thrown away. Options of 'uncopy run' hold for the sides under \
+uncopy.";
 
 /// The subcommand: its own options, and those of `run`.
 pub fn command() -> Command {
@@ -162,8 +164,8 @@ fn rehearse(
     let Pace { learns, counts } = found.pace;
     eprintln!(
         "uncopy try: under uncopy a load takes {:.2} s of CPU, {:.2} s in all. A turn runs it \
-         {learns} times to warm up, and {counts} times that count; {rounds} rounds of {} sides take \
-         about {:.0} s.",
+         {learns} times to warm up, and {counts} times that count; {rounds} rounds of {} sides \
+         take about {:.0} s.",
         found.cpu,
         found.elapsed,
         Side::ALL.len(),

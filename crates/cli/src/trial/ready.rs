@@ -11,7 +11,7 @@ use super::supervisor::Supervised;
 use super::tree;
 
 /// A server that is not ready by then never is.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl Ready {
             if server.has_ended() {
                 return Ok(());
             }
-            if since.elapsed() > PATIENCE {
+            if since.elapsed() > TIMEOUT {
                 return Err(self.never());
             }
             sleep(Duration::from_millis(10));
@@ -72,7 +72,7 @@ impl Ready {
     }
 
     fn never(self) -> Failure {
-        let seconds = PATIENCE.as_secs();
+        let seconds = TIMEOUT.as_secs();
         match self {
             Self::Port(port) => {
                 failure!("nothing accepts connections on 127.0.0.1:{port} after {seconds} s")

@@ -1,5 +1,6 @@
 //! The answer as text and as JSON.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt::Write;
 
@@ -115,7 +116,7 @@ impl<'a> Report<'a> {
             let _ = writeln!(text, "under: {}", printable(&load.text));
         }
         let _ = writeln!(text, "\n{}\n\n{}\n", printable(self.advice()), self.table());
-        for sentence in [self.noise(), self.origin(), self.deeds(), self.measured()] {
+        for sentence in [self.noise(), self.origin(), self.work(), self.measured()] {
             let _ = writeln!(text, "{sentence}");
         }
         let _ = writeln!(text, "\n{RULE}");
@@ -185,10 +186,11 @@ impl<'a> Report<'a> {
     }
 
     /// What was done for it.
-    fn deeds(&self) -> String {
+    fn work(&self) -> String {
         let did = &self.did;
         format!(
-            "In a {} uncopy elided {} in {} copies, sent {} by reference in {} calls, and answered {} page faults.",
+            "In a {} uncopy elided {} in {} copies, sent {} by reference in {} calls, and answered \
+             {} page faults.",
             if self.load.is_some() { "load" } else { "run" },
             units::rough_size(did.elided_bytes as f64),
             units::grouped(did.elided_copies),
@@ -223,10 +225,11 @@ impl<'a> Report<'a> {
         let sides: Vec<Value> = Side::ALL.iter().map(|side| self.side_json(*side)).collect();
         let did: serde_json::Map<String, Value> =
             self.did.iter().map(|(name, n)| (name.to_owned(), n.into())).collect();
+        let options: BTreeMap<_, _> = self.program.options.iter().copied().collect();
         let report = json!({
             "version": env!("CARGO_PKG_VERSION"),
             "command": self.program.words.iter().map(|w| w.to_string_lossy()).collect::<Vec<_>>(),
-            "options": self.program.options.iter().copied().collect::<std::collections::BTreeMap<_, _>>(),
+            "options": options,
             "load": self.load.map(|load| &load.text),
             "counted_rounds": self.counted(),
             "work_counted": self.load.is_some_and(Load::counts),

@@ -26,7 +26,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// This program as the supervisor of `side`; `server`: what it supervises does not end by itself.
+    /// This program as the supervisor of `side`; `server`: what it supervises does not end by
+    /// itself.
     pub fn command(&self, side: Side, server: bool) -> Result<Command, Failure> {
         let own = std::env::current_exe()
             .map_err(|e| Failure::new("cannot tell where uncopy itself is").because(e))?;

@@ -1,7 +1,8 @@
-//! The hidden parent of a side's processes: it waits for all of them, and ends those that do not end.
+//! The hidden parent of a side's processes: it waits for all of them, and ends those that do not
+//! end.
 //!
-//! A process of its own, for what its children used is then the side's whole tree and nothing else: it adopts
-//! processes that leave their parents (daemons), and the load is another process's child.
+//! A process of its own, for what its children used is then the side's whole tree and nothing else:
+//! it adopts processes that leave their parents (daemons), and the load is another process's child.
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
@@ -30,7 +31,7 @@ pub const NAME: &str = "__try-supervisor";
 /// Says that the program is a server: it is ended when told, and what it prints is kept.
 pub const SERVER: &str = "--server";
 /// Who has not ended so long after SIGTERM is killed.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What there is to say when all have ended.
 #[derive(Debug, Serialize, Deserialize)]
@@ -86,8 +87,8 @@ fn start(words: &[OsString], server: bool) -> Result<Child, Failure> {
     command.spawn().map_err(|e| failure!("{} cannot be executed", words[0].display()).because(e))
 }
 
-/// Waits until there is no child left, adopted ones included. Where the program was to end by itself, what it
-/// leaves behind is ended then.
+/// Waits until there is no child left, adopted ones included. Where the program was to end by
+/// itself, what it leaves behind is ended then.
 fn wait_for_all(
     child: &Child,
     begin: Instant,
@@ -123,8 +124,9 @@ fn end_when_told(told: &Receiver<()>) {
     let since = Instant::now();
     let mut asked = Vec::new();
     loop {
-        if since.elapsed() < PATIENCE {
-            // Children only: a server ends its own workers, and those that it leaves behind become ours.
+        if since.elapsed() < TIMEOUT {
+            // Children only: a server ends its own workers, and those that it leaves behind become
+            // ours.
             for pid in tree::children(me) {
                 if !asked.contains(&pid) {
                     asked.push(pid);
@@ -151,7 +153,8 @@ impl Supervised {
     pub fn start(mut command: Process, said: std::fs::File) -> Result<Self, Failure> {
         use std::os::unix::process::CommandExt;
 
-        // A group of its own: an interrupt from the terminal comes to `uncopy try` alone, which ends the side.
+        // A group of its own: an interrupt from the terminal comes to `uncopy try` alone, which
+        // ends the side.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(said).process_group(0);
         command
             .spawn()

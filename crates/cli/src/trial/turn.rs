@@ -53,7 +53,7 @@ pub const LEARNS: f64 = 3.0;
 /// then.
 const COUNTS: f64 = 0.5;
 /// A load is not repeated beyond so many seconds before it is measured.
-const PATIENCE: f64 = 8.0;
+const TIMEOUT: f64 = 8.0;
 /// And not beyond so many times.
 const REPEATS: u32 = 200;
 
@@ -61,7 +61,7 @@ impl Rehearsed {
     /// After so many `loads`, which took `all` of `wanted` seconds of CPU time; the last one took
     /// `cpu` of it, and `elapsed` seconds.
     fn new(wanted: f64, loads: u32, all: f64, cpu: f64, elapsed: f64) -> Self {
-        let most = (COUNTS * PATIENCE / elapsed.max(1e-3)).clamp(1.0, f64::from(REPEATS));
+        let most = (COUNTS * TIMEOUT / elapsed.max(1e-3)).clamp(1.0, f64::from(REPEATS));
         let counts = (COUNTS * wanted / cpu.max(1e-6)).ceil().clamp(1.0, most) as u32;
         Self { pace: Pace { learns: loads, counts }, cpu, elapsed, learnt: all >= LEARNS }
     }
@@ -119,7 +119,7 @@ pub fn rehearse(
             let before = all;
             all = server.cpu_seconds() - first;
             let seconds = since.elapsed().as_secs_f64();
-            if all >= wanted || loads >= REPEATS || seconds >= PATIENCE {
+            if all >= wanted || loads >= REPEATS || seconds >= TIMEOUT {
                 server.end();
                 server.wait().map_err(quoted)?;
                 return Ok(Rehearsed::new(wanted, loads, all, all - before, elapsed));

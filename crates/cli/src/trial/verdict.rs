@@ -2,7 +2,7 @@
 
 use uncopy_measure::side::{KEEP, Side, TUNABLES};
 
-use super::compare::{Found, Standing};
+use super::compare::{Difference, Standing};
 
 /// From the simplest on: who is no better than a simpler one is not worth its price.
 const SIMPLEST_FIRST: [Side; 5] =
@@ -66,7 +66,7 @@ impl Verdict {
         match best(standing) {
             Side::Kept => Self::Memory,
             side @ (Side::Placed | Side::NoElision | Side::Uncopy) => Self::Pays(side),
-            _ if standing.cpu(Side::Uncopy, Side::Plain).found() == Found::More => Self::Loses,
+            _ if standing.cpu(Side::Uncopy, Side::Plain).found() == Difference::More => Self::Loses,
             _ if facts.saved == 0 => Self::NoCopies,
             _ => Self::Unknown,
         }
@@ -130,9 +130,8 @@ impl Verdict {
                 against(standing, Side::Uncopy, Side::Kept)
             ),
             Self::NoCopies => {
-                "does not pay: nothing was elided. Your program makes no large copies \
-                               of its input, or none that pay; 'uncopy profile -- CMD' shows which \
-                               copies it makes."
+                "does not pay: nothing was elided. Your program makes no large copies of its \
+                 input, or none that pay; 'uncopy profile -- CMD' shows which copies it makes."
                     .to_owned()
             }
             Self::Loses => {
@@ -168,8 +167,8 @@ impl Verdict {
             }
         };
         if standing.trades(Side::Uncopy) {
-            text += " uncopy gains in one of processor time and time, and loses in the other: which \
-                     counts is yours to say.";
+            text += " uncopy gains in one of processor time and time, and loses in the other: \
+                which counts is yours to say.";
         }
         text + &self.too_short(facts)
     }
@@ -186,8 +185,8 @@ impl Verdict {
                 3.0 * LEARNS
             ),
             false if worked < LEARNS => format!(
-                " The server took {worked:.1} s of processor time before it was measured, and uncopy \
-                 learns for {LEARNS:.0} s: a load that keeps it busy for longer tells more.",
+                " The server took {worked:.1} s of processor time before it was measured, and \
+                 uncopy learns for {LEARNS:.0} s: a load that keeps it busy for longer tells more.",
             ),
             _ => String::new(),
         }

@@ -73,7 +73,8 @@ mod tests {
     fn what_systemctl_prints_is_read_by_name() {
         let unit = read(
             "Id=redis-server.service\nLoadState=loaded\nUser=redis\nPrivateDevices=yes\n\
-             Environment=A=1 \"LD_PRELOAD=/x.so\"\nEnvironmentFiles=/a (ignore_errors=no)\nEnvironmentFiles=/b (ignore_errors=yes)\n\
+             Environment=A=1 \"LD_PRELOAD=/x.so\"\nEnvironmentFiles=/a (ignore_errors=no)\n\
+             EnvironmentFiles=/b (ignore_errors=yes)\n\
              ExecStart={ path=/usr/bin/redis-server ; argv[]=/usr/bin/redis-server /etc/redis.conf ; ignore_errors=no }\n",
         );
         assert_eq!(unit.name, "redis-server.service");

@@ -1,11 +1,13 @@
-//! `uncopy enable UNIT` and `uncopy disable UNIT`: a systemd service starts under uncopy, or no more.
+//! `uncopy enable UNIT` and `uncopy disable UNIT`: a systemd service starts under uncopy, or no
+//! more.
 //!
-//! What is written is one drop-in, in the administrator's directory; the unit's own file stays as it is.
+//! What is written is one drop-in, in the administrator's directory; the unit's own file stays as
+//! it is.
 //!
 //! | file | one idea |
 //! | --- | --- |
 //! | `manager` | what systemd is asked and told |
-//! | `obstacles` | what of a unit's settings keeps uncopy from working there, and what has to be let in |
+//! | `obstacles` | settings of a unit that keep uncopy out, and what has to be let in |
 //! | `dropin` | the drop-in's text and file |
 
 mod dropin;
@@ -51,9 +53,10 @@ pub fn enable_command() -> Command {
         .about("Have a systemd service start under uncopy")
         .override_usage("uncopy enable [OPTIONS] UNIT")
         .after_help(
-            "Writes /etc/systemd/system/UNIT.service.d/90-uncopy.conf and nothing else. It reads what the unit \
-             forbids its service first: what uncopy needs of that is let in, and where something cannot be, \
-             nothing is written and the reason is said. Exit status: 0 if the service will start under uncopy.",
+            "Writes /etc/systemd/system/UNIT.service.d/90-uncopy.conf and nothing else. It reads \
+             what the unit forbids its service first: what uncopy needs of that is let in, and \
+             where something cannot be, nothing is written and the reason is said. Exit status: 0 \
+             if the service will start under uncopy.",
         );
     run::with_options(unit_arguments(command))
 }

@@ -22,7 +22,7 @@ pub struct Line {
 
 /// What was found.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct Obstacles {
     /// Why the service cannot run under uncopy: nothing is to be written.
     pub blocks: Vec<String>,
     /// What is to be let in.
@@ -77,8 +77,8 @@ const CALLS: &[&str] = &[
 ];
 
 /// Looks through a unit.
-pub fn look(unit: &Unit, library: &Path, machine: &Machine) -> Found {
-    let mut found = Found::default();
+pub fn look(unit: &Unit, library: &Path, machine: &Machine) -> Obstacles {
+    let mut found = Obstacles::default();
     the_program(unit, &mut found);
     the_preload(unit, &mut found);
     the_library(unit, library, &mut found);
@@ -88,7 +88,7 @@ pub fn look(unit: &Unit, library: &Path, machine: &Machine) -> Found {
     found
 }
 
-fn the_program(unit: &Unit, found: &mut Found) {
+fn the_program(unit: &Unit, found: &mut Obstacles) {
     let Some(path) = unit.program() else {
         return found.blocks.push("it starts no program (no ExecStart=)".to_owned());
     };
@@ -98,7 +98,7 @@ fn the_program(unit: &Unit, found: &mut Found) {
     }
 }
 
-fn the_preload(unit: &Unit, found: &mut Found) {
+fn the_preload(unit: &Unit, found: &mut Obstacles) {
     let names = |name: &'static str| {
         move |word: &str| word == name || word.starts_with(&format!("{name}="))
     };
@@ -110,7 +110,8 @@ fn the_preload(unit: &Unit, found: &mut Found) {
         let text = fs::read_to_string(file).unwrap_or_default();
         if text.lines().any(|line| line.trim_start().starts_with("LD_PRELOAD=")) {
             found.blocks.push(format!(
-                "EnvironmentFile={file} sets LD_PRELOAD, which counts more than a drop-in; set it there, with uncopy's library in front"
+                "EnvironmentFile={file} sets LD_PRELOAD, which counts more than a drop-in; set it \
+                 there, with uncopy's library in front"
             ));
         }
     }
@@ -126,7 +127,7 @@ fn below<'a>(path: &Path, directories: impl IntoIterator<Item = &'a str>) -> boo
     names.any(|directory| !directory.is_empty() && path.starts_with(directory))
 }
 
-fn the_library(unit: &Unit, library: &Path, found: &mut Found) {
+fn the_library(unit: &Unit, library: &Path, found: &mut Obstacles) {
     let hidden: &[(&str, bool, &[&str])] = &[
         (
             "ProtectHome=",
@@ -138,7 +139,8 @@ fn the_library(unit: &Unit, library: &Path, found: &mut Found) {
     for (setting, is_set, directories) in hidden {
         if *is_set && below(library, directories.iter().copied()) {
             found.blocks.push(format!(
-                "{setting} hides {} from it; install uncopy below /usr ('make install', or the package)",
+                "{setting} hides {} from it; install uncopy below /usr ('make install', or the \
+                 package)",
                 library.display()
             ));
         }
@@ -167,12 +169,13 @@ fn the_library(unit: &Unit, library: &Path, found: &mut Found) {
     }
 }
 
-fn the_device(unit: &Unit, machine: &Machine, found: &mut Found) {
+fn the_device(unit: &Unit, machine: &Machine, found: &mut Obstacles) {
     let root = matches!(unit.get("User"), "" | "root" | "0") && !unit.is("DynamicUser");
     if !root && !machine.everybody {
         if !machine.group {
             found.blocks.push(format!(
-                "its user may not use userfaultfd, and there is no group {GROUP}; install the package, or: {}",
+                "its user may not use userfaultfd, and there is no group {GROUP}; install the \
+                 package, or: {}",
                 userfaultfd::grant()
             ));
         } else if !machine.device {
@@ -203,7 +206,7 @@ fn the_device(unit: &Unit, machine: &Machine, found: &mut Found) {
     }
 }
 
-fn the_filter(unit: &Unit, found: &mut Found) {
+fn the_filter(unit: &Unit, found: &mut Obstacles) {
     let filter = unit.get("SystemCallFilter");
     let (listed_pass, names) = match filter.strip_prefix('~') {
         Some(names) => (false, names),
@@ -221,14 +224,14 @@ fn the_filter(unit: &Unit, found: &mut Found) {
         // Not written by us: should the unit drop its own list one day, ours alone would be all
         // that the service may do.
         found.blocks.push(format!(
-            "SystemCallFilter= refuses {calls}, and the service would be ended for it; 'systemctl edit {}' lets them pass: \
-             [Service] SystemCallFilter={calls}",
+            "SystemCallFilter= refuses {calls}, and the service would be ended for it; 'systemctl \
+             edit {}' lets them pass: [Service] SystemCallFilter={calls}",
             unit.name
         ));
     }
 }
 
-fn the_limits(unit: &Unit, found: &mut Found) {
+fn the_limits(unit: &Unit, found: &mut Obstacles) {
     let limit = |name: &str| unit.get(name).parse::<u64>().ok();
     if limit("LimitNOFILE").is_some_and(|files| files < LEAST_LIMIT) {
         found.notes.push(format!(
@@ -237,7 +240,11 @@ fn the_limits(unit: &Unit, found: &mut Found) {
         ));
     }
     if limit("LimitAS").is_some_and(|bytes| bytes < 1 << 40) {
-        found.notes.push("LimitAS= leaves little address space: at most a 32nd of it holds data, so fewer copies are left out".to_owned());
+        found.notes.push(
+            "LimitAS= leaves little address space: at most a 32nd of it holds data, so fewer \
+             copies are left out"
+                .to_owned(),
+        );
     }
 }
 
@@ -254,17 +261,17 @@ mod tests {
         Unit { name: "x.service".into(), properties }
     }
 
-    fn look_at(properties: &[(&str, &str)]) -> Found {
+    fn look_at(properties: &[(&str, &str)]) -> Obstacles {
         look(&unit(properties), Path::new("/usr/lib/uncopy/libuncopy.so"), &FINE)
     }
 
-    fn lines(found: &Found) -> Vec<&str> {
+    fn lines(found: &Obstacles) -> Vec<&str> {
         found.let_in.iter().map(|line| line.text.as_str()).collect()
     }
 
     #[test]
     fn roots_service_without_a_sandbox_needs_nothing() {
-        assert_eq!(look_at(&[]), Found::default());
+        assert_eq!(look_at(&[]), Obstacles::default());
     }
 
     #[test]
@@ -302,7 +309,7 @@ mod tests {
         }
         let everybody = Machine { group: false, device: false, everybody: true };
         let found = look(&unit(&[("User", "redis")]), Path::new("/usr/lib/x.so"), &everybody);
-        assert_eq!(found, Found::default());
+        assert_eq!(found, Obstacles::default());
     }
 
     #[test]

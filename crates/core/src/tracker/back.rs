@@ -38,7 +38,9 @@ impl<M: Memory> Tracker<M> {
     /// Materializes what is unmapped of `span`, mostly parts of pages, at the cost of who unmapped
     /// it. Returns whether it has.
     pub(super) fn materialize_charged(&mut self, span: Span) -> bool {
-        let Some(v) = self.views.segments(span.hull()).find_map(|s| s.view) else { return false };
+        let Some(v) = self.views.segments(span.covering_pages()).find_map(|s| s.view) else {
+            return false;
+        };
         let before = self.counters.materialized_pages.load(Relaxed);
         let filled = self.materialize(span).is_ok();
         let pages = self.counters.materialized_pages.load(Relaxed) - before;
@@ -89,7 +91,7 @@ impl<M: Memory> Tracker<M> {
         let e = self.extents.get(v.extent);
         // (What somebody may refer to must never be written to.)
         let last = e.refs == 1 && !e.filling && self.backing.may_move(e);
-        let congruent = span == span.hull() && (e.at + offset).is_multiple_of(PAGE);
+        let congruent = span == span.covering_pages() && (e.at + offset).is_multiple_of(PAGE);
         // (What is left of ours has to be a run; others get theirs back whole.)
         let ends_it =
             e.is_foreign() || offset / PAGE + span.pages() == (e.filled as usize).div_ceil(PAGE);

@@ -8,7 +8,7 @@ use crate::view::Segment;
 use arrayvec::ArrayVec;
 use core::sync::atomic::Ordering::Relaxed;
 use uncopy_counters::add;
-use uncopy_decide::{Act, Deed, Event, Reason, SiteId};
+use uncopy_decide::{Act, Event, Operation, Reason, SiteId};
 use uncopy_ranges::span::{PAGE, Span};
 
 /// Segments of one side of a copy that are looked at: together they make no more parts than a plan
@@ -68,7 +68,7 @@ impl<M: Memory> Tracker<M> {
         plan: &mut CopyPlan,
     ) {
         let (from, to) = (Span::sized(src, len), Span::sized(dst, len));
-        self.control.did(|| Deed::Copy { to: dst, from: src, len, caller, input: is_input });
+        self.control.did(|| Operation::Copy { to: dst, from: src, len, caller, input: is_input });
         plan.bypass = true;
         if from.overlaps(to) {
             self.missed(caller, len, Reason::Overlap);
@@ -118,7 +118,7 @@ impl<M: Memory> Tracker<M> {
         }
         let registered = self.registered.touches(from) || self.registered.touches(to);
         if !registered {
-            self.misled(from, to);
+            self.count_false_positive(from, to);
         }
         if is_input && len < self.control.threshold() {
             return Err(Reason::TooSmall);
@@ -133,7 +133,7 @@ impl<M: Memory> Tracker<M> {
         if registered {
             // (A copy of what was not elided before it is no input's any more, whatever its own
             // site does.)
-            self.came_in_vain(from, to, site, 1);
+            self.count_useless_call(from, to, site, 1);
         }
         Err(if is_input { Reason::Resting } else { Reason::NotInput })
     }

@@ -5,7 +5,7 @@ use crate::extents::{Extent, ExtentId};
 use crate::memory::Memory;
 use crate::plan::{Assign, InputPlan, Target, add_to};
 use uncopy_counters::add;
-use uncopy_decide::{Act, Deed, Event, Reason};
+use uncopy_decide::{Act, Event, Operation, Reason};
 use uncopy_ranges::span::{PAGE, Span};
 
 const OPEN_TAIL_PAGES: usize = (16 << 20) / PAGE;
@@ -44,13 +44,13 @@ impl<M: Memory> Tracker<M> {
         }
         if !any {
             self.input_abandon(plan);
-            self.passed_in_vain(buffers);
+            self.count_useless_buffers(buffers);
             return;
         }
         plan.call = self.control.call();
         if plan.call != 0 {
             for &(addr, len) in buffers {
-                self.control.did(|| Deed::Receive { call: plan.call, addr, len });
+                self.control.did(|| Operation::Receive { call: plan.call, addr, len });
             }
         }
     }
@@ -144,7 +144,7 @@ impl<M: Memory> Tracker<M> {
     /// be copied (pages touched while the call waited) is in `plan.copies`; release afterwards.
     pub fn input_commit(&mut self, plan: &mut InputPlan, received: usize) {
         if plan.call != 0 {
-            self.control.did(|| Deed::Received { call: plan.call, bytes: received });
+            self.control.did(|| Operation::Received { call: plan.call, bytes: received });
         }
         let mut left = received;
         let mut taken = 0;

@@ -12,7 +12,7 @@ use crate::extents::ExtentId;
 use crate::memory::Memory;
 use crate::plan::OutputPlan;
 use uncopy_counters::add;
-use uncopy_decide::{Act, Deed, Event, LEND_MIN, SiteId};
+use uncopy_decide::{Act, Event, LEND_MIN, Operation, SiteId};
 use uncopy_ranges::span::{PAGE, Span};
 
 /// Shortest piece that is lent, in bytes; shorter ones are copied beside the lent ones.
@@ -70,7 +70,7 @@ impl<M: Memory> Tracker<M> {
     pub fn output_done(&mut self, plan: &mut OutputPlan, sent: usize, lent: bool) {
         let mut left = sent;
         if plan.call != 0 {
-            self.control.did(|| Deed::Sent { call: plan.call, bytes: sent });
+            self.control.did(|| Operation::Sent { call: plan.call, bytes: sent });
         }
         let (mut bytes, mut pages) = (0, 0);
         for (i, (&(at, len), &id)) in plan.pieces.iter().zip(&plan.extents).enumerate() {
@@ -90,7 +90,7 @@ impl<M: Memory> Tracker<M> {
             e.warm = self.traffic;
             if lent && plan.lent >> i & 1 != 0 {
                 bytes += part;
-                pages += Span::sized(at, part).hull().pages();
+                pages += Span::sized(at, part).covering_pages().pages();
             }
         }
         if !lent && sent > 0 && plan.gathered > 0 {

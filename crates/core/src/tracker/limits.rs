@@ -120,22 +120,22 @@ impl<M: Memory> Tracker<M> {
             if old && victims.last().is_none_or(|l| start >= l.end) {
                 // Whole registered ranges, where they are not huge: a hole would make two of one.
                 let near = Span::sized(page_down(start).saturating_sub(NEAR), 2 * NEAR);
-                let mut hull = Span::new(start, v.end).hull();
+                let mut victim = Span::new(start, v.end).covering_pages();
                 if let Some(r) = self.registered.around(start)
                     && r.intersect(near) == r
                 {
-                    hull = r;
+                    victim = r;
                 }
-                found += hull.pages();
-                victims.push(hull);
+                found += victim.pages();
+                victims.push(victim);
             }
         }
         if victims.is_empty() {
             self.wants_eviction = false;
             return Ok(false);
         }
-        for hull in victims {
-            self.make_ordinary(hull)?;
+        for victim in victims {
+            self.make_ordinary(victim)?;
             add(&self.counters.evicted_views, 1);
         }
         self.trim_pool();

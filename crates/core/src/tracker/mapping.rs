@@ -7,7 +7,7 @@ use crate::extents::ExtentId;
 use crate::memory::{FillError, Memory};
 use crate::view::{Segment, View};
 use uncopy_counters::add;
-use uncopy_decide::{Act, Deed, Event, Refusal};
+use uncopy_decide::{Act, Event, Operation, Refusal};
 use uncopy_ranges::span::{PAGE, Span, page_down};
 
 impl<M: Memory> Tracker<M> {
@@ -18,7 +18,7 @@ impl<M: Memory> Tracker<M> {
 
     /// What `freed` does; `gives_back`: what is left over is ordinary from now on.
     fn let_go(&mut self, span: Span, gives_back: bool) {
-        self.control.did(|| Deed::Freed(span));
+        self.control.did(|| Operation::Freed(span));
         let mut at = span.start;
         while at < span.end {
             let (run, unmapped) = self.views.covered_run(at, span.end);
@@ -65,10 +65,10 @@ impl<M: Memory> Tracker<M> {
     /// The kernel removed the mapping of `span` (munmap, brk, a mapping over it): all that was
     /// known of it is void.
     pub fn munmapped(&mut self, span: Span) {
-        self.control.did(|| Deed::Unmapped(span));
-        self.views.remove(span.hull(), &mut self.extents, &mut self.backing);
-        self.forget_registration(span.hull());
-        self.excluded.munmapped(span.hull());
+        self.control.did(|| Operation::Unmapped(span));
+        self.views.remove(span.covering_pages(), &mut self.extents, &mut self.backing);
+        self.forget_registration(span.covering_pages());
+        self.excluded.munmapped(span.covering_pages());
         self.trim_pool();
         add(&self.counters.events, 1);
         self.gauges();
@@ -108,7 +108,7 @@ impl<M: Memory> Tracker<M> {
     /// The kernel moved the mapping of `len` bytes at `from` to `to`, with its missing pages and
     /// its registration.
     pub fn remapped(&mut self, from: usize, to: usize, len: usize) {
-        self.control.did(|| Deed::Remapped { from, to, len });
+        self.control.did(|| Operation::Remapped { from, to, len });
         let (old, new) = (Span::sized(from, len), Span::sized(to, len));
         self.views.remove(new, &mut self.extents, &mut self.backing);
         self.registered.remove(new);
@@ -147,7 +147,7 @@ impl<M: Memory> Tracker<M> {
     /// go away inside the allocator, and its addresses may come back before the kernel's report.
     pub fn forget(&mut self, span: Span) {
         let span = span.core();
-        self.control.did(|| Deed::Unmapped(span));
+        self.control.did(|| Operation::Unmapped(span));
         self.views.remove(span, &mut self.extents, &mut self.backing);
         self.forget_registration(span);
         for leaving in &mut self.leaving {
@@ -160,8 +160,8 @@ impl<M: Memory> Tracker<M> {
     /// Untracks `span`, whose content nobody needs: its unmapped pages read as
     /// zeros.
     pub fn untrack(&mut self, span: Span) {
-        self.control.did(|| Deed::Untracked(span));
-        let span = span.hull();
+        self.control.did(|| Operation::Untracked(span));
+        let span = span.covering_pages();
         self.views.remove(span, &mut self.extents, &mut self.backing);
         self.unregister_within(span);
         self.trim_pool();
@@ -184,7 +184,7 @@ impl<M: Memory> Tracker<M> {
     /// is kept aside: if the kernel refuses, and somebody touches it before [`Tracker::reattach`],
     /// his fault is answered from there.
     pub fn detach(&mut self, span: Span) -> Detached {
-        self.control.did(|| Deed::Unmapped(span));
+        self.control.did(|| Operation::Unmapped(span));
         let views = self.views.split_off(span, &mut self.extents);
         let mut registered = Vec::new();
         let mut at = span.start;
@@ -247,7 +247,7 @@ impl<M: Memory> Tracker<M> {
             let Some((start, v)) = next else { return Ok(()) };
             at = v.end;
             if v.extent != ExtentId::NONE {
-                self.materialize_pages(Span::new(start, v.end).hull())?;
+                self.materialize_pages(Span::new(start, v.end).covering_pages())?;
             }
         }
     }

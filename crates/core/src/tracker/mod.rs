@@ -61,7 +61,7 @@ use arrayvec::ArrayVec;
 use core::sync::atomic::Ordering::Relaxed;
 use std::collections::VecDeque;
 use uncopy_counters::Counters;
-use uncopy_decide::{Control, Deed, SiteId, Witness};
+use uncopy_decide::{Control, Observer, Operation, SiteId};
 use uncopy_ranges::filter::Filter;
 use uncopy_ranges::ranges::Ranges;
 use uncopy_ranges::span::{PAGE, Span};
@@ -71,7 +71,7 @@ use uncopy_ranges::span::{PAGE, Span};
 const ISLAND_PAGES: usize = 4;
 /// Largest extent, in pages: offsets are 32 bits wide.
 const EXTENT_MAX_PAGES: usize = (1 << 30) / PAGE;
-/// Whom what is no call site's doing is put down to.
+/// The account for what is no call site's doing.
 const NOBODY: SiteId = 0;
 /// Unfilled tails of extents that wait for the next part of a message.
 const OPEN_TAILS: usize = 64;
@@ -138,10 +138,10 @@ pub struct Tracker<M> {
     unregistered: usize,
     /// Pages of the program's that were moved out, less those that freed memory got for them.
     displaced: usize,
-    misled: usize,
+    false_positives: usize,
     /// Such copies of resting sites, since idle memory beside one ended to be registered.
     came_beside: usize,
-    in_vain: usize,
+    useless_calls: usize,
     pieces: Vec<Piece>,
 }
 
@@ -180,23 +180,23 @@ impl<M: Memory> Tracker<M> {
             detached: 0,
             unregistered: 0,
             displaced: 0,
-            misled: 0,
+            false_positives: 0,
             came_beside: 0,
-            in_vain: 0,
+            useless_calls: 0,
             pieces: Vec::with_capacity(PIECES),
         }
     }
 
-    /// From now on `witness` sees what the program does and what the controller is told; `None`:
+    /// From now on `observer` sees what the program does and what the controller is told; `None`:
     /// nobody does.
-    pub fn witnessed_by(&mut self, witness: Option<Box<dyn Witness>>) {
-        self.control.witnessed_by(witness);
+    pub fn observed_by(&mut self, observer: Option<Box<dyn Observer>>) {
+        self.control.observed_by(observer);
     }
 
     /// The program did something that is noted where it comes from, because the tracker does the
     /// same for reasons of its own.
-    pub fn did(&mut self, deed: Deed) {
-        self.control.did(|| deed);
+    pub fn did(&mut self, operation: Operation) {
+        self.control.did(|| operation);
     }
 
     fn gauges(&self) {

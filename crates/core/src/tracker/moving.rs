@@ -7,7 +7,7 @@ use crate::memory::{Memory, Piece, Stop};
 use crate::plan::MAX_PIECES;
 use arrayvec::ArrayVec;
 use uncopy_counters::add;
-use uncopy_decide::{Deed, Event, Reason, Refusal, SiteId};
+use uncopy_decide::{Event, Operation, Reason, Refusal, SiteId};
 use uncopy_ranges::filter::Filter;
 use uncopy_ranges::span::{PAGE, Span};
 
@@ -16,13 +16,13 @@ pub(super) const POPULATE_MAX: usize = 512;
 /// Most pages that freed memory gets for those that were moved out, before they are touched one by
 /// one: 32 MB.
 const DISPLACED_MAX: usize = 16 * POPULATE_MAX;
-/// After so many ranges were unregistered the filter is made anew.
+/// The filter is rebuilt after this many ranges were unregistered.
 const FILTER_RENEWAL: usize = 32;
-/// As it is after so many copies that it let through for nothing, while any range was unregistered;
-/// after so many of resting sites what is idle beside them ends to be registered, too.
-const MISLED_MAX: usize = 32;
-/// One in so many copies that come for registered memory without views ends the registration.
-const IN_VAIN_MAX: usize = 64;
+/// The filter is also rebuilt after this many false positives, if any range was unregistered
+/// meanwhile. After this many of resting sites, idle memory beside them is unregistered, too.
+const FALSE_POSITIVES_MAX: usize = 32;
+/// One in this many copies that find registered memory without views ends the registration.
+const USELESS_MAX: usize = 64;
 
 /// Pages of the program's that were moved out.
 #[derive(Clone, Copy, Debug)]
@@ -107,7 +107,7 @@ impl<M: Memory> Tracker<M> {
 
     /// `span` was not registered, or not moved, for `site`. Says as what that is told.
     fn refused(&mut self, span: Span, why: Refusal, site: SiteId) -> Reason {
-        self.control.did(|| Deed::Refused { span, why });
+        self.control.did(|| Operation::Refused { span, why });
         if why != Refusal::Stays {
             add(&self.counters.refusals, 1);
             self.control.tell(site, Event::Refused);
@@ -188,29 +188,29 @@ impl<M: Memory> Tracker<M> {
         self.forget_registration(pages);
     }
 
-    /// A copy of `site` that is not elided came here for memory that is registered and has no
-    /// views. As long as it is, every call on it takes the lock to find nothing; but another site
-    /// may be using it, so only one in some is listened to.
-    pub(super) fn came_in_vain(&mut self, from: Span, to: Span, site: SiteId, weight: usize) {
-        self.in_vain += weight;
+    /// A copy of `site` that is not elided came here for nothing: the memory is registered and has
+    /// no views. As long as it is, every call on it takes the lock to find nothing; but another
+    /// site may be using it, so only one in some is listened to.
+    pub(super) fn count_useless_call(&mut self, from: Span, to: Span, site: SiteId, weight: usize) {
+        self.useless_calls += weight;
         // (It may leave a hole in a long range.)
-        if self.in_vain >= IN_VAIN_MAX && self.may_have_holes() {
-            self.in_vain = 0;
+        if self.useless_calls >= USELESS_MAX && self.may_have_holes() {
+            self.useless_calls = 0;
             self.untrack_unused(from, site);
             self.untrack_unused(to, site);
         }
     }
 
     /// The same of an input to `buffers`, or an output from them.
-    pub(super) fn passed_in_vain(&mut self, buffers: &[(usize, usize)]) {
+    pub(super) fn count_useless_buffers(&mut self, buffers: &[(usize, usize)]) {
         let large = self.control.threshold();
         let mut weight = 1;
         for span in buffers.iter().map(|&(addr, len)| Span::sized(addr, len)) {
             if self.registered.touches(span) {
-                self.came_in_vain(span, span, NOBODY, weight);
+                self.count_useless_call(span, span, NOBODY, weight);
                 weight = 0;
             } else if span.len() >= large {
-                self.misled(span, span);
+                self.count_false_positive(span, span);
             }
         }
     }
@@ -218,7 +218,7 @@ impl<M: Memory> Tracker<M> {
     /// Ends the registration of `span`, which has no views, for `site`.
     fn untrack_unused(&mut self, span: Span, site: SiteId) {
         // (Views tile each page that they touch: none reaches into the pages at the ends either.)
-        let pages = span.hull();
+        let pages = span.covering_pages();
         debug_assert!(!self.views.touches(pages));
         let mut at = pages.start;
         while let Some(there) = self.registered.next_in(at, pages.end) {
@@ -239,7 +239,7 @@ impl<M: Memory> Tracker<M> {
     }
 
     fn renew_filter(&mut self) {
-        (self.unregistered, self.misled) = (0, 0);
+        (self.unregistered, self.false_positives) = (0, 0);
         let leaving = self.leaving.iter().flat_map(|l| l.registered.iter().copied());
         self.filter.track_only(self.registered.iter().chain(leaving));
     }
@@ -253,16 +253,16 @@ impl<M: Memory> Tracker<M> {
         self.filter.perhaps_tracked(span.start, span.len())
     }
 
-    /// A copy of memory that is not registered came here; perhaps because the filter takes its
-    /// memory for tracked.
-    pub(super) fn misled(&mut self, from: Span, to: Span) {
+    /// A copy of memory that is not registered came here, perhaps by a false positive of the
+    /// filter.
+    pub(super) fn count_false_positive(&mut self, from: Span, to: Span) {
         let empty = to.is_empty();
         let here = !empty && (self.perhaps_tracked(from) || self.perhaps_tracked(to));
         if self.unregistered == 0 || !here {
             return;
         }
-        self.misled += 1;
-        if self.misled >= MISLED_MAX {
+        self.false_positives += 1;
+        if self.false_positives >= FALSE_POSITIVES_MAX {
             self.renew_filter();
         }
     }
@@ -274,7 +274,7 @@ impl<M: Memory> Tracker<M> {
             return;
         }
         self.came_beside += 1;
-        if self.came_beside < MISLED_MAX {
+        if self.came_beside < FALSE_POSITIVES_MAX {
             return;
         }
         self.came_beside = 0;

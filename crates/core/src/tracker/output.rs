@@ -6,7 +6,7 @@ use crate::extents::ExtentId;
 use crate::memory::Memory;
 use crate::plan::{OutputPlan, add_to};
 use uncopy_counters::add;
-use uncopy_decide::{Deed, Reason};
+use uncopy_decide::{Operation, Reason};
 use uncopy_ranges::span::{PAGE, Span};
 
 /// After so many bytes received and sent, what was filled or sent before has left the cache (of one
@@ -32,7 +32,7 @@ impl<M: Memory> Tracker<M> {
         }
         plan.bypass = !planned || plan.gathered == 0;
         if planned && plan.gathered == 0 {
-            self.passed_in_vain(buffers);
+            self.count_useless_buffers(buffers);
         }
         if plan.bypass {
             self.unpin(&mut plan.pins);
@@ -41,7 +41,7 @@ impl<M: Memory> Tracker<M> {
             plan.call = self.control.call();
             if plan.call != 0 {
                 for &(addr, len) in buffers {
-                    self.control.did(|| Deed::Send { call: plan.call, addr, len });
+                    self.control.did(|| Operation::Send { call: plan.call, addr, len });
                 }
             }
         }
@@ -53,7 +53,7 @@ impl<M: Memory> Tracker<M> {
         let mut left = POPULATE_MAX * PAGE;
         for &(addr, len) in buffers {
             if call != 0 {
-                self.control.did(|| Deed::Send { call, addr, len });
+                self.control.did(|| Operation::Send { call, addr, len });
             }
             let end = addr.saturating_add(len);
             let mut at = addr;
@@ -68,7 +68,7 @@ impl<M: Memory> Tracker<M> {
             }
         }
         if call != 0 {
-            self.control.did(|| Deed::Sent { call, bytes: 0 });
+            self.control.did(|| Operation::Sent { call, bytes: 0 });
         }
     }
 

@@ -18,10 +18,10 @@ pub struct PoolShape {
 
 /// Pages that somebody may still refer to.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Held {
+pub(super) struct Referenced {
     pub(super) page: usize,
     pub(super) pages: usize,
-    /// Who pays for dropping them.
+    /// The call site that pays for dropping them.
     pub(super) site: SiteId,
     /// We handed them out ourselves.
     pub(super) lent: bool,
@@ -48,7 +48,7 @@ pub(super) struct Pool {
     pub(super) fresh: FreeRuns,
     pub(super) keeping: Keeping,
     /// Runs that are not handed out as they are.
-    pub(super) held: Vec<Held>,
+    pub(super) held: Vec<Referenced>,
     pub(super) held_pages: usize,
 }
 
@@ -94,7 +94,7 @@ impl Pool {
     /// Pages that somebody may refer to, for as long as he likes.
     pub(super) fn hold(&mut self, page: usize, pages: usize, site: SiteId, lent: bool) {
         if pages > 0 {
-            self.held.push(Held { page, pages, site, lent });
+            self.held.push(Referenced { page, pages, site, lent });
             self.held_pages += pages;
         }
     }

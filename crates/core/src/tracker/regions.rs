@@ -151,6 +151,8 @@ impl<M: Memory> Tracker<M> {
     /// The pages of the first view of the extent from `at` on.
     fn pages_of(&self, id: ExtentId, at: usize) -> Option<Span> {
         let mut views = self.views.iter_from(at);
-        views.find(|(_, v)| v.extent == id).map(|(start, v)| Span::new(start, v.end).hull())
+        views
+            .find(|(_, v)| v.extent == id)
+            .map(|(start, v)| Span::new(start, v.end).covering_pages())
     }
 }

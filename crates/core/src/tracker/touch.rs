@@ -5,7 +5,7 @@ use super::{Fault, NOBODY, PIECES, Tracker};
 use crate::extents::ExtentId;
 use crate::memory::{FillError, Memory, Piece};
 use uncopy_counters::add;
-use uncopy_decide::{Act, Deed, Event, SiteId};
+use uncopy_decide::{Act, Event, Operation, SiteId};
 use uncopy_ranges::span::{PAGE, Span, page_down};
 
 /// Sequential faults fill twice as many pages each time, up to this many.
@@ -19,7 +19,7 @@ impl<M: Memory> Tracker<M> {
 
     /// The program (or the kernel on its behalf) touched the missing page at `addr`.
     pub fn fault(&mut self, addr: usize) -> Fault {
-        self.control.did(|| Deed::Touch { addr });
+        self.control.did(|| Operation::Touch { addr });
         let page = page_down(addr);
         let Some((_, v)) = self.views.at(page) else {
             add(&self.counters.empty_faults, 1);
@@ -202,7 +202,7 @@ impl<M: Memory> Tracker<M> {
     /// # Errors
     /// [`FillError::Again`].
     pub fn materialize(&mut self, span: Span) -> Result<(), FillError> {
-        let span = span.hull();
+        let span = span.covering_pages();
         self.move_in_within(span);
         let mut at = span.start;
         while at < span.end {
@@ -222,7 +222,7 @@ impl<M: Memory> Tracker<M> {
     /// As for [`Tracker::materialize`].
     pub fn make_ordinary(&mut self, span: Span) -> Result<(), FillError> {
         self.materialize(span)?;
-        self.unregister_within(span.hull());
+        self.unregister_within(span.covering_pages());
         self.gauges();
         Ok(())
     }

@@ -3,7 +3,7 @@
 pub mod pair;
 mod run;
 mod settle;
-pub mod way;
+pub mod variant;
 
 use core::fmt;
 use pair::{Pair, Starts};
@@ -13,7 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use uncopy_differ::script::Script;
 use uncopy_differ::shrink::shrink;
-use way::Way;
+use variant::Variant;
 
 /// What is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ impl fmt::Display for Fault {
 
 /// A pair that scripts are run by in one way; begun anew after a fault.
 struct Stage {
-    way: Option<Way>,
+    way: Option<Variant>,
     pair: Option<Pair>,
     tally: Tally,
 }
@@ -77,7 +77,7 @@ pub struct Tally {
 }
 
 impl Stage {
-    fn new(way: Option<Way>) -> Self {
+    fn new(way: Option<Variant>) -> Self {
         Self { way, pair: None, tally: Tally::default() }
     }
 
@@ -131,7 +131,7 @@ pub struct Driver {
 
 impl Driver {
     /// Scripts are run plainly, and in these ways.
-    pub fn new(starts: Starts, ways: Vec<Option<Way>>, directory: PathBuf) -> Self {
+    pub fn new(starts: Starts, ways: Vec<Option<Variant>>, directory: PathBuf) -> Self {
         let stages = ways.into_iter().map(Stage::new).collect();
         Self { starts, directory, effort: 200, tries: 1, plain: Stage::new(None), stages }
     }
@@ -170,7 +170,7 @@ impl Driver {
         &self,
         name: &str,
         script: &Script,
-        way: Option<&Way>,
+        way: Option<&Variant>,
         log: &[Entry],
         plain: &[Entry],
         fault: &Fault,
@@ -193,7 +193,7 @@ impl Driver {
         Ok(file)
     }
 
-    fn shorten(&self, name: &str, script: &Script, way: Option<&Way>) -> io::Result<()> {
+    fn shorten(&self, name: &str, script: &Script, way: Option<&Variant>) -> io::Result<()> {
         let mut last = None;
         let short = shrink(script, self.effort, |script| {
             (0..self.tries.max(1)).any(|_| {

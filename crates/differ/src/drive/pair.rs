@@ -4,7 +4,7 @@
 //! processes.
 
 use super::Fault;
-use super::way::Way;
+use super::variant::Variant;
 use crate::worker::{LINK, PAGE, SEATS};
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::fs;
@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use uncopy_differ::model::Said;
-use uncopy_differ::op::Seat;
+use uncopy_differ::op::Actor;
 use uncopy_differ::script::Connection;
 
 /// How processes are started.
@@ -28,7 +28,7 @@ pub struct Starts {
     /// More environment under uncopy.
     pub environment: Vec<(String, String)>,
     /// How long a call may take that is to return.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
 /// A process that runs.
@@ -48,7 +48,7 @@ pub struct Pair {
     page: *mut AtomicU32,
     /// Sockets that listen: of each side, IPv4 and IPv6, with their ports.
     listeners: [[(i64, u64); 2]; 2],
-    patience: Duration,
+    timeout: Duration,
     /// Connections with rings so far, of both sides.
     attached: [u64; 2],
     counted: [[u64; 3]; 2],
@@ -73,7 +73,7 @@ fn socketpair(kind: libc::c_int) -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((owned(fds[0])?, owned(fds[1])?))
 }
 
-/// What a seat says, or that there is nothing in time.
+/// What an actor says, or that there is nothing in time.
 fn parse(text: &str) -> Said {
     let mut words = text.split(' ');
     let mut next = || words.next().and_then(|word| word.parse::<i128>().ok());
@@ -104,10 +104,10 @@ impl Pair {
     ///
     /// # Errors
     /// What the system refuses.
-    pub fn start(starts: &Starts, way: Option<&Way>) -> Result<Self, Fault> {
+    pub fn start(starts: &Starts, way: Option<&Variant>) -> Result<Self, Fault> {
         let mut pair = Self::spawn(starts, way).map_err(|e| Fault::harness(e.to_string()))?;
-        for seat in Seat::ALL.iter().filter(|seat| !seat.is_child()) {
-            pair.hello(*seat)?;
+        for actor in Actor::ALL.iter().filter(|actor| !actor.is_child()) {
+            pair.hello(*actor)?;
         }
         for side in 0..2 {
             for v6 in 0..2 {
@@ -118,7 +118,7 @@ impl Pair {
         Ok(pair)
     }
 
-    fn spawn(starts: &Starts, way: Option<&Way>) -> io::Result<Self> {
+    fn spawn(starts: &Starts, way: Option<&Variant>) -> io::Result<Self> {
         // SAFETY: a name.
         let page = owned(unsafe { libc::memfd_create(c"differ".as_ptr(), libc::MFD_CLOEXEC) })?;
         // SAFETY: a page of the new file.
@@ -133,9 +133,9 @@ impl Pair {
         for (side, link) in links.iter().enumerate() {
             let mut theirs = vec![];
             for _ in 0..4 {
-                let (ours, seat) = socketpair(libc::SOCK_SEQPACKET)?;
+                let (ours, actor) = socketpair(libc::SOCK_SEQPACKET)?;
                 channels.push(ours);
-                theirs.push(seat);
+                theirs.push(actor);
             }
             let own = std::env::current_exe()?;
             let mut command = match way {
@@ -177,42 +177,42 @@ impl Pair {
             channels,
             page: at.cast(),
             listeners: [[(0, 0); 2]; 2],
-            patience: starts.patience,
+            timeout: starts.timeout,
             attached: [0; 2],
             counted: [[0; 3]; 2],
         })
     }
 
-    /// A seat says who it is.
-    pub fn hello(&mut self, seat: Seat) -> Result<(), Fault> {
-        let said = self.wait(seat, Duration::from_secs(20))?;
-        let said = said.ok_or_else(|| Fault::harness(format!("{seat} does not begin")))?;
+    /// An actor says who it is.
+    pub fn hello(&mut self, actor: Actor) -> Result<(), Fault> {
+        let said = self.wait(actor, Duration::from_secs(20))?;
+        let said = said.ok_or_else(|| Fault::harness(format!("{actor} does not begin")))?;
         let pid = said.result as i32;
-        self.threads[seat.index()] = said.more.first().map_or(0, |thread| *thread as i32);
-        if self.known[seat.process()].as_ref().is_none_or(|known| known.pid != pid) {
+        self.threads[actor.index()] = said.more.first().map_or(0, |thread| *thread as i32);
+        if self.known[actor.process()].as_ref().is_none_or(|known| known.pid != pid) {
             // SAFETY: a number.
             let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
             let fd = owned(fd as i32).map_err(|e| Fault::harness(e.to_string()))?;
-            self.known[seat.process()] = Some(Known { pid, fd });
+            self.known[actor.process()] = Some(Known { pid, fd });
         }
         Ok(())
     }
 
-    /// Tells a seat what to call.
-    pub fn tell(&self, seat: Seat, text: &str) -> Result<(), Fault> {
-        let fd = self.channels[seat.index()].as_raw_fd();
+    /// Tells an actor what to call.
+    pub fn tell(&self, actor: Actor, text: &str) -> Result<(), Fault> {
+        let fd = self.channels[actor.index()].as_raw_fd();
         // SAFETY: the text's bytes.
         let sent = unsafe { libc::send(fd, text.as_ptr().cast(), text.len(), libc::MSG_NOSIGNAL) };
         if sent < 0 {
-            return Err(Fault::dead(format!("{seat} takes nothing")));
+            return Err(Fault::dead(format!("{actor} takes nothing")));
         }
         Ok(())
     }
 
-    /// What a seat says, if it does in this time.
-    pub fn wait(&mut self, seat: Seat, time: Duration) -> Result<Option<Said>, Fault> {
-        let process = self.known[seat.process()].as_ref().map_or(-1, |known| known.fd.as_raw_fd());
-        let channel = self.channels[seat.index()].as_raw_fd();
+    /// What an actor says, if it does in this time.
+    pub fn wait(&mut self, actor: Actor, time: Duration) -> Result<Option<Said>, Fault> {
+        let process = self.known[actor.process()].as_ref().map_or(-1, |known| known.fd.as_raw_fd());
+        let channel = self.channels[actor.index()].as_raw_fd();
         let end = Instant::now() + time;
         loop {
             let mut fds = [channel, process];
@@ -234,8 +234,8 @@ impl Pair {
             }
             if fds[1].revents != 0 || fds[0].revents & libc::POLLHUP != 0 {
                 return Err(Fault::dead(format!(
-                    "the process of {seat} is dead ({})",
-                    self.status(seat)
+                    "the process of {actor} is dead ({})",
+                    self.status(actor)
                 )));
             }
             if left.is_zero() {
@@ -244,31 +244,31 @@ impl Pair {
         }
     }
 
-    fn status(&mut self, seat: Seat) -> String {
-        let child = if seat.is_child() { None } else { self.children.get_mut(seat.side()) };
+    fn status(&mut self, actor: Actor) -> String {
+        let child = if actor.is_child() { None } else { self.children.get_mut(actor.side()) };
         let status = child.and_then(|child| child.wait().ok());
         status.map_or("a child".into(), |status| status.to_string())
     }
 
     /// What a call comes to that is to return.
-    pub fn call(&mut self, seat: Seat, text: &str) -> Result<Said, Fault> {
-        self.tell(seat, text)?;
-        self.returns(seat, text)
+    pub fn call(&mut self, actor: Actor, text: &str) -> Result<Said, Fault> {
+        self.tell(actor, text)?;
+        self.returns(actor, text)
     }
 
     /// As above, once it was told.
-    pub fn returns(&mut self, seat: Seat, what: &str) -> Result<Said, Fault> {
-        let said = self.wait(seat, self.patience)?;
+    pub fn returns(&mut self, actor: Actor, what: &str) -> Result<Said, Fault> {
+        let said = self.wait(actor, self.timeout)?;
         said.ok_or_else(|| {
-            let (call, place) = self.whereabouts(seat);
-            Fault::stuck(format!("{seat} waits, where it is to return ({what}; {call} {place})"))
+            let (call, place) = self.whereabouts(actor);
+            Fault::stuck(format!("{actor} waits, where it is to return ({what}; {call} {place})"))
         })
     }
 
-    fn whereabouts(&self, seat: Seat) -> (String, String) {
+    fn whereabouts(&self, actor: Actor) -> (String, String) {
         let read = |name| {
-            let pid = self.known[seat.process()].as_ref().map_or(0, |known| known.pid);
-            let thread = self.threads[seat.index()];
+            let pid = self.known[actor.process()].as_ref().map_or(0, |known| known.pid);
+            let thread = self.threads[actor.index()];
             fs::read_to_string(format!("/proc/{pid}/task/{thread}/{name}")).unwrap_or_default()
         };
         let call = read("syscall").split(' ').next().unwrap_or_default().trim().to_owned();
@@ -276,23 +276,23 @@ impl Pair {
     }
 
     fn ask(&mut self, side: usize, text: &str) -> Result<Said, Fault> {
-        self.call([Seat::A, Seat::B][side], text)
+        self.call([Actor::A, Actor::B][side], text)
     }
 
-    /// Waits until a seat sleeps in its call (a signal that comes before interrupts nothing), or
+    /// Waits until an actor sleeps in its call (a signal that comes before interrupts nothing), or
     /// says what came of it.
-    pub fn sleeps(&mut self, seat: Seat) -> Result<Option<Said>, Fault> {
-        let end = Instant::now() + self.patience;
-        let pid = self.known[seat.process()].as_ref().map_or(0, |known| known.pid);
-        let task = format!("/proc/{pid}/task/{}", self.threads[seat.index()]);
+    pub fn sleeps(&mut self, actor: Actor) -> Result<Option<Said>, Fault> {
+        let end = Instant::now() + self.timeout;
+        let pid = self.known[actor.process()].as_ref().map_or(0, |known| known.pid);
+        let task = format!("/proc/{pid}/task/{}", self.threads[actor.index()]);
         let read = |name: &str| fs::read_to_string(format!("{task}/{name}")).unwrap_or_default();
         let mut seen = 0;
         while seen < 3 && Instant::now() < end {
-            if let Some(said) = self.wait(seat, Duration::ZERO)? {
+            if let Some(said) = self.wait(actor, Duration::ZERO)? {
                 return Ok(Some(said));
             }
             // SAFETY: a word of the page, which lives as long as this.
-            let called = unsafe { &*self.page.add(seat.index()) }.load(Ordering::SeqCst) == 1;
+            let called = unsafe { &*self.page.add(actor.index()) }.load(Ordering::SeqCst) == 1;
             let asleep = |stat: &str| {
                 stat.rsplit(')').next().is_some_and(|rest| rest.trim().starts_with('S'))
             };
@@ -300,14 +300,14 @@ impl Pair {
             seen = if waits { seen + 1 } else { 0 };
             std::thread::sleep(Duration::from_micros(30));
         }
-        self.wait(seat, Duration::ZERO)
+        self.wait(actor, Duration::ZERO)
     }
 
-    /// Sends a signal to a seat's thread.
-    pub fn signal(&self, seat: Seat, signal: i32) {
-        let pid = self.known[seat.process()].as_ref().map_or(0, |known| known.pid);
+    /// Sends a signal to an actor's thread.
+    pub fn signal(&self, actor: Actor, signal: i32) {
+        let pid = self.known[actor.process()].as_ref().map_or(0, |known| known.pid);
         // SAFETY: numbers of a process that was started here.
-        unsafe { libc::syscall(libc::SYS_tgkill, pid, self.threads[seat.index()], signal) };
+        unsafe { libc::syscall(libc::SYS_tgkill, pid, self.threads[actor.index()], signal) };
     }
 
     /// A copy of a process' descriptor, for questions to the kernel past whatever is in that
@@ -365,11 +365,11 @@ impl Pair {
         let before = self.attached;
         let end = Instant::now() + Duration::from_secs(3);
         loop {
-            for (side, seat) in [(0, Seat::A), (1, Seat::B)] {
+            for (side, actor) in [(0, Actor::A), (1, Actor::B)] {
                 for numbers in numbers {
-                    self.call(seat, &format!("pump {}", numbers[side]))?;
+                    self.call(actor, &format!("pump {}", numbers[side]))?;
                 }
-                self.attached[side] = self.call(seat, "counters")?.more[0];
+                self.attached[side] = self.call(actor, "counters")?.more[0];
             }
             let wanted = numbers.len() as u64;
             if (0..2).all(|side| self.attached[side] >= before[side] + wanted) {
@@ -385,9 +385,9 @@ impl Pair {
     /// Connections with rings, and calls by them, of both sides, since this was asked last.
     pub fn counters(&mut self) -> [u64; 3] {
         let mut all = [0; 3];
-        for seat in [Seat::A, Seat::B] {
-            if let Ok(said) = self.call(seat, "counters") {
-                let side = seat.side();
+        for actor in [Actor::A, Actor::B] {
+            if let Ok(said) = self.call(actor, "counters") {
+                let side = actor.side();
                 for (i, n) in said.more.iter().enumerate().take(3) {
                     all[i] += n - self.counted[side][i];
                     self.counted[side][i] = *n;

@@ -1,19 +1,19 @@
-//! A script, carried out line by line: each call is told to its seat, what it says is judged, and
+//! A script, carried out line by line: each call is told to its actor, what it says is judged, and
 //! what it has caused is waited for.
 
 use super::Fault;
 use super::pair::Pair;
 use super::settle::settle;
-use super::way::Way;
+use super::variant::Variant;
 use std::time::{Duration, Instant};
 use uncopy_differ::model::end::{self, SURE, Side, State, bytes};
 use uncopy_differ::model::set::{Member, Set};
 use uncopy_differ::model::{
-    Because, Call, Handle, Polled, Said, World, answers, key, recv_flags, send_flags,
+    Because, Call, Handle, Mismatch, Polled, Said, World, answers, key, recv_flags, send_flags,
 };
 use uncopy_differ::op::{
-    Ask, Ctl, DupBy, Events, Flags, HANDLES, Handle as Number, How, Op, Opt, Patience, PollBy,
-    RecvBy, SETS, Seat, SendBy,
+    Actor, Ask, Ctl, DupBy, Events, Flags, HANDLES, Handle as Number, How, Op, Opt, PollBy, RecvBy,
+    SETS, SendBy, Timeout,
 };
 use uncopy_differ::script::{Line, Script};
 
@@ -39,7 +39,7 @@ pub struct Run<'a> {
     world: World,
     /// That a process was killed is told a while later ([`TOLD`]).
     dies_later: bool,
-    /// What each seat waits for.
+    /// What each actor waits for.
     waiting: [Option<Call>; 8],
     log: Vec<Entry>,
 }
@@ -69,7 +69,7 @@ fn said(said: &Said, exact: bool) -> Entry {
     Entry { text, exact }
 }
 
-fn judged(answer: &Said, verdict: Result<bool, String>) -> Result<Entry, Fault> {
+fn judged(answer: &Said, verdict: Result<bool, Mismatch>) -> Result<Entry, Fault> {
     match verdict {
         Ok(exact) => Ok(said(answer, exact)),
         Err(why) => Err(Fault::wrong(format!("it says {}; {why}", said(answer, true).text))),
@@ -81,7 +81,7 @@ impl<'a> Run<'a> {
     pub fn script(
         pair: &'a mut Pair,
         script: &Script,
-        way: Option<&Way>,
+        way: Option<&Variant>,
     ) -> (Vec<Entry>, Result<bool, Fault>) {
         let mut numbers = vec![];
         for connection in &script.connections {
@@ -122,8 +122,8 @@ impl<'a> Run<'a> {
         let mut again = true;
         while again {
             again = false;
-            for seat in Seat::ALL {
-                again |= self.goes_on(*seat)?;
+            for actor in Actor::ALL {
+                again |= self.goes_on(*actor)?;
             }
             if again {
                 let before = self.world.clone();
@@ -134,17 +134,17 @@ impl<'a> Run<'a> {
     }
 
     /// A call that waits returns, if it is to.
-    fn goes_on(&mut self, seat: Seat) -> Result<bool, Fault> {
-        let Some(mut call) = self.waiting[seat.index()].take() else { return Ok(false) };
+    fn goes_on(&mut self, actor: Actor) -> Result<bool, Fault> {
+        let Some(mut call) = self.waiting[actor.index()].take() else { return Ok(false) };
         let expected = self.world.expect(&call);
         let answer = match (expected.returns, expected.waits) {
-            (true, false) => Some(self.pair.returns(seat, &brief(&call))?),
-            (true, true) => self.pair.sleeps(seat)?,
-            (false, _) if self.world.absorbs(&mut call) => self.pair.sleeps(seat)?,
-            (false, _) => self.pair.wait(seat, Duration::ZERO)?,
+            (true, false) => Some(self.pair.returns(actor, &brief(&call))?),
+            (true, true) => self.pair.sleeps(actor)?,
+            (false, _) if self.world.absorbs(&mut call) => self.pair.sleeps(actor)?,
+            (false, _) => self.pair.wait(actor, Duration::ZERO)?,
         };
         let Some(answer) = answer.map(|answer| ordered(&call, answer)) else {
-            self.waiting[seat.index()] = Some(call);
+            self.waiting[actor.index()] = Some(call);
             if expected.returns
                 && let Some(last) = self.log.last_mut()
             {
@@ -153,9 +153,9 @@ impl<'a> Run<'a> {
             return Ok(false);
         };
         let entry = judged(&answer, self.world.take(&call, &answer, Because::Later))
-            .map_err(|fault| fault.of(&format!("{seat} waited: {}", brief(&call))))?;
+            .map_err(|fault| fault.of(&format!("{actor} waited: {}", brief(&call))))?;
         if let Some(last) = self.log.last_mut() {
-            last.text += &format!("; {seat}: {}", entry.text);
+            last.text += &format!("; {actor}: {}", entry.text);
             last.exact &= entry.exact;
         }
         Ok(true)
@@ -164,15 +164,15 @@ impl<'a> Run<'a> {
     // ------------------------------------------------------------ what keeps lines from making
     // sense
 
-    fn runs(&self, seat: Seat) -> bool {
-        self.world.processes[seat.process()].runs
-            && self.waiting[seat.index()].is_none()
-            && (!seat.is_child() || self.pair.has_child(seat.process()))
+    fn runs(&self, actor: Actor) -> bool {
+        self.world.processes[actor.process()].runs
+            && self.waiting[actor.index()].is_none()
+            && (!actor.is_child() || self.pair.has_child(actor.process()))
     }
 
-    fn waits_in(&self, is: impl Fn(Seat, &Call) -> bool) -> bool {
-        let calls = Seat::ALL.iter().zip(&self.waiting);
-        calls.filter_map(|(seat, call)| Some((*seat, call.as_ref()?))).any(|(s, c)| is(s, c))
+    fn waits_in(&self, is: impl Fn(Actor, &Call) -> bool) -> bool {
+        let calls = Actor::ALL.iter().zip(&self.waiting);
+        calls.filter_map(|(actor, call)| Some((*actor, call.as_ref()?))).any(|(s, c)| is(s, c))
     }
 
     fn is_received_from(&self, of: End) -> bool {
@@ -249,11 +249,11 @@ impl<'a> Run<'a> {
     // ------------------------------------------------------------ lines
 
     fn line(&mut self, line: &Line) -> Result<Entry, Fault> {
-        let (seat, process) = (line.seat, line.seat.process());
+        let (actor, process) = (line.actor, line.actor.process());
         match line.op {
-            Op::Signal { restart } => return self.signal(seat, restart),
-            Op::Kill {} => return self.kill(seat),
-            _ if !self.runs(seat) => return skip("busy"),
+            Op::Signal { restart } => return self.signal(actor, restart),
+            Op::Kill {} => return self.kill(actor),
+            _ if !self.runs(actor) => return skip("busy"),
             _ => {}
         }
         let handle = |h: Number| self.world.handle(process, h);
@@ -261,19 +261,19 @@ impl<'a> Run<'a> {
         match line.op {
             Op::Send { h, len, by, flags, pieces } => {
                 let Some(handle) = handle(h) else { return skip("none") };
-                self.send(seat, handle, len, by, flags, pieces)
+                self.send(actor, handle, len, by, flags, pieces)
             }
             Op::Recv { h, len, by, flags, pieces } => {
                 let Some(handle) = handle(h) else { return skip("none") };
-                self.receive(seat, handle, len, by, flags, pieces)
+                self.receive(actor, handle, len, by, flags, pieces)
             }
             Op::Stream { h, len, chunk, fill, edge } => {
                 let Some(handle) = handle(h) else { return skip("none") };
-                self.stream(seat, handle, (len, chunk), fill, edge)
+                self.stream(actor, handle, (len, chunk), fill, edge)
             }
             Op::Drain { h, chunk, by } => {
                 let Some(handle) = handle(h) else { return skip("none") };
-                self.drain(seat, handle, chunk, by)
+                self.drain(actor, handle, chunk, by)
             }
             Op::Shut { h, how } => {
                 let Some(handle) = handle(h) else { return skip("none") };
@@ -285,7 +285,7 @@ impl<'a> Run<'a> {
                 if how != How::Wr && self.world.end(end).unread() > 0 {
                     return skip("unread");
                 }
-                let answer = self.pair.call(seat, &format!("shut {} {how}", handle.number))?;
+                let answer = self.pair.call(actor, &format!("shut {} {how}", handle.number))?;
                 judged(&answer, self.world.shut(end, how, &answer))
             }
             Op::Close { h, by } => {
@@ -293,17 +293,17 @@ impl<'a> Run<'a> {
                 if !self.may_lose(process, std::iter::once(h)) {
                     return skip("used");
                 }
-                let answer = self.pair.call(seat, &format!("close {} {by}", handle.number))?;
+                let answer = self.pair.call(actor, &format!("close {} {by}", handle.number))?;
                 self.world.closes(process, h);
                 judged(&answer, answers(&answer, 0))
             }
-            Op::Dup { h, to, by } => self.dup(seat, h, to, by),
+            Op::Dup { h, to, by } => self.dup(actor, h, to, by),
             Op::CloseFrom {} => {
                 let numbers = self.world.processes[process].handles.iter().flatten();
-                let sets = self.world.sets[seat.side()].iter().flatten().map(|set| set.number);
+                let sets = self.world.sets[actor.side()].iter().flatten().map(|set| set.number);
                 let most = numbers.map(|handle| handle.number).chain(sets).max().unwrap_or(0);
                 let above = most.max((NAMED + HANDLES) as i32) + 1;
-                let answer = self.pair.call(seat, &format!("closefrom {above}"))?;
+                let answer = self.pair.call(actor, &format!("closefrom {above}"))?;
                 judged(&answer, answers(&answer, 0))
             }
             Op::Nonblock { h, on, by } => {
@@ -312,7 +312,7 @@ impl<'a> Run<'a> {
                     return skip("used");
                 }
                 let text = format!("nonblock {} {} {by}", handle.number, u8::from(on));
-                let answer = self.pair.call(seat, &text)?;
+                let answer = self.pair.call(actor, &text)?;
                 self.world.end_mut(of(handle)).nonblocking = on;
                 judged(&answer, answers(&answer, 0))
             }
@@ -328,45 +328,45 @@ impl<'a> Run<'a> {
                     return skip("used");
                 }
                 let text = format!("opt {} {what} {}", handle.number, u8::from(on));
-                let answer = self.pair.call(seat, &text)?;
+                let answer = self.pair.call(actor, &text)?;
                 self.world.sets(of(handle), what, on);
                 judged(&answer, answers(&answer, 0))
             }
             Op::Ask { h, what } => {
                 let Some(handle) = handle(h) else { return skip("none") };
-                self.ask(seat, handle, what)
+                self.ask(actor, handle, what)
             }
             Op::Poll { h, events, also, others, set, by, wait } => {
-                self.poll(seat, [(h, events), (also, others)], set, by, wait)
+                self.poll(actor, [(h, events), (also, others)], set, by, wait)
             }
             Op::NewSet { .. }
             | Op::EndSet { .. }
             | Op::Control { .. }
             | Op::Nest { .. }
             | Op::Wait { .. }
-                if seat.is_child() =>
+                if actor.is_child() =>
             {
                 skip("a child")
             }
             Op::NewSet { s } | Op::EndSet { s } if s >= SETS => skip("none"),
             Op::NewSet { s } => {
-                let sets = &mut self.world.sets[seat.side()];
+                let sets = &mut self.world.sets[actor.side()];
                 if sets[s].is_some() {
                     return skip("there");
                 }
-                let answer = self.pair.call(seat, "newset")?;
+                let answer = self.pair.call(actor, "newset")?;
                 sets[s] = Some(Set { number: answer.result as i32, entries: vec![] });
                 judged(&answer, answers(&Said { result: 0, ..answer.clone() }, 0))
                     .map(|entry| Entry { text: "made".into(), ..entry })
             }
             Op::EndSet { s } => {
-                let side = seat.side();
+                let side = actor.side();
                 let Some(set) = &self.world.sets[side][s] else { return skip("none") };
                 // (What a child holds lives on in other sets.)
                 if self.set_is_used(side) || self.world.processes[side + 2].runs {
                     return skip("used");
                 }
-                let answer = self.pair.call(seat, &format!("close {} close", set.number))?;
+                let answer = self.pair.call(actor, &format!("close {} close", set.number))?;
                 self.world.sets[side][s] = None;
                 for other in self.world.sets[side].iter_mut().flatten() {
                     other.entries.retain(|entry| entry.member != Member::Set(s));
@@ -377,73 +377,73 @@ impl<'a> Run<'a> {
                 let Some(handle) = handle(h) else { return skip("none") };
                 let (connection, side) = of(handle);
                 let member = Member::End { connection, side, number: handle.number };
-                self.control(seat, s, member, handle.number, how, events)
+                self.control(actor, s, member, handle.number, how, events)
             }
             Op::Nest { s, within, how, events } => {
-                let sets = &self.world.sets[seat.side()];
+                let sets = &self.world.sets[actor.side()];
                 let Some(Some(inner)) = sets.get(s) else { return skip("none") };
                 // (Only in one that has a higher number: no circles.)
                 if within <= s || sets.get(within).is_none_or(Option::is_none) {
                     return skip("none");
                 }
-                self.control(seat, within, Member::Set(s), inner.number, how, events)
+                self.control(actor, within, Member::Set(s), inner.number, how, events)
             }
             Op::Wait { s, max, by, wait } => {
-                let side = seat.side();
+                let side = actor.side();
                 let Some(Some(set)) = self.world.sets[side].get(s) else { return skip("none") };
                 if self.set_is_used(side) {
                     return skip("used");
                 }
                 let text = format!("wait {} {max} {by} {wait}", set.number);
-                self.calls(seat, Call::Wait { side, set: s, max, wait }, &text)
+                self.calls(actor, Call::Wait { side, set: s, max, wait }, &text)
             }
-            Op::Fork {} => self.fork(seat),
+            Op::Fork {} => self.fork(actor),
             Op::Exec {} => {
                 let gone = (0..HANDLES)
                     .filter(|h| self.world.handle(process, *h).is_some_and(|h| h.cloexec));
-                if !seat.is_child() || !self.may_lose(process, gone) {
+                if !actor.is_child() || !self.may_lose(process, gone) {
                     return skip("not");
                 }
-                self.pair.tell(seat, "exec")?;
-                self.pair.hello(seat)?;
+                self.pair.tell(actor, "exec")?;
+                self.pair.hello(actor)?;
                 self.world.executes(process);
                 Ok(Entry { text: "executed".into(), exact: true })
             }
             Op::Exit {} => {
-                if !seat.is_child() || !self.may_lose(process, 0..HANDLES) {
+                if !actor.is_child() || !self.may_lose(process, 0..HANDLES) {
                     return skip("not");
                 }
-                self.pair.tell(seat, "exit")?;
+                self.pair.tell(actor, "exit")?;
                 self.pair.ends(process, false)?;
                 self.world.exits(process);
                 self.is_told_of_death();
                 Ok(Entry { text: "ended".into(), exact: true })
             }
-            Op::Pass { h, to } => self.pass(seat, h, to),
+            Op::Pass { h, to } => self.pass(actor, h, to),
             Op::Signal { .. } | Op::Kill {} => skip("not"),
         }
     }
 
     /// A call that may wait: what it says, or that it waits now.
-    fn calls(&mut self, seat: Seat, mut call: Call, text: &str) -> Result<Entry, Fault> {
+    fn calls(&mut self, actor: Actor, mut call: Call, text: &str) -> Result<Entry, Fault> {
         let expected = self.world.expect(&call);
         if expected.waits && self.competes(&call) {
             return skip("used");
         }
         let short = match &call {
-            Call::Poll { wait, .. } | Call::Wait { wait, .. } => *wait == Patience::Short,
+            Call::Poll { wait, .. } | Call::Wait { wait, .. } => *wait == Timeout::Short,
             Call::Recv { end, .. } => self.world.end(*end).timeout,
             _ => false,
         };
-        self.pair.tell(seat, text)?;
+        self.pair.tell(actor, text)?;
         let answer = match expected.waits {
-            false => Some(self.pair.returns(seat, text)?),
-            true if short => Some(self.pair.returns(seat, text)?),
-            true => self.pair.sleeps(seat)?,
+            false => Some(self.pair.returns(actor, text)?),
+            true if short => Some(self.pair.returns(actor, text)?),
+            true => self.pair.sleeps(actor)?,
         };
         let Some(answer) = answer.map(|answer| ordered(&call, answer)) else {
             self.world.absorbs(&mut call);
-            self.waiting[seat.index()] = Some(call);
+            self.waiting[actor.index()] = Some(call);
             return Ok(Entry { text: "waits".into(), exact: !expected.returns });
         };
         let because = if short && expected.waits { Because::Time } else { Because::Now };
@@ -452,7 +452,7 @@ impl<'a> Run<'a> {
 
     fn send(
         &mut self,
-        seat: Seat,
+        actor: Actor,
         handle: Handle,
         len: usize,
         by: SendBy,
@@ -491,16 +491,16 @@ impl<'a> Run<'a> {
             format!("send {} {by} {len} {} {} {from} {pieces}", handle.number, flags.0, key(end));
         // (These look at nothing where there is nothing to send.)
         if len == 0 && matches!(by, SendBy::Sendfile | SendBy::Splice | SendBy::Writev) {
-            let answer = self.pair.call(seat, &text)?;
+            let answer = self.pair.call(actor, &text)?;
             return judged(&answer, answers(&answer, 0));
         }
-        let sent = self.calls(seat, Call::Send { end, len: len as u64, by, flags, from }, &text);
+        let sent = self.calls(actor, Call::Send { end, len: len as u64, by, flags, from }, &text);
         sent.map(|entry| Entry { exact: entry.exact && !differs, ..entry })
     }
 
     fn receive(
         &mut self,
-        seat: Seat,
+        actor: Actor,
         handle: Handle,
         len: usize,
         by: RecvBy,
@@ -510,7 +510,7 @@ impl<'a> Run<'a> {
         let end = (handle.connection, handle.side);
         let e = self.world.end(end);
         let flags = recv_flags(by, flags);
-        let executed = self.world.processes[seat.process()].executed;
+        let executed = self.world.processes[actor.process()].executed;
         if self.is_received_from(end)
             || flags.has(Flags::OOB) && (e.is_loose() || executed)
             || by == RecvBy::Splice && e.urgent.is_some()
@@ -521,7 +521,7 @@ impl<'a> Run<'a> {
         let len = if by == RecvBy::Splice { len.min(1 << 16) } else { len };
         let text = format!("recv {} {by} {len} {} {pieces}", handle.number, flags.0);
         if len == 0 && matches!(by, RecvBy::Read | RecvBy::Readv | RecvBy::Splice) {
-            let answer = self.pair.call(seat, &text)?;
+            let answer = self.pair.call(actor, &text)?;
             return judged(&answer, answers(&answer, 0));
         }
         let call = Call::Recv { end, len: len as u64, by, flags, got: vec![] };
@@ -529,12 +529,12 @@ impl<'a> Run<'a> {
         if len == 0 && self.world.expect(&call).waits {
             return skip("nothing");
         }
-        self.calls(seat, call, &text)
+        self.calls(actor, call, &text)
     }
 
     fn stream(
         &mut self,
-        seat: Seat,
+        actor: Actor,
         handle: Handle,
         (len, chunk): (usize, usize),
         fill: bool,
@@ -550,13 +550,13 @@ impl<'a> Run<'a> {
         let text =
             format!("stream {} {len} {chunk} {fill} {edge} {} {from}", handle.number, key(end));
         self.world.stream_begins(end, len as u64);
-        self.calls(seat, Call::Stream { end, len: len as u64, fill, from }, &text)
+        self.calls(actor, Call::Stream { end, len: len as u64, fill, from }, &text)
     }
 
     /// Receives until nothing is left that was sent.
     fn drain(
         &mut self,
-        seat: Seat,
+        actor: Actor,
         handle: Handle,
         chunk: usize,
         by: RecvBy,
@@ -592,7 +592,7 @@ impl<'a> Run<'a> {
                 break;
             }
             let short = e.timeout && expected.waits;
-            let answer = self.pair.call(seat, &text)?;
+            let answer = self.pair.call(actor, &text)?;
             let because = if short { Because::Time } else { Because::Now };
             judged(&answer, self.world.take(&call, &answer, because)).map_err(|fault| {
                 fault.of(&format!("of {} bytes {} are received", before.end(end).hi, e.copied))
@@ -617,17 +617,17 @@ impl<'a> Run<'a> {
         Ok(Entry { text: format!("up to {}", e.copied), exact: exact && !e.is_loose() })
     }
 
-    fn dup(&mut self, seat: Seat, h: Number, to: Number, by: DupBy) -> Result<Entry, Fault> {
-        let process = seat.process();
+    fn dup(&mut self, actor: Actor, h: Number, to: Number, by: DupBy) -> Result<Entry, Fault> {
+        let process = actor.process();
         let Some(handle) = self.world.handle(process, h) else { return skip("none") };
         if to >= HANDLES || self.world.handle(process, to).is_some() {
             return skip("there");
         }
         let onto = NAMED + to;
         let text = format!("dup {} {by} {onto}", handle.number);
-        let answer = self.pair.call(seat, &text)?;
+        let answer = self.pair.call(actor, &text)?;
         if answer.result < 0 {
-            return judged(&answer, Err("it is to duplicate".into()));
+            return judged(&answer, Err(Mismatch::new("it is to duplicate")));
         }
         let cloexec = matches!(by, DupBy::Dup3 | DupBy::Cloexec);
         let number = answer.result as i32;
@@ -635,12 +635,12 @@ impl<'a> Run<'a> {
         Ok(Entry { text: "made".into(), exact: true })
     }
 
-    fn ask(&mut self, seat: Seat, handle: Handle, what: Ask) -> Result<Entry, Fault> {
+    fn ask(&mut self, actor: Actor, handle: Handle, what: Ask) -> Result<Entry, Fault> {
         let end = (handle.connection, handle.side);
-        if self.is_received_from(end) || self.world.processes[seat.process()].executed {
+        if self.is_received_from(end) || self.world.processes[actor.process()].executed {
             return skip("used");
         }
-        let answer = self.pair.call(seat, &format!("ask {} {what}", handle.number))?;
+        let answer = self.pair.call(actor, &format!("ask {} {what}", handle.number))?;
         let e = *self.world.end(end);
         let first = answer.more.first().copied();
         let verdict = match what {
@@ -648,7 +648,11 @@ impl<'a> Run<'a> {
             Ask::Unread => self.world.asks_unread(end, &answer),
             Ask::Mark => {
                 let right = u64::from(e.at_mark());
-                if first == Some(right) { Ok(true) } else { Err(format!("right is {right}")) }
+                if first == Some(right) {
+                    Ok(true)
+                } else {
+                    Err(Mismatch::new(format_args!("right is {right}")))
+                }
             }
             Ask::Peer if e.state == State::Closed && !e.fin => answers(&answer, libc::ENOTCONN),
             // (Whether the last acknowledgement has come is not known.)
@@ -660,27 +664,27 @@ impl<'a> Run<'a> {
 
     fn poll(
         &mut self,
-        seat: Seat,
+        actor: Actor,
         asked: [(Number, Events); 2],
         set: usize,
         by: PollBy,
-        wait: Patience,
+        wait: Timeout,
     ) -> Result<Entry, Fault> {
         let select = matches!(by, PollBy::Select | PollBy::Pselect);
         let mut polled = vec![];
         let mut text = format!("poll {by} {wait}");
         for (h, events) in asked {
-            let Some(handle) = self.world.handle(seat.process(), h) else { continue };
+            let Some(handle) = self.world.handle(actor.process(), h) else { continue };
             let what = Polled::End(handle.connection, handle.side);
             let events = Events(events.0 & 0x2007);
             polled.push((what, events));
             text += &format!(" {} {}", handle.number, events.0);
         }
-        if let Some(Some(set_of)) = self.world.sets[seat.side()].get(set)
-            && !seat.is_child()
-            && !self.set_is_used(seat.side())
+        if let Some(Some(set_of)) = self.world.sets[actor.side()].get(set)
+            && !actor.is_child()
+            && !self.set_is_used(actor.side())
         {
-            polled.push((Polled::Set(seat.side(), set), Events::IN));
+            polled.push((Polled::Set(actor.side(), set), Events::IN));
             text += &format!(" {} 1", set_of.number);
         }
         if polled.is_empty() {
@@ -690,19 +694,19 @@ impl<'a> Run<'a> {
         if select && asked[0].0 == asked[1].0 && polled.len() > 1 {
             return skip("twice");
         }
-        self.calls(seat, Call::Poll { polled, select, wait }, &text)
+        self.calls(actor, Call::Poll { polled, select, wait }, &text)
     }
 
     fn control(
         &mut self,
-        seat: Seat,
+        actor: Actor,
         s: usize,
         member: Member,
         number: i32,
         how: Ctl,
         events: Events,
     ) -> Result<Entry, Fault> {
-        let side = seat.side();
+        let side = actor.side();
         let Some(Some(set)) = self.world.sets[side].get(s) else { return skip("none") };
         if self.set_is_used(side) {
             return skip("used");
@@ -710,39 +714,39 @@ impl<'a> Run<'a> {
         let set = set.number;
         let (error, token) = self.world.controls(side, s, member, how, events);
         let text = format!("ctl {set} {number} {how} {} {token}", events.0);
-        let answer = self.pair.call(seat, &text)?;
+        let answer = self.pair.call(actor, &text)?;
         judged(&answer, answers(&answer, error))
     }
 
-    fn fork(&mut self, seat: Seat) -> Result<Entry, Fault> {
-        let (process, child) = (seat.process(), seat.process() + 2);
-        if seat.is_child() || !seat.is_first() || self.world.processes[child].runs {
+    fn fork(&mut self, actor: Actor) -> Result<Entry, Fault> {
+        let (process, child) = (actor.process(), actor.process() + 2);
+        if actor.is_child() || !actor.is_first() || self.world.processes[child].runs {
             return skip("not");
         }
-        let answer = self.pair.call(seat, "fork")?;
+        let answer = self.pair.call(actor, "fork")?;
         if answer.result < 0 {
-            return judged(&answer, Err("it is to fork".into()));
+            return judged(&answer, Err(Mismatch::new("it is to fork")));
         }
-        self.pair.hello(if process == 0 { Seat::Ax } else { Seat::Bx })?;
+        self.pair.hello(if process == 0 { Actor::Ax } else { Actor::Bx })?;
         self.world.forks(process, child);
         Ok(Entry { text: "forked".into(), exact: true })
     }
 
-    fn pass(&mut self, seat: Seat, h: Number, to: Number) -> Result<Entry, Fault> {
-        let other = if seat.side() == 0 { Seat::B } else { Seat::A };
-        let Some(handle) = self.world.handle(seat.process(), h) else { return skip("none") };
+    fn pass(&mut self, actor: Actor, h: Number, to: Number) -> Result<Entry, Fault> {
+        let other = if actor.side() == 0 { Actor::B } else { Actor::A };
+        let Some(handle) = self.world.handle(actor.process(), h) else { return skip("none") };
         let there = to >= HANDLES || self.world.handle(other.process(), to).is_some();
         let used = self.is_used((handle.connection, handle.side));
-        if there || used || !self.runs(other) || self.world.processes[seat.process()].executed {
+        if there || used || !self.runs(other) || self.world.processes[actor.process()].executed {
             return skip("there");
         }
-        let given = self.pair.call(seat, &format!("give {}", handle.number))?;
+        let given = self.pair.call(actor, &format!("give {}", handle.number))?;
         if given.result != 1 {
-            return judged(&given, Err("it is to be passed".into()));
+            return judged(&given, Err(Mismatch::new("it is to be passed")));
         }
         let got = self.pair.call(other, "get")?;
         if got.result < 0 {
-            return judged(&got, Err("it is to be taken".into()));
+            return judged(&got, Err(Mismatch::new("it is to be taken")));
         }
         let number = got.result as i32;
         self.world.gets(other.process(), to, Handle { number, cloexec: false, ..handle });
@@ -755,17 +759,17 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn signal(&mut self, seat: Seat, restart: bool) -> Result<Entry, Fault> {
-        let Some(call) = &self.waiting[seat.index()] else { return skip("not") };
+    fn signal(&mut self, actor: Actor, restart: bool) -> Result<Entry, Fault> {
+        let Some(call) = &self.waiting[actor.index()] else { return skip("not") };
         // (One that may have returned meanwhile says nothing about signals.)
         if self.world.expect(call).returns && !matches!(call, Call::Stream { .. }) {
             return skip("not");
         }
-        self.interrupt(seat, restart)
+        self.interrupt(actor, restart)
     }
 
-    fn interrupt(&mut self, seat: Seat, restart: bool) -> Result<Entry, Fault> {
-        let Some(call) = self.waiting[seat.index()].clone() else { return skip("not") };
+    fn interrupt(&mut self, actor: Actor, restart: bool) -> Result<Entry, Fault> {
+        let Some(call) = self.waiting[actor.index()].clone() else { return skip("not") };
         let goes_on = match &call {
             Call::Stream { .. } => true,
             Call::Send { .. } => restart,
@@ -774,22 +778,22 @@ impl<'a> Run<'a> {
             _ => false,
         };
         // (In a call, not on its way there.)
-        if let Some(answer) = self.pair.sleeps(seat)? {
-            self.waiting[seat.index()] = None;
+        if let Some(answer) = self.pair.sleeps(actor)? {
+            self.waiting[actor.index()] = None;
             return judged(&answer, self.world.take(&call, &answer, Because::Later));
         }
-        self.pair.signal(seat, if restart { libc::SIGUSR2 } else { libc::SIGUSR1 });
+        self.pair.signal(actor, if restart { libc::SIGUSR2 } else { libc::SIGUSR1 });
         if goes_on {
             std::thread::sleep(Duration::from_millis(1));
             return Ok(Entry { text: "goes on".into(), exact: true });
         }
-        let answer = self.pair.returns(seat, &format!("a signal came in {}", brief(&call)))?;
-        self.waiting[seat.index()] = None;
+        let answer = self.pair.returns(actor, &format!("a signal came in {}", brief(&call)))?;
+        self.waiting[actor.index()] = None;
         judged(&answer, self.world.take(&call, &answer, Because::Signal))
     }
 
-    fn kill(&mut self, seat: Seat) -> Result<Entry, Fault> {
-        let process = seat.process();
+    fn kill(&mut self, actor: Actor) -> Result<Entry, Fault> {
+        let process = actor.process();
         if !self.world.processes[process].runs {
             return skip("not");
         }
@@ -805,15 +809,15 @@ impl<'a> Run<'a> {
             return skip("ended");
         }
         // (How much of it was sent nobody knows.)
-        let sends = |seat: &Seat| {
-            let call = self.waiting[seat.index()].as_ref();
-            seat.process() == process
+        let sends = |actor: &Actor| {
+            let call = self.waiting[actor.index()].as_ref();
+            actor.process() == process
                 && call.is_some_and(|c| matches!(c, Call::Send { .. } | Call::Stream { .. }))
         };
-        if Seat::ALL.iter().any(sends) {
+        if Actor::ALL.iter().any(sends) {
             return skip("sends");
         }
-        for other in Seat::ALL.iter().filter(|other| other.process() == process) {
+        for other in Actor::ALL.iter().filter(|other| other.process() == process) {
             self.waiting[other.index()] = None;
         }
         self.pair.ends(process, true)?;
@@ -834,7 +838,7 @@ impl<'a> Run<'a> {
             }
             known &= self.world.is_close_known(process, 0..HANDLES);
             self.pair.ends(process, true)?;
-            let child = [Seat::Ax, Seat::Bx][process - 2];
+            let child = [Actor::Ax, Actor::Bx][process - 2];
             self.waiting[child.index()] = None;
             let before = self.world.clone();
             self.world.exits(process);
@@ -846,7 +850,7 @@ impl<'a> Run<'a> {
         if !self.pair.is_whole() {
             return Ok(());
         }
-        // A stream ends with its connection: any seat that is free shuts it down.
+        // A stream ends with its connection: any actor that is free shuts it down.
         let streams: Vec<End> = self
             .waiting
             .iter()
@@ -859,34 +863,35 @@ impl<'a> Run<'a> {
         let cut = !streams.is_empty() || !known;
         for process in 0..2 {
             for handle in self.world.processes[process].handles.into_iter().flatten() {
-                let seats = [[Seat::A, Seat::A1, Seat::A2], [Seat::B, Seat::B1, Seat::B2]][process];
-                let free = seats.into_iter().find(|seat| self.runs(*seat));
-                if let Some(seat) = free
+                let actors =
+                    [[Actor::A, Actor::A1, Actor::A2], [Actor::B, Actor::B1, Actor::B2]][process];
+                let free = actors.into_iter().find(|actor| self.runs(*actor));
+                if let Some(actor) = free
                     && streams.contains(&(handle.connection, handle.side))
                 {
-                    self.pair.call(seat, &format!("shut {} rdwr", handle.number))?;
+                    self.pair.call(actor, &format!("shut {} rdwr", handle.number))?;
                 }
             }
         }
-        for seat in Seat::ALL {
-            if self.waiting[seat.index()].is_none() {
+        for actor in Actor::ALL {
+            if self.waiting[actor.index()].is_none() {
                 continue;
             }
             if cut {
                 // (The model no longer knows.)
-                self.pair.signal(*seat, libc::SIGUSR1);
-                self.pair.returns(*seat, "all is ended")?;
-                self.waiting[seat.index()] = None;
+                self.pair.signal(*actor, libc::SIGUSR1);
+                self.pair.returns(*actor, "all is ended")?;
+                self.waiting[actor.index()] = None;
             } else {
-                self.interrupt(*seat, false)?;
+                self.interrupt(*actor, false)?;
             }
         }
-        for (process, seat) in [(0, Seat::A), (1, Seat::B)] {
+        for (process, actor) in [(0, Actor::A), (1, Actor::B)] {
             let handles = self.world.processes[process].handles.into_iter().flatten();
             let sets = self.world.sets[process].iter().flatten().map(|set| set.number);
             let numbers: Vec<i32> = handles.map(|handle| handle.number).chain(sets).collect();
             for number in numbers {
-                let answer = self.pair.call(seat, &format!("close {number} close"))?;
+                let answer = self.pair.call(actor, &format!("close {number} close"))?;
                 judged(&answer, answers(&answer, 0))?;
             }
         }

@@ -10,7 +10,7 @@ use uncopy_differ::model::World;
 use uncopy_differ::model::end::{SURE, Side, State};
 
 /// Nagle's algorithm waits 40 ms for a delayed acknowledgement.
-const PATIENCE: Duration = Duration::from_millis(400);
+const TIMEOUT: Duration = Duration::from_millis(400);
 
 /// Bytes that a socket has sent (each once) and received, and those that it has not sent yet.
 fn counts(fd: &OwnedFd) -> Option<(u64, u64, u32)> {
@@ -82,14 +82,14 @@ pub fn settle(pair: &Pair, world: &mut World, before: &World) {
                 continue;
             }
             if e.state == State::Closed && was != Some(State::Closed) {
-                wait(Instant::now() + PATIENCE, || {
+                wait(Instant::now() + TIMEOUT, || {
                     borrow(pair, world, end).is_none_or(|fd| says(&fd, 0))
                 });
             }
             if e.is_loose() && !e.cut && e.unread() <= SURE {
                 let holds = world.end((connection, 1 - side)).holds && !e.fin;
                 let now = Instant::now();
-                let until = if holds { now } else { now + PATIENCE };
+                let until = if holds { now } else { now + TIMEOUT };
                 if wait(until, || has_arrived(pair, world, end)) {
                     world.arrives(end);
                 } else {

@@ -1,14 +1,38 @@
 //! What TCP over loopback promises: the state of both processes, what each call may return in it,
 //! and what it changes.
 
+macro_rules! mismatch {
+    ($($text:tt)*) => { $crate::model::Mismatch::new(format_args!($($text)*)) };
+}
+
 pub mod end;
 pub mod set;
 
-use crate::op::{Ctl, Events, Flags, HANDLES, How, Opt, Patience, RecvBy, SETS, Seat, SendBy};
+use crate::op::{Actor, Ctl, Events, Flags, HANDLES, How, Opt, RecvBy, SETS, SendBy, Timeout};
 use crate::script::Connection;
 use crate::stream::Digest;
+use core::fmt;
 use end::{End, Outcome, Pair, SURE, Side, State, Urgent, bytes};
 use set::{Entry, Member, Set};
+
+/// What a call says that it may not say here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mismatch(String);
+
+impl Mismatch {
+    /// Says what it is, or what is right.
+    pub fn new(what: impl fmt::Display) -> Self {
+        Self(what.to_string())
+    }
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl core::error::Error for Mismatch {}
 
 /// A descriptor.
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +105,7 @@ pub enum Call {
         /// By `select`: IN, OUT and PRI stand for its three lists.
         select: bool,
         /// How long.
-        wait: Patience,
+        wait: Timeout,
     },
     /// Waits for a set.
     Wait {
@@ -92,7 +116,7 @@ pub enum Call {
         /// So many events at most.
         max: usize,
         /// How long.
-        wait: Patience,
+        wait: Timeout,
     },
 }
 
@@ -230,12 +254,12 @@ impl World {
                 let (must, may) = all.fold((false, false), |(must, may), (more, perhaps)| {
                     (must || more != none, may || perhaps != none)
                 });
-                let never = wait == Patience::No;
+                let never = wait == Timeout::No;
                 Expected { returns: never || may, waits: !never && !must }
             }
             Call::Wait { side, set, wait, .. } => {
                 let (must, may) = self.set_is_ready(side, set);
-                let never = wait == Patience::No;
+                let never = wait == Timeout::No;
                 Expected { returns: never || may, waits: !never && !must }
             }
         }
@@ -296,11 +320,11 @@ impl World {
     ///
     /// # Errors
     /// What is wrong.
-    pub fn take(&mut self, call: &Call, said: &Said, because: Because) -> Result<bool, String> {
+    pub fn take(&mut self, call: &Call, said: &Said, because: Because) -> Result<bool, Mismatch> {
         let expected = self.expect(call);
         let interrupted = matches!(because, Because::Signal | Because::Time);
         if !expected.returns && !interrupted {
-            return Err("it returns, where it is to wait".into());
+            return Err(mismatch!("it returns, where it is to wait"));
         }
         match call {
             Call::Send { end, len, flags, .. } => self.send_said(*end, *len, *flags, said, because),
@@ -321,18 +345,18 @@ impl World {
                     let is = Events(said.more.get(i).copied().unwrap_or(0) as u32);
                     ready += if *select { is.0.count_ones() } else { u32::from(is.0 != 0) };
                     if !may.has(is) {
-                        return Err(format!("number {i} says {is}, may say {may}"));
+                        return Err(mismatch!("number {i} says {is}, may say {may}"));
                     }
                     if because != Because::Later && !is.has(must) {
-                        return Err(format!("number {i} says {is}, must say {must}"));
+                        return Err(mismatch!("number {i} says {is}, must say {must}"));
                     }
                     exact &= must == may;
                 }
                 if i64::from(ready) != said.result {
-                    return Err(format!("it says {} are ready, {ready} are", said.result));
+                    return Err(mismatch!("it says {} are ready, {ready} are", said.result));
                 }
                 if ready == 0 && because == Because::Later {
-                    return Err("it returns nothing".into());
+                    return Err(mismatch!("it returns nothing"));
                 }
                 Ok(exact)
             }
@@ -343,7 +367,7 @@ impl World {
                 let told: Vec<(u64, Events)> =
                     said.more.chunks(2).map(|pair| (pair[0], Events(pair[1] as u32))).collect();
                 if told.is_empty() && because == Because::Later {
-                    return Err("it returns nothing".into());
+                    return Err(mismatch!("it returns nothing"));
                 }
                 self.told(*side, *set, *max, &told, because == Because::Later)
             }
@@ -356,15 +380,15 @@ impl World {
         said: &Said,
         error: i32,
         quiet: bool,
-    ) -> Result<bool, String> {
+    ) -> Result<bool, Mismatch> {
         let vague = self.end(end).error_is_vague;
         let is = said.errno == error || vague && said.errno == libc::EPIPE;
         if said.result != -1 || !is {
-            return Err(format!("it is to fail: {}", name(error)));
+            return Err(mismatch!("it is to fail: {}", name(error)));
         }
         let signals = u32::from(said.errno == libc::EPIPE && !quiet);
         if said.signals != signals {
-            return Err(format!("{} SIGPIPE, {signals} are right", said.signals));
+            return Err(mismatch!("{} SIGPIPE, {signals} are right", said.signals));
         }
         self.end_mut(end).error = 0;
         Ok(!vague)
@@ -377,7 +401,7 @@ impl World {
         flags: Flags,
         said: &Said,
         because: Because,
-    ) -> Result<bool, String> {
+    ) -> Result<bool, Mismatch> {
         let other = (end.0, 1 - end.1);
         if let Some(error) = end::send_error(self.end(end)) {
             return self.fails_as(end, said, error, flags.has(Flags::NOSIGNAL));
@@ -388,7 +412,7 @@ impl World {
             let no_room = said.errno == libc::EAGAIN && !waits && !sure && unread > 0;
             let signal = because == Because::Signal && said.errno == libc::EINTR;
             if !no_room && !signal {
-                return Err(format!("it is to send {len} bytes"));
+                return Err(mismatch!("it is to send {len} bytes"));
             }
             self.end_mut(end).lacks_room = true;
             return Ok(false);
@@ -398,7 +422,7 @@ impl World {
             || sent < len && (sure || waits && because != Because::Signal)
             || sent == 0 && len > 0
         {
-            return Err(format!("it is to send {len} bytes"));
+            return Err(mismatch!("it is to send {len} bytes"));
         }
         self.sends(end, sent, flags);
         if sent < len {
@@ -439,19 +463,19 @@ impl World {
         fill: bool,
         from: u64,
         said: &Said,
-    ) -> Result<bool, String> {
+    ) -> Result<bool, Mismatch> {
         // (All of it was taken for sent when it began.)
         let over = end::send_error(self.end(end)).is_some();
         let sent = said.more.first().copied().unwrap_or(0);
         let other = (end.0, 1 - end.1);
         if sent > len {
-            return Err("more was sent than there is".into());
+            return Err(mismatch!("more was sent than there is"));
         }
         if said.result < 0 && !(over && matches!(said.errno, libc::EPIPE | libc::ECONNRESET)) {
-            return Err(format!("it is to send {len} bytes"));
+            return Err(mismatch!("it is to send {len} bytes"));
         }
         if said.result >= 0 && !fill && sent < len {
-            return Err(format!("it is to send {len} bytes"));
+            return Err(mismatch!("it is to send {len} bytes"));
         }
         if over {
             self.end_mut(end).error = 0;
@@ -478,7 +502,7 @@ impl World {
         got: &[(u64, u64)],
         said: &Said,
         because: Because,
-    ) -> Result<bool, String> {
+    ) -> Result<bool, Mismatch> {
         let e = *self.end(end);
         let (before, known) = (bytes(got), e.lo);
         let key = key((end.0, 1 - end.1));
@@ -529,7 +553,7 @@ impl World {
                     let is = said.result == bytes(&all) as i64;
                     if is && !flags.has(Flags::TRUNC) && Digest::of_stream(key, &all) != said.digest
                     {
-                        return Err(format!("wrong bytes; right are {:?} of the stream", all));
+                        return Err(mismatch!("wrong bytes; right are {:?} of the stream", all));
                     }
                     is
                 }
@@ -576,7 +600,7 @@ impl World {
             }
             return Ok(exact);
         }
-        Err(format!("right is {expected}"))
+        Err(mismatch!("right is {expected}"))
     }
 
     /// What was sent to an end has arrived, all of it.
@@ -682,7 +706,7 @@ impl World {
     ///
     /// # Errors
     /// What is wrong.
-    pub fn shut(&mut self, end: (usize, Side), how: How, said: &Said) -> Result<bool, String> {
+    pub fn shut(&mut self, end: (usize, Side), how: How, said: &Said) -> Result<bool, Mismatch> {
         let before = self.connections[end.0];
         let error = end::shutdown(&mut self.connections[end.0], end.1, how);
         let what = match how {
@@ -757,12 +781,12 @@ impl World {
     ///
     /// # Errors
     /// What is wrong.
-    pub fn asks_error(&mut self, end: (usize, Side), said: &Said) -> Result<bool, String> {
+    pub fn asks_error(&mut self, end: (usize, Side), said: &Said) -> Result<bool, Mismatch> {
         let e = self.end_mut(end);
         let (error, vague) = (e.error, e.error_is_vague && e.error != 0);
         let is = said.more.first().map_or(-1, |error| *error as i32);
         if is != error && !(vague && is == libc::EPIPE) {
-            return Err(format!("{} is pending, right is {}", name(is), name(error)));
+            return Err(mismatch!("{} is pending, right is {}", name(is), name(error)));
         }
         e.error = 0;
         Ok(!vague)
@@ -772,21 +796,21 @@ impl World {
     ///
     /// # Errors
     /// What is wrong.
-    pub fn asks_unread(&self, end: (usize, Side), said: &Said) -> Result<bool, String> {
+    pub fn asks_unread(&self, end: (usize, Side), said: &Said) -> Result<bool, Mismatch> {
         let e = self.end(end);
         let (least, most) = (e.inq(), e.at(e.hi).inq());
         let is = said.more.first().copied().unwrap_or(u64::MAX);
         if !(least.min(most)..=least.max(most)).contains(&is) {
-            return Err(format!("{is} bytes are said to be unread, right is {least} to {most}"));
+            return Err(mismatch!("{is} bytes are said to be unread, right is {least} to {most}"));
         }
         Ok(least == most)
     }
 }
 
-fn interrupts(said: &Said, because: Because) -> Result<bool, String> {
+fn interrupts(said: &Said, because: Because) -> Result<bool, Mismatch> {
     match because {
         Because::Signal if said.errno == libc::EINTR => Ok(true),
-        _ => Err(format!("it fails: {}", name(said.errno))),
+        _ => Err(mismatch!("it fails: {}", name(said.errno))),
     }
 }
 
@@ -794,10 +818,10 @@ fn interrupts(said: &Said, because: Because) -> Result<bool, String> {
 ///
 /// # Errors
 /// What is wrong.
-pub fn answers(said: &Said, error: i32) -> Result<bool, String> {
+pub fn answers(said: &Said, error: i32) -> Result<bool, Mismatch> {
     let right =
         if error == 0 { said.result == 0 } else { said.result == -1 && said.errno == error };
-    if right { Ok(true) } else { Err(format!("right is {}", name(error))) }
+    if right { Ok(true) } else { Err(mismatch!("right is {}", name(error))) }
 }
 
 /// The name of an error.
@@ -836,8 +860,8 @@ pub fn recv_flags(by: RecvBy, flags: Flags) -> Flags {
     }
 }
 
-impl Seat {
-    /// The seat's process' first thread.
+impl Actor {
+    /// The actor's process' first thread.
     pub fn first(self) -> Self {
         match (self.side(), self.is_child()) {
             (0, false) => Self::A,

@@ -1,7 +1,7 @@
 //! Epoll sets: what a wait must tell and what it may.
 
-use super::World;
 use super::end::Side;
+use super::{Mismatch, World};
 use crate::op::Events;
 
 /// What is in a set.
@@ -18,6 +18,13 @@ pub enum Member {
     },
     /// A set of the same process.
     Set(usize),
+}
+
+impl Member {
+    /// Whether it is this end: a connection, a side.
+    fn is_of(self, end: (usize, Side)) -> bool {
+        matches!(self, Self::End { connection, side, .. } if (connection, side) == end)
+    }
 }
 
 /// A member and how it was added.
@@ -104,7 +111,7 @@ impl World {
     pub(super) fn happens(&mut self, connection: usize, side: Side, what: Events) {
         let by_turns = self.by_turns;
         for entry in self.sets.iter_mut().flatten().flatten().flat_map(|set| &mut set.entries) {
-            let is = matches!(entry.member, Member::End { connection: c, side: s, .. } if (c, s) == (connection, side));
+            let is = entry.member.is_of((connection, side));
             let asked = entry.events | Events::ERR | Events::HUP;
             if is && (asked & what).0 != 0 {
                 // (Linux tells again of all that is so.)
@@ -123,7 +130,7 @@ impl World {
         }
         let sets = self.sets[process].iter_mut().flatten();
         for entry in sets.flat_map(|set| &mut set.entries) {
-            let is = matches!(entry.member, Member::End { connection, side, .. } if (connection, side) == end);
+            let is = entry.member.is_of(end);
             entry.stale |= is;
         }
     }
@@ -131,9 +138,7 @@ impl World {
     /// An end is no more.
     pub(super) fn leaves_sets(&mut self, connection: usize, side: Side) {
         for set in self.sets.iter_mut().flatten().flatten() {
-            set.entries.retain(|entry| {
-                !matches!(entry.member, Member::End { connection: c, side: s, .. } if (c, s) == (connection, side))
-            });
+            set.entries.retain(|entry| !entry.member.is_of((connection, side)));
         }
     }
 
@@ -145,31 +150,31 @@ impl World {
         max: usize,
         told: &[(u64, Events)],
         late: bool,
-    ) -> Result<bool, String> {
+    ) -> Result<bool, Mismatch> {
         let none = Events::default();
         if told.len() > max {
-            return Err(format!("{} events, where {max} were asked for", told.len()));
+            return Err(mismatch!("{} events, where {max} were asked for", told.len()));
         }
         let Some(Set { entries, .. }) = self.sets[side][set].clone() else { return Ok(false) };
         let mut exact = !late;
         let mut wholes = vec![];
         for (i, &(token, events)) in told.iter().enumerate() {
             let Some(at) = entries.iter().position(|entry| entry.token == token) else {
-                return Err(format!(
+                return Err(mismatch!(
                     "an event of something that is not in the set (token {token})"
                 ));
             };
             if told[..i].iter().any(|other| other.0 == token) {
-                return Err(format!("token {token} is told of twice"));
+                return Err(mismatch!("token {token} is told of twice"));
             }
             let (must, may, whole) = self.entry(side, &entries[at]);
             wholes.push((token, whole));
             if events == none || !may.has(events) {
-                return Err(format!("token {token} says {events}, may say {may}"));
+                return Err(mismatch!("token {token} says {events}, may say {may}"));
             }
             // (What is lacking is told by the next one.)
             if !late && !events.has(whole) && !self.by_turns {
-                return Err(format!("token {token} says {events}, must say {whole}"));
+                return Err(mismatch!("token {token} says {events}, must say {whole}"));
             }
             exact &= must == may && (events.has(whole) || late);
         }
@@ -177,7 +182,7 @@ impl World {
             let (must, may, _) = self.entry(side, entry);
             let others_first = self.by_turns && !told.is_empty() && entry.waited < TURNS;
             if must != none && told.len() < max && !late && !others_first {
-                return Err(format!("token {} is not told of, must say {must}", entry.token));
+                return Err(mismatch!("token {} is not told of, must say {must}", entry.token));
             }
             exact &= may == none;
         }

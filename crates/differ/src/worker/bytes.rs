@@ -8,7 +8,7 @@ use uncopy_differ::op::{RecvBy, SendBy};
 use uncopy_differ::stream::{self, Digest};
 
 /// So long a stream waits for room.
-const PATIENCE: c_int = 6000;
+const TIMEOUT: c_int = 6000;
 
 /// A thread that makes calls.
 #[derive(Debug, Default)]
@@ -195,8 +195,8 @@ impl Worker {
                 } else if errno() == libc::EAGAIN {
                     let mut asked = libc::pollfd { fd, events: libc::POLLOUT, revents: 0 };
                     let ready = match edge {
-                        true => libc::epoll_wait(set, &mut event, 1, PATIENCE),
-                        false => libc::poll(&mut asked, 1, PATIENCE),
+                        true => libc::epoll_wait(set, &mut event, 1, TIMEOUT),
+                        false => libc::poll(&mut asked, 1, TIMEOUT),
                     };
                     if ready == 0 {
                         break Said { result: -1, errno: libc::ETIMEDOUT, ..Said::default() };

@@ -4,7 +4,7 @@ use super::bytes::Worker;
 use super::{Said, sockets};
 use core::ffi::c_int;
 use core::str::FromStr;
-use uncopy_differ::op::{CloseBy, Ctl, DupBy, How, NonblockBy, Patience, PollBy, WaitBy};
+use uncopy_differ::op::{CloseBy, Ctl, DupBy, How, NonblockBy, PollBy, Timeout, WaitBy};
 
 /// Milliseconds of a short wait.
 const SHORT: i32 = 15;
@@ -15,11 +15,11 @@ fn to<T: FromStr>(word: &str) -> T {
     word.parse().unwrap_or_else(|_| panic!("the driver said {word}"))
 }
 
-fn milliseconds(wait: Patience) -> i32 {
+fn milliseconds(wait: Timeout) -> i32 {
     match wait {
-        Patience::No => 0,
-        Patience::Short => SHORT,
-        Patience::Ever => -1,
+        Timeout::No => 0,
+        Timeout::Short => SHORT,
+        Timeout::Ever => -1,
     }
 }
 
@@ -154,7 +154,7 @@ fn nonblock(fd: c_int, on: bool, by: NonblockBy) -> Said {
 
 /// `poll by wait fd events ...`
 fn poll(words: &[&str]) -> Said {
-    let (by, wait): (PollBy, Patience) = (to(words[1]), to(words[2]));
+    let (by, wait): (PollBy, Timeout) = (to(words[1]), to(words[2]));
     let mut asked: Vec<libc::pollfd> = words[3..]
         .chunks(2)
         .map(|pair| libc::pollfd { fd: to(pair[0]), events: to(pair[1]), revents: 0 })
@@ -210,7 +210,7 @@ fn select(asked: &[libc::pollfd], by: PollBy, time: i32) -> Said {
     }
 }
 
-fn wait(set: c_int, max: usize, by: WaitBy, wait: Patience) -> Said {
+fn wait(set: c_int, max: usize, by: WaitBy, wait: Timeout) -> Said {
     let mut events = vec![libc::epoll_event { events: 0, u64: 0 }; max];
     let time = milliseconds(wait);
     let (list, most) = (events.as_mut_ptr(), max as c_int);

@@ -12,11 +12,11 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::fmt::Write as _;
 
-/// The page in which each seat says that it is in a call.
+/// The page in which each actor says that it is in a call.
 pub const PAGE: c_int = 3;
 /// The connection to the other process, over which descriptors are passed.
 pub const LINK: c_int = 4;
-/// The first seat's channel; then those of the two threads and the child.
+/// The first actor's channel; then those of the two threads and the child.
 pub const SEATS: c_int = 5;
 /// Where duplicates go whose number is said.
 pub const NAMED: c_int = 60;
@@ -73,14 +73,14 @@ pub fn work(child: bool) -> ! {
     if child {
         serve(3);
     }
-    for seat in 1..3 {
-        std::thread::spawn(move || serve(seat));
+    for actor in 1..3 {
+        std::thread::spawn(move || serve(actor));
     }
     serve(0)
 }
 
-/// The word in which a seat says that it is in a call.
-fn word(seat: usize) -> &'static AtomicU32 {
+/// The word in which an actor says that it is in a call.
+fn word(actor: usize) -> &'static AtomicU32 {
     // SAFETY: the driver gave the page, which stays mapped; only words in it are used.
     unsafe {
         let page = libc::mmap(
@@ -92,22 +92,22 @@ fn word(seat: usize) -> &'static AtomicU32 {
             0,
         );
         assert_ne!(page, libc::MAP_FAILED, "no page");
-        &*page.cast::<AtomicU32>().add(seat)
+        &*page.cast::<AtomicU32>().add(actor)
     }
 }
 
-fn serve(seat: usize) -> ! {
-    let mut seat = seat;
+fn serve(actor: usize) -> ! {
+    let mut actor = actor;
     let side = std::env::var("DIFFER_SIDE").ok().and_then(|side| side.parse().ok());
     let side: usize = side.expect("the driver says which side");
-    let mut word_of = word(side * 4 + seat);
-    say_hello(seat);
+    let mut word_of = word(side * 4 + actor);
+    say_hello(actor);
     let mut worker = bytes::Worker::default();
     let mut line = [0; 1024];
     loop {
         // SAFETY: our own buffer.
         let got =
-            unsafe { libc::recv(SEATS + seat as c_int, line.as_mut_ptr().cast(), line.len(), 0) };
+            unsafe { libc::recv(SEATS + actor as c_int, line.as_mut_ptr().cast(), line.len(), 0) };
         if got < 0 && errno() == libc::EINTR {
             continue;
         }
@@ -120,12 +120,12 @@ fn serve(seat: usize) -> ! {
         word_of.store(0, Ordering::SeqCst);
         let Some(said) = said else {
             // The forked child.
-            seat = 3;
-            word_of = word(side * 4 + seat);
+            actor = 3;
+            word_of = word(side * 4 + actor);
             // (It lives on when its parent is killed; no script takes so long.)
             // SAFETY: a setting of this process.
             unsafe { libc::alarm(CHILD) };
-            say_hello(seat);
+            say_hello(actor);
             continue;
         };
         let pipes = PIPES.with(Cell::get);
@@ -133,20 +133,20 @@ fn serve(seat: usize) -> ! {
         said.more.iter().for_each(|more| {
             let _ = write!(answer, " {more}");
         });
-        answers(seat, &answer);
+        answers(actor, &answer);
     }
 }
 
-fn say_hello(seat: usize) {
+fn say_hello(actor: usize) {
     // SAFETY: no arguments.
     let thread = unsafe { libc::gettid() };
-    answers(seat, &format!("{} 0 0 0 {thread}", std::process::id()));
+    answers(actor, &format!("{} 0 0 0 {thread}", std::process::id()));
 }
 
-fn answers(seat: usize, text: &str) {
+fn answers(actor: usize, text: &str) {
     // SAFETY: the text's bytes.
     let sent = unsafe {
-        libc::send(SEATS + seat as c_int, text.as_ptr().cast(), text.len(), libc::MSG_NOSIGNAL)
+        libc::send(SEATS + actor as c_int, text.as_ptr().cast(), text.len(), libc::MSG_NOSIGNAL)
     };
     if sent < 0 {
         std::process::exit(0);

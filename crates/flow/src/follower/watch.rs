@@ -53,10 +53,10 @@ impl Follower<'_> {
     pub fn watchable(&self, span: Span) -> Vec<Span> {
         let mut pages: Vec<Span> = Vec::new();
         for p in self.tags.within(span).filter(|p| Some(p.tag.input) == self.watched) {
-            let hull = p.span.hull();
+            let its = p.span.covering_pages();
             match pages.last_mut() {
-                Some(last) if last.end >= hull.start => last.end = last.end.max(hull.end),
-                _ => pages.push(hull),
+                Some(last) if last.end >= its.start => last.end = last.end.max(its.end),
+                _ => pages.push(its),
             }
         }
         pages

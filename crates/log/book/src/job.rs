@@ -8,21 +8,22 @@
 //! | write at the end | to memory | as is, noted |
 //! | write elsewhere | home, then sync-logged | as is, noted |
 //! | read, private mapping, sendfile of it | home; twice: sync-logged | as is |
-//! | sync | few bytes: log. Else home, the file's own sync, part of a block to the log | few: log. Else its own, `HOME` |
+//! | sync of few bytes | log | log |
+//! | other syncs | home, the file's own sync, part of a block to the log | its own, `HOME` |
 //! | first sync; after truncation; after failure | home, its own, `HOME` | its own, `HOME` |
 //! | rename | home; `NAME` | `NAME` |
 //! | last unlink | what is unsynced is never written | - |
-//! | truncate, fallocate, clone, splice | home, `HOME`, plain | its own, `HOME`; next sync its own |
-//! | writable shared mapping | home; then sync-logged, its own syncs while mapped | its own, `HOME`; its own syncs while mapped |
+//! | truncate, fallocate, clone, splice | home, `HOME`, plain | its own, `HOME`; next its own |
+//! | writable shared mapping | home; sync-logged, own syncs while mapped | its own, `HOME`; same |
 //! | sync of everything | home | its own, `HOME` |
-//! | handed to who lacks the library | home, `HOME`, plain for good | its own, `HOME`, plain for good |
+//! | the library is not there | home, `HOME`, plain for good | its own, `HOME`, plain for good |
 //! | opened elsewhere, closed, died | home, `HOME`, plain | its own, `HOME`, plain |
 //!
 //! "`HOME`" means: if there are live records, the file's own sync, and then that record.
 
 use crate::inode::{Health, Inode, Live, State, block_down};
 use crate::noted::Noted;
-use crate::timing::Way;
+use crate::timing::SyncBy;
 use crate::{HELD_AGE, LIVE_AGE, READS_MAX, RETRY_MAX};
 use uncopy_log_record::Range;
 
@@ -213,7 +214,7 @@ pub struct Job {
     to: u64,
     last: Option<Step>,
     /// A sync, made in this way.
-    way: Option<Way>,
+    way: Option<SyncBy>,
     /// It cost more than such a sync: it had to end live records.
     dear: bool,
     /// Steps that this job has done.
@@ -431,16 +432,16 @@ impl Inode {
         job.way = Some(way).filter(|_| few);
         job.dear = self.live.is_some();
         match way {
-            Way::Log if few => Goal { log: true, ..Goal::default() },
+            SyncBy::Log if few => Goal { log: true, ..Goal::default() },
             // Many bytes go home; the part of a block behind them to the log.
-            Way::Log if held => Goal {
+            SyncBy::Log if held => Goal {
                 home: Homeward::Blocks,
                 sync: Some(data_only),
                 log: true,
                 none_live: true,
                 ..Goal::default()
             },
-            Way::Log | Way::Plain => Goal { sync: Some(data_only), ..own },
+            SyncBy::Log | SyncBy::Plain => Goal { sync: Some(data_only), ..own },
         }
     }
 }
@@ -659,7 +660,7 @@ impl Job {
             inode.health = Health::Well;
         }
         if let Some(way) = self.way {
-            let counts = way == Way::Log || !self.dear;
+            let counts = way == SyncBy::Log || !self.dear;
             inode.timing.took(way, now.saturating_sub(self.began), counts);
         }
     }

@@ -16,7 +16,7 @@
 
 use std::fmt;
 use uncopy_log_record::superblock::GRACE;
-use uncopy_log_record::{Body, End, Found, Gap, Here, Name, Origin, Scan, Superblock, Unusable};
+use uncopy_log_record::{Body, End, Gap, Here, Name, Origin, Scan, ScanItem, Superblock, Unusable};
 
 /// Which file an index means: as [`Name`] says, kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -96,11 +96,11 @@ impl<'a> Plan<'a> {
         let (mut files, mut gaps, mut records) = (Vec::<File<'a>>::new(), Vec::new(), 0);
         for found in scan.by_ref() {
             let record = match found {
-                Found::Gap(gap) => {
+                ScanItem::Gap(gap) => {
                     gaps.push(gap);
                     continue;
                 }
-                Found::Record(record) => record,
+                ScanItem::Record(record) => record,
             };
             records += 1;
             let index = record.index;

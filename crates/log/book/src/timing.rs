@@ -10,7 +10,7 @@ pub const ROUNDS: u8 = 4;
 
 /// How a sync is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum SyncBy {
     /// By a record in the log.
     Log,
     /// By the file's own sync.
@@ -32,19 +32,19 @@ pub struct Timing {
 impl Timing {
     /// How the next sync is to be made.
     #[must_use]
-    pub fn way(&self) -> Way {
+    pub fn way(&self) -> SyncBy {
         let plain_is_cheaper = self.plain > 0 && self.log > 0 && self.plain_is_cheaper();
         let other = self.syncs % PERIOD >= PERIOD - 2;
-        if plain_is_cheaper != other { Way::Plain } else { Way::Log }
+        if plain_is_cheaper != other { SyncBy::Plain } else { SyncBy::Log }
     }
 
     /// A sync was made in this way and took so many ns. `counts`: it cost what such a one costs.
-    pub fn took(&mut self, way: Way, ns: u64, counts: bool) {
+    pub fn took(&mut self, way: SyncBy, ns: u64, counts: bool) {
         self.syncs = self.syncs.wrapping_add(1);
         if counts {
             let average = match way {
-                Way::Log => &mut self.log,
-                Way::Plain => &mut self.plain,
+                SyncBy::Log => &mut self.log,
+                SyncBy::Plain => &mut self.plain,
             };
             // (An eighth of each new one. Nothing takes 0 ns.)
             let ns = ns.max(1);
@@ -92,8 +92,8 @@ mod tests {
         let mut plain_ones = 0;
         for _ in 0..syncs {
             let way = timing.way();
-            plain_ones += u32::from(way == Way::Plain);
-            timing.took(way, if way == Way::Log { log } else { plain }, true);
+            plain_ones += u32::from(way == SyncBy::Plain);
+            timing.took(way, if way == SyncBy::Log { log } else { plain }, true);
         }
         plain_ones
     }
@@ -138,7 +138,7 @@ mod tests {
         run(&mut timing, 100, 100, 200);
         timing.measures_anew();
         assert_eq!(run(&mut timing, 3, 100, 50), 2);
-        assert_eq!((timing.way(), timing.averages()), (Way::Plain, (100, 50)));
+        assert_eq!((timing.way(), timing.averages()), (SyncBy::Plain, (100, 50)));
     }
 
     #[test]
@@ -146,7 +146,7 @@ mod tests {
         let mut timing = Timing::default();
         run(&mut timing, 128, 200, 100);
         run(&mut timing, 20 * 64, 50, 100);
-        assert_eq!(timing.way(), Way::Log);
+        assert_eq!(timing.way(), SyncBy::Log);
         assert!(!timing.loses());
     }
 }

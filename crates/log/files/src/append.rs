@@ -13,7 +13,7 @@ use std::sync::Arc;
 use uncopy_inject::{Call, Point};
 use uncopy_kernel::inject;
 use uncopy_log_service::protocol::Message;
-use uncopy_log_service::{Client, Reason};
+use uncopy_log_service::{Client, PlainReason};
 use uncopy_log_share::layout::FILL;
 use uncopy_log_share::words::End;
 use uncopy_log_share::{Entry, RING};
@@ -29,7 +29,7 @@ const RESERVE: u64 = 4 << 20;
 
 /// Which way a call goes.
 #[derive(Debug)]
-pub enum Way {
+pub enum Appended {
     /// It is made: what it returns; -1 with errno set.
     Made(isize),
     /// The kernel makes it as it is. (`None`: it is no file of ours.)
@@ -40,7 +40,7 @@ pub enum Way {
 enum Tried {
     Made(isize),
     /// The file is to be plain, for this reason.
-    Leave(Reason),
+    Leave(PlainReason),
     /// Somebody else has ended appending.
     Ended,
     /// There is no room in the ring before more is home.
@@ -59,11 +59,11 @@ impl Log {
     ///
     /// # Safety
     /// The buffers are the program's, of a call that it makes; or the same bytes from elsewhere.
-    pub unsafe fn write(&'static self, fd: RawFd, buffers: &[iovec], at: Option<i64>) -> Way {
-        let Some(file) = self.file(fd) else { return Way::Plain(None) };
+    pub unsafe fn write(&'static self, fd: RawFd, buffers: &[iovec], at: Option<i64>) -> Appended {
+        let Some(file) = self.file(fd) else { return Appended::Plain(None) };
         while file.state() != State::Held {
             if let Some(plain) = file.writes(fd, at) {
-                return Way::Plain(Some(plain));
+                return Appended::Plain(Some(plain));
             }
             match file.state() {
                 State::Beginning => file.alone(|| ()),
@@ -72,7 +72,7 @@ impl Log {
             }
         }
         let Some(session) = self.known_session().filter(|_| file.state() == State::Held) else {
-            return Way::Plain(Some(self.made_plain(&file, fd, Reason::NotAppended)));
+            return Appended::Plain(Some(self.made_plain(&file, fd, PlainReason::NotAppended)));
         };
         let mut done = 0;
         loop {
@@ -80,33 +80,33 @@ impl Log {
             let tried = file.alone(|| unsafe { session.append(&file, fd, buffers, at, &mut done) });
             let plain = |reason| {
                 if done > 0 {
-                    return Way::Made(done as isize);
+                    return Appended::Made(done as isize);
                 }
                 let index = file.index();
                 match self.leave(&file, fd, reason) {
                     Err(why) if file.state() == State::Held && file.index() == index => {
-                        Way::Made(failed(why.raw_os_error()))
+                        Appended::Made(failed(why.raw_os_error()))
                     }
-                    _ => Way::Plain(Some(self.made_plain(&file, fd, reason))),
+                    _ => Appended::Plain(Some(self.made_plain(&file, fd, reason))),
                 }
             };
             match tried {
-                Tried::Made(n) => return Way::Made(n),
+                Tried::Made(n) => return Appended::Made(n),
                 Tried::Leave(reason) => return plain(reason),
-                Tried::Ended => return plain(Reason::OpenedLater),
-                Tried::Plain => return plain(Reason::NotAppended),
+                Tried::Ended => return plain(PlainReason::OpenedLater),
+                Tried::Plain => return plain(PlainReason::NotAppended),
                 Tried::Full(turn) => {
                     let entry = session.memory.entry(file.slot());
                     let error = entry.error.load(SeqCst);
                     if error != 0 {
                         return if done > 0 {
-                            Way::Made(done as isize)
+                            Appended::Made(done as isize)
                         } else {
-                            Way::Made(failed(error as i32))
+                            Appended::Made(failed(error as i32))
                         };
                     }
                     if !session.ask(Client::lives) {
-                        return plain(Reason::NoService);
+                        return plain(PlainReason::NoService);
                     }
                     entry.wait(turn, 20);
                 }
@@ -140,7 +140,7 @@ impl Session {
             Some(at) => at as u64 == end,
         };
         if !is_append {
-            return Tried::Leave(Reason::NotAppended);
+            return Tried::Leave(PlainReason::NotAppended);
         }
         let all: usize = buffers.iter().map(|buffer| buffer.iov_len).sum();
         if all == 0 {
@@ -158,7 +158,7 @@ impl Session {
             return Tried::Leave(reason);
         }
         if self.memory.back(slot, end, part).is_err() {
-            return Tried::Leave(Reason::NoMemory);
+            return Tried::Leave(PlainReason::NoMemory);
         }
         // SAFETY: the caller's promise; this thread alone appends, and there is room.
         if !unsafe { self.fill(slot, end, part, buffers, *done) } {
@@ -166,7 +166,7 @@ impl Session {
             return if *done > 0 {
                 Tried::Made(*done as isize)
             } else {
-                Tried::Leave(Reason::NotAppended)
+                Tried::Leave(PlainReason::NotAppended)
             };
         }
         let to = end + part as u64;
@@ -229,7 +229,7 @@ impl Session {
 }
 
 /// There is room on the file's disk, and below the program's limit, up to `to`.
-fn reserve(entry: &Entry, fd: RawFd, to: u64) -> Result<(), Reason> {
+fn reserve(entry: &Entry, fd: RawFd, to: u64) -> Result<(), PlainReason> {
     let reserved = entry.reserved.load(Relaxed);
     if to <= reserved {
         return Ok(());
@@ -237,12 +237,12 @@ fn reserve(entry: &Entry, fd: RawFd, to: u64) -> Result<(), Reason> {
     let from = reserved.max(entry.words.home());
     let wanted = (to.max(from) + RESERVE).next_multiple_of(4096);
     if getrlimit(Resource::Fsize).current.is_some_and(|most| wanted > most) {
-        return Err(Reason::Limit);
+        return Err(PlainReason::Limit);
     }
     let taken = inject::check(Call::LogReserve)
         .and_then(|()| fallocate(borrowed(fd), FallocateFlags::KEEP_SIZE, from, wanted - from));
     // (A full disk: the kernel takes of the call what there is room for, and says so.)
-    taken.map_err(|_| Reason::NoReserve)?;
+    taken.map_err(|_| PlainReason::NoReserve)?;
     inject::point(Point::Reserved);
     entry.reserved.store(wanted, SeqCst);
     Ok(())

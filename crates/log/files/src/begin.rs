@@ -13,9 +13,9 @@ use std::sync::Arc;
 use uncopy_inject::Point;
 use uncopy_kernel::inject;
 use uncopy_log_book::Inode;
-use uncopy_log_service::{Client, Reason, take_over};
+use uncopy_log_service::{Client, PlainReason, take_over};
 use uncopy_log_share::State as EntryState;
-use uncopy_log_share::claims::What;
+use uncopy_log_share::claims::Claim;
 
 /// It has grown before so many syncs in a row.
 const GROWN: u32 = 2;
@@ -83,7 +83,7 @@ impl Log {
         let begun = session.has_log().and_then(|()| {
             file.alone(|| {
                 if file.state() != State::Plain {
-                    return Err(Reason::NotAppended);
+                    return Err(PlainReason::NotAppended);
                 }
                 file.become_(State::Beginning);
                 let mut turns = 0;
@@ -91,7 +91,7 @@ impl Log {
                     turns += 1;
                     if turns > TURNS {
                         file.become_(State::Plain);
-                        return Err(Reason::NotAppended);
+                        return Err(PlainReason::NotAppended);
                     }
                     rustix::thread::sched_yield();
                 }
@@ -102,7 +102,7 @@ impl Log {
                 let (slot, index) = match held {
                     Ok(held) => held,
                     Err(reason) => {
-                        if reason == Reason::NoService {
+                        if reason == PlainReason::NoService {
                             session.gives_back(file, fd);
                         }
                         file.become_(State::Plain);
@@ -132,15 +132,15 @@ impl Log {
         });
         match begun {
             Ok(()) => {}
-            Err(Reason::NoService) => self.hold_no_more(),
+            Err(PlainReason::NoService) => self.hold_no_more(),
             Err(
-                Reason::NotRegular
-                | Reason::OtherFileSystem
-                | Reason::Mode
-                | Reason::NotOurs
-                | Reason::NoLease
-                | Reason::Shared
-                | Reason::NoReserve,
+                PlainReason::NotRegular
+                | PlainReason::OtherFileSystem
+                | PlainReason::Mode
+                | PlainReason::NotOurs
+                | PlainReason::NoLease
+                | PlainReason::Shared
+                | PlainReason::NoReserve,
             ) => file.alone(|| {
                 if file.state() == State::Plain {
                     file.become_(State::Never);
@@ -163,9 +163,9 @@ impl Session {
             let is_it = entry.state() == EntryState::Held
                 && entry.identity() == (file.device, file.inode)
                 && self.is_of(entry, entry.index.load(SeqCst));
-            if is_it && self.claims.claim(What::Entry(slot)) {
+            if is_it && self.claims.claim(Claim::Entry(slot)) {
                 take_over(&self.memory, slot, borrowed(fd), None, false, |_| true);
-                self.claims.give_up(What::Entry(slot));
+                self.claims.give_up(Claim::Entry(slot));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! An open file of the program's, by however many numbers it knows it.
+//! An open file of the program's, by however many descriptors it has it.
 
 use crate::guarded::Guarded;
 use core::sync::atomic::Ordering::SeqCst;
@@ -53,7 +53,7 @@ pub struct File {
     plain: AtomicU32,
     /// Held by who appends, and by who changes what it is.
     lock: Lock,
-    pub(crate) numbers: AtomicU32,
+    pub(crate) fds: AtomicU32,
     pub(crate) device: u64,
     pub(crate) inode: u64,
     /// Each write goes to the end (O_APPEND).
@@ -98,17 +98,12 @@ pub struct File {
 }
 
 impl File {
-    pub(crate) fn new(
-        state: State,
-        (device, inode): (u64, u64),
-        appends: bool,
-        numbers: u32,
-    ) -> Self {
+    pub(crate) fn new(state: State, (device, inode): (u64, u64), appends: bool, fds: u32) -> Self {
         Self {
             state: AtomicU32::new(state as u32),
             plain: AtomicU32::new(0),
             lock: Lock::new(),
-            numbers: AtomicU32::new(numbers),
+            fds: AtomicU32::new(fds),
             device,
             inode,
             appends: AtomicBool::new(appends),

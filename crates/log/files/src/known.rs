@@ -1,6 +1,6 @@
-//! What the kernel knows of the program's numbers.
+//! What the kernel knows of the program's descriptors.
 //!
-//! unsafe: the program's own numbers, for the time of its own calls.
+//! unsafe: the program's own descriptors, for the time of its own calls.
 
 use rustix::fd::BorrowedFd;
 use rustix::fs::{AtFlags, StatxFlags, fstat, statx};

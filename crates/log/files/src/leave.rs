@@ -12,14 +12,14 @@ use std::sync::Arc;
 use uncopy_inject::Point;
 use uncopy_kernel::inject;
 use uncopy_log_service::protocol::Message;
-use uncopy_log_service::{Client, Reason, take_over};
+use uncopy_log_service::{Client, PlainReason, take_over};
 use uncopy_log_share::State as EntryState;
-use uncopy_log_share::claims::What;
+use uncopy_log_share::claims::Claim;
 
 /// So long, in ms, is slept before it is looked whether the service lives.
-const NAP: u32 = 20;
+const RETRY_SLEEP: u32 = 20;
 /// So long, in ns, bytes that cannot come home are tried again; then they are put aside.
-const PATIENCE: u64 = 30_000_000_000;
+const TIMEOUT: u64 = 30_000_000_000;
 
 impl Log {
     /// Makes it plain.
@@ -30,12 +30,14 @@ impl Log {
         &'static self,
         file: &Arc<File>,
         fd: RawFd,
-        reason: Reason,
+        reason: PlainReason,
     ) -> Result<(), Errno> {
         let Some(session) = self.known_session() else { return Ok(()) };
         let (slot, index) = (file.slot(), file.index());
         match file.state() {
-            State::Held if reason == Reason::NotAppended => file.not_appended.store(true, Relaxed),
+            State::Held if reason == PlainReason::NotAppended => {
+                file.not_appended.store(true, Relaxed)
+            }
             State::Held => {}
             State::Overwritten => return self.leave_overwritten(session, file, fd, reason),
             _ => return Ok(()),
@@ -79,7 +81,7 @@ impl Log {
             if error != 0 && matches!(entry.words.end(), uncopy_log_share::End::Closed(_)) {
                 return Err(Errno::from_raw_os_error(error as i32));
             }
-            entry.wait(turn, NAP);
+            entry.wait(turn, RETRY_SLEEP);
         }
         // (Another process may have brought it home, which cannot strike out what is in our log.)
         if entry.logged.load(SeqCst) != 0
@@ -122,13 +124,13 @@ impl Log {
         let slot = file.slot();
         let entry = session.memory.entry(slot);
         // (Another process with the same description may be at it.)
-        if !session.claims.claim(What::Entry(slot)) {
-            return entry.wait(entry.turn(), NAP);
+        if !session.claims.claim(Claim::Entry(slot)) {
+            return entry.wait(entry.turn(), RETRY_SLEEP);
         }
         if entry.state() == EntryState::Held && session.is_of(entry, index) {
             let directory = self.settings().map(|settings| settings.directory.as_path());
             let _ = file.refused.compare_exchange(0, now(), SeqCst, SeqCst);
-            let hopeless = now() - file.refused.load(SeqCst) > PATIENCE;
+            let hopeless = now() - file.refused.load(SeqCst) > TIMEOUT;
             // What this program has in its log is home, and so must not come there again.
             let struck = |size| {
                 session.writer.with(|writer| match writer {
@@ -140,6 +142,6 @@ impl Log {
                 take_over(&session.memory, slot, borrowed(fd), directory, hopeless, struck);
             });
         }
-        session.claims.give_up(What::Entry(slot));
+        session.claims.give_up(Claim::Entry(slot));
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! | module | one idea |
 //! | --- | --- |
-//! | [`mod@log`] | the one value of a process: its table of descriptors, its connection to the service |
+//! | [`mod@log`] | the one value of a process: its fd table, its connection to the service |
 //! | [`mod@file`] | an open file: plain, about to be held, held |
 //! | `known` | what the kernel knows of a number |
 //! | `guarded` | a value and its lock |
@@ -14,22 +14,22 @@
 //! | `append` | bytes are appended |
 //! | `overwritten` | a file whose bytes are the kernel's, and whose syncs go to the log |
 //! | `sync` | bytes become durable |
-//! | `numbers` | numbers are opened, closed and duplicated |
+//! | `descriptors` | descriptors are opened, closed and duplicated |
 //! | `share` | fork, exec |
 
 mod append;
 mod begin;
+mod descriptors;
 pub mod file;
 mod guarded;
 mod known;
 mod leave;
 pub mod log;
-mod numbers;
 mod overwritten;
 mod session;
 mod share;
 mod sync;
 
-pub use append::Way;
+pub use append::Appended;
 pub use file::{File, Plain};
 pub use log::{Log, Settings};

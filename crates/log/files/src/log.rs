@@ -11,10 +11,10 @@ use std::sync::Arc;
 use uncopy_kernel::critical;
 use uncopy_kernel::fd_table::FdTable;
 use uncopy_kernel::lock::Lock;
-use uncopy_log_service::Reason;
+use uncopy_log_service::PlainReason;
 
 /// So long is waited before bytes that could not come home are tried again.
-const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+const RETRY_SLEEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
 /// What is wanted.
 #[derive(Debug)]
@@ -159,14 +159,14 @@ impl Log {
     /// Before a call on `fd` that the kernel is to make as it is: what was held is home, and
     /// nothing is held before what this returns is dropped.
     #[inline]
-    pub fn plainly(&'static self, fd: RawFd, reason: Reason) -> Option<Plain> {
+    pub fn plainly(&'static self, fd: RawFd, reason: PlainReason) -> Option<Plain> {
         let file = self.file(fd)?;
         Some(self.made_plain(&file, fd, reason))
     }
 
     /// As [`plainly`](Self::plainly), before a call that reads.
     #[inline]
-    pub fn reads(&'static self, fd: RawFd, reason: Reason) -> Option<Plain> {
+    pub fn reads(&'static self, fd: RawFd, reason: PlainReason) -> Option<Plain> {
         let file = self.file(fd)?;
         Some(self.read_by_kernel(&file, fd, reason))
     }
@@ -175,13 +175,18 @@ impl Log {
     /// makes durable.
     pub fn changes(&'static self, fd: RawFd) -> Option<Plain> {
         let file = self.file(fd)?;
-        let plain = self.made_plain(&file, fd, Reason::NotAppended);
+        let plain = self.made_plain(&file, fd, PlainReason::NotAppended);
         file.signature.store(0, SeqCst);
         Some(plain)
     }
 
     #[cold]
-    pub(crate) fn made_plain(&'static self, file: &Arc<File>, fd: RawFd, reason: Reason) -> Plain {
+    pub(crate) fn made_plain(
+        &'static self,
+        file: &Arc<File>,
+        fd: RawFd,
+        reason: PlainReason,
+    ) -> Plain {
         loop {
             if let Some(plain) = file.plainly() {
                 return plain;
@@ -190,11 +195,11 @@ impl Log {
                 State::Held | State::Overwritten => {
                     if self.leave(file, fd, reason).is_err() {
                         // (It is told where it can be: by writes and syncs. Others wait.)
-                        let _ = rustix::thread::nanosleep(&NAP);
+                        let _ = rustix::thread::nanosleep(&RETRY_SLEEP);
                     }
                 }
                 State::Inherited => self.share(file, fd),
-                // (Who begins has the lock.)
+                // (The thread that begins has the lock.)
                 State::Beginning => file.alone(|| ()),
                 State::Plain | State::Never => {}
             }
@@ -202,13 +207,13 @@ impl Log {
     }
 
     /// As [`plainly`](Self::plainly), and for good.
-    pub fn plain_for_good(&'static self, fd: RawFd, reason: Reason) {
+    pub fn plain_for_good(&'static self, fd: RawFd, reason: PlainReason) {
         if let Some(file) = self.file(fd) {
             self.never(&file, fd, reason);
         }
     }
 
-    pub(crate) fn never(&'static self, file: &Arc<File>, fd: RawFd, reason: Reason) {
+    pub(crate) fn never(&'static self, file: &Arc<File>, fd: RawFd, reason: PlainReason) {
         drop(self.made_plain(file, fd, reason));
         file.alone(|| {
             if file.state() == State::Plain {
@@ -221,7 +226,7 @@ impl Log {
     }
 
     /// The program does what goes past us: no file is held any more.
-    pub fn stop(&'static self, reason: Reason) {
+    pub fn stop(&'static self, reason: PlainReason) {
         self.hold_no_more();
         for (fd, file) in self.table.all(0, u32::MAX) {
             if matches!(file.state(), State::Held | State::Overwritten) {
@@ -231,7 +236,7 @@ impl Log {
     }
 
     /// All that is held is home; what cannot come there is tried once.
-    pub fn leave_all(&'static self, reason: Reason) {
+    pub fn leave_all(&'static self, reason: PlainReason) {
         for (fd, file) in self.table.all(0, u32::MAX) {
             // (Else the service goes on trying, or recovery.)
             let _ = self.leave(&file, fd, reason);
@@ -241,7 +246,7 @@ impl Log {
     /// The program ends.
     pub fn program_ends(&'static self) {
         if self.in_use() && self.is_own() {
-            self.leave_all(Reason::Ends);
+            self.leave_all(PlainReason::Ends);
         }
     }
 }

@@ -19,7 +19,7 @@ use uncopy_kernel::call::syscall4;
 use uncopy_kernel::inject;
 use uncopy_log_book::{Answer, Event, Outcome, Step};
 use uncopy_log_service::protocol::Message;
-use uncopy_log_service::{Client, Reason};
+use uncopy_log_service::{Client, PlainReason};
 use uncopy_log_share::State as EntryState;
 use uncopy_log_share::layout::{FOR_GOOD, ONCE};
 use uncopy_log_share::overwritten::{Overwritten, Range};
@@ -30,7 +30,7 @@ const TURNS: u32 = 1000;
 /// It grew before so many syncs in a row.
 const GROWN_LONG: u32 = 8;
 /// So long, in ns, this process tries to end what the log has of a file. Then the service does.
-const PATIENCE: u64 = 30_000_000_000;
+const TIMEOUT: u64 = 30_000_000_000;
 
 impl File {
     /// It is held by this number.
@@ -112,7 +112,7 @@ impl Log {
         &'static self,
         file: &Arc<File>,
         fd: RawFd,
-        reason: Reason,
+        reason: PlainReason,
     ) -> Plain {
         loop {
             if let Some(mut plain) = file.by_kernel() {
@@ -194,11 +194,11 @@ impl Log {
         file.synced.store(now(), Relaxed);
         if file.book.with(|book| book.gains_nothing()) {
             file.timing.with(|timing| *timing = Default::default());
-            if self.leave(file, fd, Reason::NoGain).is_ok() {
+            if self.leave(file, fd, PlainReason::NoGain).is_ok() {
                 leave_long(file);
             }
         } else if !session.ask(Client::lives) {
-            let _ = self.leave(file, fd, Reason::NoService);
+            let _ = self.leave(file, fd, PlainReason::NoService);
         }
         Some(0)
     }
@@ -209,7 +209,7 @@ impl Log {
         session: &'static Session,
         file: &Arc<File>,
         fd: RawFd,
-        reason: Reason,
+        reason: PlainReason,
     ) -> Result<(), Errno> {
         let index = file.index();
         let entry = session.memory.entry(file.slot());
@@ -222,7 +222,7 @@ impl Log {
         });
         if let Answer::Failed(why) = answer {
             let _ = file.refused.compare_exchange(0, now(), SeqCst, SeqCst);
-            if now() - file.refused.load(SeqCst) < PATIENCE {
+            if now() - file.refused.load(SeqCst) < TIMEOUT {
                 return Err(Errno::from_raw_os_error(why));
             }
         }
@@ -234,7 +234,7 @@ impl Log {
         session: &'static Session,
         file: &Arc<File>,
         fd: RawFd,
-        reason: Reason,
+        reason: PlainReason,
     ) -> Result<(), Errno> {
         let (slot, index) = (file.slot(), file.index());
         let leave = Message::Leave { slot: slot as u64, index: index.into(), reason };
@@ -310,7 +310,7 @@ impl Log {
             entry.logs_nothing();
             return true;
         }
-        self.leave_by_service(session, file, fd, Reason::NoLog).is_ok()
+        self.leave_by_service(session, file, fd, PlainReason::NoLog).is_ok()
     }
 
     /// A sync failed: what it was about the kernel takes for clean, and has still. Nobody else

@@ -12,8 +12,8 @@ use std::os::fd::RawFd;
 use std::path::Path;
 use std::sync::Arc;
 use uncopy_kernel::descriptors::{Kept, is_kept};
-use uncopy_log_service::{Client, Reason};
-use uncopy_log_share::claims::{Claims, What};
+use uncopy_log_service::{Client, PlainReason};
+use uncopy_log_share::claims::{Claim, Claims};
 use uncopy_log_share::memory::Memory;
 use uncopy_log_share::writer::Writer;
 use uncopy_log_share::{Entry, State};
@@ -47,7 +47,7 @@ impl Session {
     pub(crate) fn open(directory: &Path) -> Result<Self, Errno> {
         let (client, memory) = Client::open_with(directory, keep)?;
         let claims = Claims::kept(memory.file(), keep)?;
-        if !claims.claim(What::Client(client.number)) {
+        if !claims.claim(Claim::Client(client.number)) {
             return Err(Errno::PROTO);
         }
         Ok(Self {
@@ -98,18 +98,18 @@ impl Session {
     }
 
     /// This process has a log. It is asked for where it has none.
-    pub(crate) fn has_log(&self) -> Result<(), Reason> {
+    pub(crate) fn has_log(&self) -> Result<(), PlainReason> {
         self.writer.with(|writer| {
             if writer.is_some() {
                 return Ok(());
             }
-            let given = self.ask(Client::log).map_err(|_| Reason::NoService)?;
-            let (file, kind) = given.ok_or(Reason::NoLog)?;
-            let file = keep(file).map_err(|_| Reason::NoLog)?;
+            let given = self.ask(Client::log).map_err(|_| PlainReason::NoService)?;
+            let (file, kind) = given.ok_or(PlainReason::NoLog)?;
+            let file = keep(file).map_err(|_| PlainReason::NoLog)?;
             self.log.store(file.as_raw_fd(), SeqCst);
             let store = uncopy_log_store::open(file, kind).ok();
             let made = store.and_then(|store| Writer::new(store).ok());
-            *writer = Some(made.ok_or(Reason::NoLog)?);
+            *writer = Some(made.ok_or(PlainReason::NoLog)?);
             Ok(())
         })
     }

@@ -5,7 +5,7 @@ use crate::log::Log;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use uncopy_log_service::Reason;
+use uncopy_log_service::PlainReason;
 use uncopy_log_share::State as EntryState;
 
 use crate::begin::borrowed;
@@ -53,9 +53,9 @@ impl Log {
                         _ => State::Inherited,
                     };
                     let identity = (file.device, file.inode);
-                    let numbers = file.numbers.load(Relaxed);
+                    let fds = file.fds.load(Relaxed);
                     let appends = file.appends.load(Relaxed);
-                    let child = Arc::new(File::new(state, identity, appends, numbers));
+                    let child = Arc::new(File::new(state, identity, appends, fds));
                     made.push((Arc::as_ptr(&file), child.clone()));
                     child
                 }
@@ -111,7 +111,7 @@ impl Log {
             let Ok(claims) = uncopy_log_share::claims::Claims::of(session.memory.file()) else {
                 return;
             };
-            let what = uncopy_log_share::claims::What::Entry(slot);
+            let what = uncopy_log_share::claims::Claim::Entry(slot);
             if !claims.claim(what) {
                 entry.wait(entry.turn(), 20);
                 continue;
@@ -152,7 +152,7 @@ impl Log {
     /// `fd` is somebody else's too from now on, who knows nothing of us: it is plain for good.
     pub fn handed_over(&'static self, fd: RawFd) {
         let Some(file) = self.file(fd) else { return };
-        self.never(&file, fd, Reason::Shared);
+        self.never(&file, fd, PlainReason::Shared);
         // (So no other process holds it either, whatever becomes of this one.)
         if let Some(session) = self.session() {
             let _ = session.ask(|client| client.share(file.device, file.inode));

@@ -10,8 +10,8 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use uncopy_inject::Point;
 use uncopy_kernel::inject;
-use uncopy_log_book::timing::{Timing, Way};
-use uncopy_log_service::{Client, Reason};
+use uncopy_log_book::timing::{SyncBy, Timing};
+use uncopy_log_service::{Client, PlainReason};
 use uncopy_log_share::words::End;
 use uncopy_log_share::writer::{Job, MOST, NotLogged};
 
@@ -47,7 +47,7 @@ impl Log {
         for round in 0.. {
             if round > ROUNDS {
                 // (The log has no room: what another file has there is not durable in its own yet.)
-                if let Err(why) = self.leave(&file, fd, Reason::NoLog) {
+                if let Err(why) = self.leave(&file, fd, PlainReason::NoLog) {
                     return failed(why.raw_os_error());
                 }
             }
@@ -62,7 +62,7 @@ impl Log {
                 continue;
             }
             if file.state() != State::Held {
-                let plain = self.made_plain(&file, fd, Reason::NotAppended);
+                let plain = self.made_plain(&file, fd, PlainReason::NotAppended);
                 let before = stat(fd);
                 let begun = precisely();
                 let result = real();
@@ -75,7 +75,7 @@ impl Log {
                     let appended = before.size.wrapping_sub(file.length.load(Relaxed));
                     let over = appended == 0 && file.written.load(Relaxed);
                     if over || (1..=MOST).contains(&appended) {
-                        file.timing.with(|timing| timing.took(Way::Plain, took, true));
+                        file.timing.with(|timing| timing.took(SyncBy::Plain, took, true));
                     }
                     self.synced_plainly(&file, fd, data, &before);
                 }
@@ -86,7 +86,7 @@ impl Log {
             match session.needs(&file, fd, data) {
                 Need::Nothing => return 0,
                 Need::Again => {
-                    if let Err(why) = self.leave(&file, fd, Reason::Failed) {
+                    if let Err(why) = self.leave(&file, fd, PlainReason::Failed) {
                         return failed(why.raw_os_error());
                     }
                 }
@@ -100,7 +100,7 @@ impl Log {
                     if session.log(&file, index, to) {
                         let took = precisely() - begun;
                         let loses = file.timing.with(|timing| {
-                            timing.took(Way::Log, took, round == 0);
+                            timing.took(SyncBy::Log, took, round == 0);
                             timing.loses()
                         });
                         if loses {
@@ -130,7 +130,7 @@ impl Log {
     fn gains_nothing(&'static self, file: &Arc<File>, fd: RawFd) {
         file.timing.with(|timing| *timing = Timing::default());
         // (Where its bytes do not come home yet it is held still.)
-        if self.leave(file, fd, Reason::NoGain).is_ok() {
+        if self.leave(file, fd, PlainReason::NoGain).is_ok() {
             leave_long(file);
         }
     }
@@ -173,7 +173,7 @@ impl Log {
                 }
                 if home < to && session.log_failed(file) {
                     // What is left is in no log: the file is plain from here on.
-                    return match self.leave(file, fd, Reason::Failed) {
+                    return match self.leave(file, fd, PlainReason::Failed) {
                         Ok(()) => None,
                         Err(why) => Some(failed(why.raw_os_error())),
                     };
@@ -185,7 +185,7 @@ impl Log {
                 return Some(failed(error as i32));
             }
             if !session.ask(Client::lives) {
-                return match self.leave(file, fd, Reason::NoService) {
+                return match self.leave(file, fd, PlainReason::NoService) {
                     Ok(()) => None,
                     Err(why) => Some(failed(why.raw_os_error())),
                 };

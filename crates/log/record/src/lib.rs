@@ -39,5 +39,5 @@ pub use log::{
     BLOCK, Cursor, HEAD, Log, NO_SEGMENT, NoRoom, NoSegment, Purpose, SECTOR, SEGMENT, Segment,
 };
 pub use record::{Body, Data, Name, Range, Record, Unsound};
-pub use scan::{End, Found, Gap, Scan, Why};
+pub use scan::{End, Gap, Scan, ScanItem, Why};
 pub use superblock::{Here, Origin, Superblock, Unusable, VERSION};

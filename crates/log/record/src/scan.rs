@@ -92,7 +92,7 @@ impl fmt::Display for Gap {
 
 /// What a scan finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found<'a> {
+pub enum ScanItem<'a> {
     /// The next record.
     Record(Record<'a>),
     /// Some are missing here. The next record that can be read follows.
@@ -206,16 +206,16 @@ impl<'a> Scan<'a> {
     }
 
     /// Records from the expected one to before `to` are missing.
-    fn gap(&mut self, offset: u64, to: u64) -> Option<Found<'a>> {
+    fn gap(&mut self, offset: u64, to: u64) -> Option<ScanItem<'a>> {
         let from = std::mem::replace(&mut self.expected, to);
-        Some(Found::Gap(Gap { offset, from, to }))
+        Some(ScanItem::Gap(Gap { offset, from, to }))
     }
 }
 
 impl<'a> Iterator for Scan<'a> {
-    type Item = Found<'a>;
+    type Item = ScanItem<'a>;
 
-    fn next(&mut self) -> Option<Found<'a>> {
+    fn next(&mut self) -> Option<ScanItem<'a>> {
         while self.end.is_none() {
             let (mut offset, mut why) = (self.log.offset(0), Why::Nothing);
             if let Some(segment) = self.now {
@@ -236,7 +236,7 @@ impl<'a> Iterator for Scan<'a> {
                     Ok((at, record)) => {
                         self.at = at + record.pace();
                         self.expected += 1;
-                        return Some(Found::Record(record));
+                        return Some(ScanItem::Record(record));
                     }
                     Err(why) => why,
                 };

@@ -20,16 +20,17 @@ fn what_was_flushed_is_found_in_order() {
     });
     let (found, end) = log.scan();
     assert_eq!(kinds(&found), "NDH");
-    let Found::Record(Record { sequence: 2, index: 7, size: 102, body: Body::Data(data), .. }) =
-        found[1]
+    let ScanItem::Record(Record {
+        sequence: 2, index: 7, size: 102, body: Body::Data(data), ..
+    }) = found[1]
     else {
         panic!("{:?}", found[1])
     };
     let pieces: Vec<_> = data.pieces().collect();
     assert_eq!(pieces, [(10, &b"abc"[..]), (100, b"de")]);
-    let Found::Record(Record { body: Body::Name(name), .. }) = found[0] else { panic!() };
+    let ScanItem::Record(Record { body: Body::Name(name), .. }) = found[0] else { panic!() };
     assert_eq!(name, LogFile::name(7));
-    let Found::Record(Record { body: Body::Home { upto: 2 }, flush: 3, .. }) = found[2] else {
+    let ScanItem::Record(Record { body: Body::Home { upto: 2 }, flush: 3, .. }) = found[2] else {
         panic!("{:?}", found[2])
     };
     assert_eq!(end.why, Why::Unwritten);
@@ -154,7 +155,7 @@ fn a_flush_that_failed_counts_no_more_once_the_next_is_there() {
     log.home(2);
     let (found, end) = log.scan();
     assert_eq!(sequences(&found), [1, 2]);
-    let Found::Record(second) = found[1] else { panic!() };
+    let ScanItem::Record(second) = found[1] else { panic!() };
     assert_eq!(second.index, 2);
     assert_eq!(end.sequence, 3);
 }
@@ -177,7 +178,7 @@ fn a_segment_whose_first_flush_failed_is_passed_over() {
         log.home_in_a_segment_of_its_own(3);
         let (found, _) = log.scan();
         assert_eq!(sequences(&found), [1, 2, 3], "landed: {lands}");
-        let Found::Record(second) = found[1] else { panic!() };
+        let ScanItem::Record(second) = found[1] else { panic!() };
         assert_eq!(second.index, 2);
     }
 }
@@ -190,7 +191,7 @@ fn what_was_durable_and_is_damaged_is_a_gap_and_no_end() {
     let (found, _) = log.scan();
     assert_eq!(sequences(&found), [1, 3, 4]);
     let behind_the_first = written[0].offset + (BLOCK + HOME_LENGTH) as u64;
-    assert_eq!(found[1], Found::Gap(Gap { offset: behind_the_first, from: 2, to: 3 }));
+    assert_eq!(found[1], ScanItem::Gap(Gap { offset: behind_the_first, from: 2, to: 3 }));
 }
 
 #[test]
@@ -223,7 +224,7 @@ fn damaged_headers_of_segments_are_gaps() {
         let at = log.log.offset(damaged) as usize;
         log.file[at + 9] ^= 0x40;
         let (found, _) = log.scan();
-        let gaps = found.iter().filter(|found| matches!(found, Found::Gap(_))).count();
+        let gaps = found.iter().filter(|found| matches!(found, ScanItem::Gap(_))).count();
         assert_eq!(gaps, 1, "segment {damaged}: {found:?}");
     }
 }

@@ -107,10 +107,10 @@ fn bytes(rng: &mut Rng, length: usize) -> Vec<u8> {
 }
 
 /// Every record that is found is one that was written, with its own sequence, in order.
-fn assert_true(random: &Random, found: &[Found<'_>]) {
+fn assert_true(random: &Random, found: &[ScanItem<'_>]) {
     let mut last = 0;
     for found in found {
-        let Found::Record(record) = found else { continue };
+        let ScanItem::Record(record) = found else { continue };
         assert!(record.sequence > last);
         last = record.sequence;
         assert_eq!(Some(&wrote(record)), random.wrote.get(record.sequence as usize - 1));
@@ -149,8 +149,8 @@ fn any_damaged_byte_of_a_record_is_noticed() {
         let records: Vec<(u64, u64)> = whole
             .iter()
             .filter_map(|found| match found {
-                Found::Record(record) => Some((record.sequence, record.flush)),
-                Found::Gap(_) => None,
+                ScanItem::Record(record) => Some((record.sequence, record.flush)),
+                ScanItem::Gap(_) => None,
             })
             .collect();
         // Where each record lies: decoded from the beginning of its flush on.
@@ -172,7 +172,7 @@ fn any_damaged_byte_of_a_record_is_noticed() {
         let (found, end) = random.log.scan();
         assert_true(&random, &found);
         assert!(!sequences(&found).contains(&sequence), "record {sequence} passes");
-        let gap = found.iter().any(|found| matches!(found, Found::Gap(_)));
+        let gap = found.iter().any(|found| matches!(found, ScanItem::Gap(_)));
         gaps += usize::from(gap);
         // What is damaged in the newest flush can't be told from one that was not completed; nor
         // what is in the segment that was about to be overwritten.
@@ -207,7 +207,7 @@ fn any_damaged_byte_of_a_segments_header_is_noticed() {
         let of_newest =
             segment == newest && random.flushes.iter().filter(|f| f.segment == newest).count() == 1;
         let next = segment + u64::from(random.log.log.segments) == newest + 1;
-        let gap = found.iter().any(|found| matches!(found, Found::Gap(_)));
+        let gap = found.iter().any(|found| matches!(found, ScanItem::Gap(_)));
         assert!(gap || of_newest || next, "segment {segment}");
     }
 }
@@ -265,7 +265,7 @@ fn forged_fields_with_true_checksums_do_not_panic() {
         log.file[at + 4..at + 8].copy_from_slice(&sum.to_le_bytes());
         let (found, _) = scan(&log.log, &log.file);
         for found in found {
-            if let Found::Record(Record { body: Body::Data(data), .. }) = found {
+            if let ScanItem::Record(Record { body: Body::Data(data), .. }) = found {
                 let bytes: usize = data.pieces().map(|(_, piece)| piece.len()).sum();
                 assert_eq!(bytes, data.bytes().len());
             }

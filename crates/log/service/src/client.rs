@@ -1,7 +1,7 @@
 //! A program's end: requests, and answers to those that have one. One thread at a time.
 
+use crate::plain_reason::PlainReason;
 use crate::protocol::{Message, VERSION, receive, send};
-use crate::reason::Reason;
 use crate::server::address;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,7 +17,7 @@ use uncopy_log_store::Kind;
 
 /// So long an answer is waited for. (A service that was stopped does not answer. Whoever has waited
 /// so long does not ask it any more.)
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// See the module.
 #[derive(Debug)]
@@ -35,8 +35,8 @@ fn connected(directory: &Path) -> Result<OwnedFd, Errno> {
     let at = open(directory, flags, Mode::empty())?;
     let socket =
         socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(PATIENCE))?;
-    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(PATIENCE))?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(TIMEOUT))?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(TIMEOUT))?;
     connect(&socket, &address(&at)?)?;
     Ok(socket)
 }
@@ -120,8 +120,8 @@ impl Client {
     /// Asks for `file` to be held: slot and index.
     ///
     /// # Errors
-    /// Why not. [`Reason::NoService`]: the service is not to be asked any more.
-    pub fn hold(&self, file: BorrowedFd<'_>) -> Result<(usize, u32), Reason> {
+    /// Why not. [`PlainReason::NoService`]: the service is not to be asked any more.
+    pub fn hold(&self, file: BorrowedFd<'_>) -> Result<(usize, u32), PlainReason> {
         self.holds(Message::Hold, file)
     }
 
@@ -129,15 +129,15 @@ impl Client {
     ///
     /// # Errors
     /// As [`hold`](Self::hold).
-    pub fn hold_overwritten(&self, file: BorrowedFd<'_>) -> Result<(usize, u32), Reason> {
+    pub fn hold_overwritten(&self, file: BorrowedFd<'_>) -> Result<(usize, u32), PlainReason> {
         self.holds(Message::HoldOverwritten, file)
     }
 
-    fn holds(&self, how: Message, file: BorrowedFd<'_>) -> Result<(usize, u32), Reason> {
+    fn holds(&self, how: Message, file: BorrowedFd<'_>) -> Result<(usize, u32), PlainReason> {
         match self.ask(how, Some(file)) {
             Ok((Message::Held { slot, index }, _)) => Ok((slot as usize, index as u32)),
             Ok((Message::Refused(reason), _)) => Err(reason),
-            _ => Err(Reason::NoService),
+            _ => Err(PlainReason::NoService),
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::lease;
 use crate::overwritten::{self, Settled};
 use crate::place::Place;
-use crate::reason::Reason;
+use crate::plain_reason::PlainReason;
 use crate::report::Report;
 use core::sync::atomic::Ordering;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,7 +17,7 @@ use uncopy_log_share::layout::{Entry, FOR_GOOD, ONCE, RING};
 use uncopy_log_share::memory::Memory;
 
 /// So long a file that cannot be brought home is tried again, at first soon, then this far apart.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 const APART: Duration = Duration::from_secs(1);
 /// An overwritten file that was not logged for so many ticks is plain again. (What is live in a log
 /// is not to be old: recovery takes what changed long after a heartbeat for a stranger's.)
@@ -32,7 +32,7 @@ pub(crate) struct Hold {
     pub(crate) index: u32,
     pub(crate) client: u64,
     /// It is to be plain, for this reason.
-    pub(crate) leaves: Option<Reason>,
+    pub(crate) leaves: Option<PlainReason>,
     /// Ticks since something of it was neither home nor durable; of an overwritten file: since it
     /// was logged.
     pub(crate) waits: u32,
@@ -120,7 +120,7 @@ impl Hold {
             Err(why) => why,
         };
         let begun = *self.refused.get_or_insert(now);
-        if (matches!(why, NotHome::Changed { .. }) || begun.elapsed() >= PATIENCE)
+        if (matches!(why, NotHome::Changed { .. }) || begun.elapsed() >= TIMEOUT)
             && let Ok(said) = put_aside(memory, slot, place)
         {
             hand_position_over(self.file.as_fd(), entry);
@@ -139,7 +139,7 @@ impl Hold {
 
     /// It was refused for as long as it is tried.
     fn is_hopeless(&mut self) -> bool {
-        self.refused.get_or_insert_with(Instant::now).elapsed() >= PATIENCE
+        self.refused.get_or_insert_with(Instant::now).elapsed() >= TIMEOUT
     }
 
     /// A second has passed over an overwritten file.
@@ -148,7 +148,7 @@ impl Hold {
         let idle = core::mem::replace(&mut self.seen, logged) == logged;
         self.waits = if idle { self.waits + 1 } else { 0 };
         if self.waits >= IDLE_AFTER {
-            self.leaves.get_or_insert(Reason::Idle);
+            self.leaves.get_or_insert(PlainReason::Idle);
         }
     }
 
@@ -259,7 +259,8 @@ fn unsure(entry: &Entry) -> String {
     entry.loses(FOR_GOOD);
     let path = entry.named().path;
     format!(
-        "{}: a sync of it failed, and its bytes before {} may not be on its disk; each sync says so",
+        "{}: a sync of it failed, and its bytes before {} may not be on its disk; each sync says \
+         so",
         path.escape_ascii(),
         entry.words.end().at().saturating_sub(RING)
     )

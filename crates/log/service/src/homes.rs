@@ -5,7 +5,7 @@ use crate::place::{Place, now};
 use rustix::fs::renameat;
 use rustix::io::Errno;
 use std::collections::HashSet;
-use uncopy_log_record::{Cursor, Flush, Found, HEAD, Log, Purpose, Scan, Superblock};
+use uncopy_log_record::{Cursor, Flush, HEAD, Log, Purpose, Scan, ScanItem, Superblock};
 use uncopy_log_share::writer::{NoLog, superblock, write_superblock};
 use uncopy_log_store::{Failed, Kind, Store, create, open};
 
@@ -134,7 +134,7 @@ pub(crate) fn said(place: &Place, kind: Kind) -> HashSet<u32> {
     let Ok((superblock, bytes)) = whole(&*store) else { return settled };
     let Ok(scan) = Scan::new(&superblock.log(), &bytes) else { return settled };
     for found in scan {
-        if let Found::Record(record) = found {
+        if let ScanItem::Record(record) = found {
             settled.insert(record.index);
         }
     }

@@ -25,7 +25,7 @@ use rustix::time::Timespec;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use uncopy_kernel::call::syscall4;
-use uncopy_log_share::claims::{Claims, What};
+use uncopy_log_share::claims::{Claim, Claims};
 use uncopy_log_share::layout::State;
 use uncopy_log_share::memory::Memory;
 use uncopy_log_store::Kind;
@@ -34,7 +34,7 @@ use uncopy_log_store::Kind;
 const TICK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 const STOPPED: u32 = 3;
 /// So long is tried to bring home what does not come there. (Then programs try on.)
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_millis(5);
 
 /// Makes a keeper for this process, which is about to serve in `directory`. Where none can be made
@@ -94,7 +94,7 @@ fn is_stopped(process: Pid) -> bool {
 
 /// All that is held, by whichever program, comes home, and leases are given up.
 fn take_over(directory: &Path, kind: Kind) -> Option<()> {
-    // (Who comes now is to start another service.)
+    // (A program that comes now is to start another service.)
     for listener in descriptions().filter(|fd| socket_acceptconn(fd).unwrap_or(false)) {
         // SAFETY: the dead service's, which nobody uses any more.
         unsafe { rustix::io::close(listener.as_raw_fd()) };
@@ -104,7 +104,7 @@ fn take_over(directory: &Path, kind: Kind) -> Option<()> {
     let claims = Claims::of(memory.file()).ok()?;
     let mut holds: Vec<(usize, Hold)> = Vec::new();
     for (slot, entry) in memory.entries() {
-        if entry.state() == State::Held && claims.claim(What::Entry(slot)) {
+        if entry.state() == State::Held && claims.claim(Claim::Entry(slot)) {
             let (client, index) = (&entry.client, entry.index.load(Ordering::Acquire));
             let file = descriptions().find(|file| is_of(*file, entry.identity()));
             let file = file.and_then(|file| file.try_clone_to_owned().ok());
@@ -113,16 +113,16 @@ fn take_over(directory: &Path, kind: Kind) -> Option<()> {
                 plain_flags(file.as_fd());
                 holds.push((slot, Hold::new(file, index, client.load(Ordering::Acquire))));
             } else {
-                claims.give_up(What::Entry(slot));
+                claims.give_up(Claim::Entry(slot));
             }
         }
     }
     let mut homes = None;
     let begun = Instant::now();
-    while !holds.is_empty() && begun.elapsed() < PATIENCE {
+    while !holds.is_empty() && begun.elapsed() < TIMEOUT {
         let mut left = Vec::new();
         for (slot, mut hold) in holds {
-            let alone = !claims.is_others(What::Client(hold.client));
+            let alone = !claims.is_others(Claim::Client(hold.client));
             let logged = match hold.leave(&memory, slot, &place, alone) {
                 Left::Later => {
                     left.push((slot, hold));
@@ -144,7 +144,7 @@ fn take_over(directory: &Path, kind: Kind) -> Option<()> {
                 }
             }
             hold.let_go(&memory, slot);
-            claims.give_up(What::Entry(slot));
+            claims.give_up(Claim::Entry(slot));
         }
         holds = left;
         if !holds.is_empty() {
@@ -158,7 +158,7 @@ fn take_over(directory: &Path, kind: Kind) -> Option<()> {
         }
     }
     for (slot, _) in holds {
-        claims.give_up(What::Entry(slot));
+        claims.give_up(Claim::Entry(slot));
     }
     Some(())
 }

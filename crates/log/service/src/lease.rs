@@ -3,7 +3,7 @@
 //!
 //! unsafe: system calls with numbers.
 
-use crate::reason::Reason;
+use crate::plain_reason::PlainReason;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use uncopy_inject::Call;
@@ -42,16 +42,16 @@ fn last() -> Errno {
 }
 
 /// Takes a write lease; this thread is told when it is broken.
-pub(crate) fn take(file: BorrowedFd<'_>) -> Result<(), Reason> {
+pub(crate) fn take(file: BorrowedFd<'_>) -> Result<(), PlainReason> {
     let taken = inject::check(Call::Lease).and_then(|()| {
         owned(file, true)?;
         fcntl(file, SETSIG, signal() as usize)?;
         fcntl(file, libc::F_SETLEASE, libc::F_WRLCK as usize)
     });
     taken.map(|_| ()).map_err(|why| match why {
-        Errno::AGAIN => Reason::OpenElsewhere,
-        Errno::ACCESS | Errno::PERM => Reason::NotOurs,
-        _ => Reason::NoLease,
+        Errno::AGAIN => PlainReason::OpenElsewhere,
+        Errno::ACCESS | Errno::PERM => PlainReason::NotOurs,
+        _ => PlainReason::NoLease,
     })
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn unheard(file: BorrowedFd<'_>) {
     let _ = owned(file, false);
 }
 
-/// A signalfd of what the service heeds, which this thread does not get otherwise any more.
+/// A signalfd of what the service handles, which this thread does not get otherwise any more.
 pub(crate) fn signals() -> Result<OwnedFd, Errno> {
     use rustix::fd::FromRawFd;
     // SAFETY: a set of ours; blocks signals in this thread, and those that it makes.

@@ -3,7 +3,7 @@
 //! | module | one idea |
 //! | --- | --- |
 //! | [`protocol`] | the messages between a program and the service |
-//! | [`reason`] | why a file is not held |
+//! | [`plain_reason`] | why a file is not held |
 //! | [`client`] | a program's end of it |
 //! | [`place`] | the log's directory: what lies where |
 //! | `identity` | which file a description is, and the same file found again |
@@ -28,8 +28,8 @@ mod lease;
 mod logs;
 mod overwritten;
 pub mod place;
+pub mod plain_reason;
 pub mod protocol;
-pub mod reason;
 pub mod recover;
 mod refused;
 mod report;
@@ -39,7 +39,7 @@ pub mod verify;
 pub use client::Client;
 pub use held::take_over;
 pub use place::Place;
-pub use reason::Reason;
+pub use plain_reason::PlainReason;
 pub use recover::recover;
 pub use report::Report;
 pub use rustix::io::Errno;

@@ -15,7 +15,7 @@ use uncopy_log_store::{Failed, Kind, Store, create, open};
 /// Segments of a log, at least: some are live, one is kept free for what makes room.
 const FEWEST: u64 = 4;
 
-/// Who has a log.
+/// The holder of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Of {
     Nobody,
@@ -129,7 +129,7 @@ impl Logs {
 
 /// The next epoch: nothing that it has counts any more.
 fn begin(place: &Place, one: &mut One) -> Option<()> {
-    // (Who had it has written others meanwhile.)
+    // (The one who had it has written others meanwhile.)
     let last = superblock(&*one.store).ok()?;
     let next = last.succeed(&place.here(), now());
     write_superblock(&mut *one.store, &next).ok()

@@ -32,7 +32,7 @@ pub(crate) enum Settled {
 
 /// What some log has of an overwritten file is durable in it. Nothing is logged any more.
 pub(crate) fn settle(file: BorrowedFd<'_>, entry: &Entry, alone: bool) -> Settled {
-    // (Who died over a sync may have been told that it failed.)
+    // (A program that died over a sync may have been told that it failed.)
     let died = alone && entry.is_synced_now();
     if died || entry.failed.load(Ordering::SeqCst) != 0 {
         if !alone {

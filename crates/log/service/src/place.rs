@@ -52,7 +52,8 @@ impl fmt::Display for NoPlace {
                 let path = path.display();
                 write!(
                     f,
-                    "{path}: other users may write there; make it this user's alone (chown, chmod 700)"
+                    "{path}: other users may write there; make it this user's alone (chown, chmod \
+                     700)"
                 )
             }
             Self::Busy(path) => {

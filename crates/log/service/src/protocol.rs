@@ -2,7 +2,7 @@
 //! the log's directory, a descriptor or two beside them. Who cannot reach that directory cannot
 //! ask.
 
-use crate::reason::Reason;
+use crate::plain_reason::PlainReason;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{
@@ -44,13 +44,13 @@ pub enum Message {
     HoldOverwritten,
     /// Service: it is.
     Held {
-        /// In this entry.
+        /// The entry of the file.
         slot: u64,
-        /// By this number in records.
+        /// Its number in records.
         index: u64,
     },
     /// Service: it is not.
-    Refused(Reason),
+    Refused(PlainReason),
     /// Program: the file of this entry is to be plain. (That it is the entry says.)
     Leave {
         /// As in `Held`.
@@ -58,7 +58,7 @@ pub enum Message {
         /// As in `Held`.
         index: u64,
         /// Why.
-        reason: Reason,
+        reason: PlainReason,
     },
     /// Program: it knows that the file is plain. The entry is the service's again.
     Knows {
@@ -123,8 +123,8 @@ impl Message {
             4 => Self::Log { kind: a },
             5 => Self::Hold,
             6 => Self::Held { slot: a, index: b },
-            7 => Self::Refused(Reason::of(a)?),
-            8 => Self::Leave { slot: a, index: b, reason: Reason::of(c)? },
+            7 => Self::Refused(PlainReason::of(a)?),
+            8 => Self::Leave { slot: a, index: b, reason: PlainReason::of(c)? },
             9 => Self::Knows { slot: a, index: b },
             10 => Self::Bring { slot: a, index: b },
             11 => Self::Share { device: a, inode: b },
@@ -221,8 +221,8 @@ mod tests {
             Message::Hold,
             Message::HoldOverwritten,
             Message::Held { slot, index },
-            Message::Refused(Reason::Shared),
-            Message::Leave { slot, index, reason: Reason::NotAppended },
+            Message::Refused(PlainReason::Shared),
+            Message::Leave { slot, index, reason: PlainReason::NotAppended },
             Message::Knows { slot, index },
             Message::Bring { slot, index },
             Message::Share { device: 1, inode: 2 },

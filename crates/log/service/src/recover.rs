@@ -16,17 +16,17 @@ use rustix::io::{Errno, pread, pwrite};
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 use uncopy_log_record::superblock::GRACE;
-use uncopy_log_record::{Body, Found, Gap, Origin, Scan, Superblock, Unusable};
-use uncopy_log_share::claims::{Claims, What};
+use uncopy_log_record::{Body, Gap, Origin, Scan, ScanItem, Superblock, Unusable};
+use uncopy_log_share::claims::{Claim, Claims};
 use uncopy_log_share::homing::{Ending, Which, bring, finish, reconsider};
 use uncopy_log_share::layout::{Named, State};
 use uncopy_log_share::memory::Memory;
 use uncopy_log_share::overwritten::OVERWRITTEN;
 use uncopy_log_share::writer::{NoLog, write_superblock};
-use uncopy_log_store::{Held, Kind, Store, open};
+use uncopy_log_store::{HeldMemory, Kind, Store, open};
 
 /// So long recovery waits for programs that bring their bytes home themselves.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Recovers what is in `place`, while nobody serves there.
 ///
@@ -97,14 +97,14 @@ fn from_memory(place: &Place, settled: &mut HashSet<u32>, report: &mut Report) {
     }
 }
 
-fn lives(memory: &Memory<Held>, claims: &Claims, slot: usize) -> bool {
+fn lives(memory: &Memory<HeldMemory>, claims: &Claims, slot: usize) -> bool {
     let client = memory.entry(slot).client.load(Ordering::Acquire);
-    claims.is_others(What::Client(client))
+    claims.is_others(Claim::Client(client))
 }
 
 fn from_entry(
     place: &Place,
-    memory: &Memory<Held>,
+    memory: &Memory<HeldMemory>,
     claims: &Claims,
     slot: usize,
     settled: &mut HashSet<u32>,
@@ -114,7 +114,7 @@ fn from_entry(
     let begun = std::time::Instant::now();
     // A program that has lost its service brings its bytes home by itself.
     while lives(memory, claims, slot) && entry.state() == State::Held {
-        if begun.elapsed() > PATIENCE {
+        if begun.elapsed() > TIMEOUT {
             let path = entry.named().path;
             return report.keep(format!(
                 "{}: a program that was served before holds it still; it ends, or goes on plainly \
@@ -124,7 +124,7 @@ fn from_entry(
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    if entry.state() != State::Held || !claims.claim(What::Entry(slot)) {
+    if entry.state() != State::Held || !claims.claim(Claim::Entry(slot)) {
         return;
     }
     let index = entry.index.load(Ordering::Acquire);
@@ -133,7 +133,7 @@ fn from_entry(
             settled.insert(index);
         }
         entry.free();
-        return claims.give_up(What::Entry(slot));
+        return claims.give_up(Claim::Entry(slot));
     }
     entry.words.close();
     let named = entry.named();
@@ -156,11 +156,16 @@ fn from_entry(
         settled.insert(index);
         entry.free();
     }
-    claims.give_up(What::Entry(slot));
+    claims.give_up(Claim::Entry(slot));
 }
 
 /// Brings home what the ring has of a file, durably. Returns how many bytes were not there.
-fn home(place: &Place, memory: &Memory<Held>, slot: usize, file: &OwnedFd) -> Result<u64, Refused> {
+fn home(
+    place: &Place,
+    memory: &Memory<HeldMemory>,
+    slot: usize,
+    file: &OwnedFd,
+) -> Result<u64, Refused> {
     // (Somebody may have it open: what he appends meanwhile is not written over.)
     let entry = memory.entry(slot);
     if entry.aside.load(Ordering::SeqCst) != 0 {
@@ -253,11 +258,11 @@ fn from_logs(place: &Place, kind: Kind, settled: &mut HashSet<u32>, report: &mut
         let mut damaged = None;
         for found in scan {
             match found {
-                Found::Gap(gap) => {
+                ScanItem::Gap(gap) => {
                     report.lose(format!("{shown}: {gap}"));
                     damaged.get_or_insert(gap);
                 }
-                Found::Record(record) => {
+                ScanItem::Record(record) => {
                     let key = (number, record.index);
                     let (file, ..) = files.entry(key).or_default();
                     match record.body {

@@ -7,8 +7,8 @@ use crate::identity;
 use crate::lease;
 use crate::logs::Logs;
 use crate::place::{NoPlace, Place};
+use crate::plain_reason::PlainReason;
 use crate::protocol::{Message, VERSION, receive, send};
-use crate::reason::Reason;
 use crate::recover::recover_locked;
 use crate::report::Report;
 use core::fmt;
@@ -27,12 +27,12 @@ use std::fmt::Write;
 use std::time::{Duration, Instant};
 use uncopy_inject::Point;
 use uncopy_kernel::inject;
-use uncopy_log_share::claims::{Claims, What};
+use uncopy_log_share::claims::{Claim, Claims};
 use uncopy_log_share::homing::Which;
 use uncopy_log_share::layout::{SLOTS, State};
 use uncopy_log_share::memory::Memory;
 use uncopy_log_share::overwritten::OVERWRITTEN;
-use uncopy_log_store::{Held, Kind};
+use uncopy_log_store::{HeldMemory, Kind};
 
 /// Held bytes are home after so many ticks.
 const HOME_AFTER: u32 = 5;
@@ -94,7 +94,7 @@ pub struct Service {
     options: Options,
     listener: OwnedFd,
     signals: OwnedFd,
-    memory: Memory<Held>,
+    memory: Memory<HeldMemory>,
     claims: Claims,
     homes: Homes,
     logs: Logs,
@@ -103,11 +103,11 @@ pub struct Service {
     /// Files that a program uses whose description another may have given to be held, or that went
     /// to who knows nothing of us: they are not held any more.
     shared: HashSet<(u64, u64)>,
-    /// Who waits for a file to be plain: a program, and the file.
+    /// Programs that wait for a file to be plain: the program, and the file.
     waiting: Vec<(u64, (u64, u64))>,
     /// Programs that have gone, whose logs could not yet be taken back.
     departed: Vec<u64>,
-    refused: BTreeMap<(Vec<u8>, Reason), u64>,
+    refused: BTreeMap<(Vec<u8>, PlainReason), u64>,
     memory_is_gone: bool,
     next_client: u64,
     next_index: u32,
@@ -184,7 +184,7 @@ impl Service {
     }
 
     fn is_idle(&mut self) -> bool {
-        // (Who only asks, as `uncopy log status` does, sends no `Hello`.)
+        // (A client that only asks, as `uncopy log status` does, sends no `Hello`.)
         let greeted = self.programs.values().any(|program| program.greeted);
         if greeted || self.holds.iter().any(Option::is_some) {
             self.idle_since = Instant::now();
@@ -309,7 +309,7 @@ impl Service {
             Message::Hold | Message::HoldOverwritten => {
                 // (This process had no descriptor free for it.)
                 let Some(file) = with else {
-                    return self.tell(client, Message::Refused(Reason::NoRoom), None);
+                    return self.tell(client, Message::Refused(PlainReason::NoRoom), None);
                 };
                 let path = identity::path_of(file.as_fd());
                 match self.hold(client, file, message == Message::HoldOverwritten) {
@@ -348,7 +348,7 @@ impl Service {
             }
             Message::Share { device, inode } => {
                 self.shared.insert((device, inode));
-                self.each_of((device, inode), Reason::Shared);
+                self.each_of((device, inode), PlainReason::Shared);
                 self.waiting.push((client, (device, inode)));
                 Some(())
             }
@@ -362,7 +362,7 @@ impl Service {
                     // (A log names it as it was; recovery that is not root's looks in that
                     // directory only.)
                     if directory(&named.path) != directory(&entry.named().path) {
-                        hold.leaves.get_or_insert(Reason::Moved);
+                        hold.leaves.get_or_insert(PlainReason::Moved);
                     }
                     entry.name(&named);
                 }
@@ -379,14 +379,14 @@ impl Service {
         Some(hold.filter(|hold| hold.client == client && u64::from(hold.index) == index))
     }
 
-    fn note(&mut self, path: Vec<u8>, reason: Reason) {
+    fn note(&mut self, path: Vec<u8>, reason: PlainReason) {
         // (A program that opens many files is not to fill our memory.)
         if self.refused.len() < 1000 {
             *self.refused.entry((path, reason)).or_default() += 1;
         }
     }
 
-    fn each_of(&mut self, file: (u64, u64), reason: Reason) {
+    fn each_of(&mut self, file: (u64, u64), reason: PlainReason) {
         for (slot, hold) in self.holds.iter_mut().enumerate() {
             if let Some(hold) = hold
                 && self.memory.entry(slot).identity() == file
@@ -401,43 +401,43 @@ impl Service {
         client: u64,
         file: OwnedFd,
         overwritten: bool,
-    ) -> Result<(u64, u32), Reason> {
+    ) -> Result<(u64, u32), PlainReason> {
         if self.ends {
-            return Err(Reason::Ends);
+            return Err(PlainReason::Ends);
         }
         if self.memory_is_gone {
-            return Err(Reason::NoMemory);
+            return Err(PlainReason::NoMemory);
         }
-        let stat = fstat(&file).map_err(|_| Reason::NotRegular)?;
+        let stat = fstat(&file).map_err(|_| PlainReason::NotRegular)?;
         if stat.st_mode & libc::S_IFMT != libc::S_IFREG {
-            return Err(Reason::NotRegular);
+            return Err(PlainReason::NotRegular);
         }
         if stat.st_dev != self.place.device() {
-            return Err(Reason::OtherFileSystem);
+            return Err(PlainReason::OtherFileSystem);
         }
-        let flags = fcntl_getfl(&file).map_err(|_| Reason::Mode)?;
+        let flags = fcntl_getfl(&file).map_err(|_| PlainReason::Mode)?;
         let writes = matches!(flags & OFlags::RWMODE, OFlags::WRONLY | OFlags::RDWR);
         let unusual = OFlags::DIRECT | OFlags::SYNC | OFlags::DSYNC | OFlags::PATH;
         if !writes || flags.intersects(unusual) {
-            return Err(Reason::Mode);
+            return Err(PlainReason::Mode);
         }
         let (device, inode) = (stat.st_dev, stat.st_ino);
         if self.shared.contains(&(device, inode)) {
-            return Err(Reason::Shared);
+            return Err(PlainReason::Shared);
         }
         if !self.homes.has_room() {
-            return Err(Reason::NoRoom);
+            return Err(PlainReason::NoRoom);
         }
-        let named = identity::named(file.as_fd()).map_err(|_| Reason::NotRegular)?;
+        let named = identity::named(file.as_fd()).map_err(|_| PlainReason::NotRegular)?;
         let free = |slot: &usize| {
             self.holds[*slot].is_none() && self.memory.entry(*slot).state() == State::Free
         };
-        let slot = (0..SLOTS).find(free).ok_or(Reason::NoRoom)?;
+        let slot = (0..SLOTS).find(free).ok_or(PlainReason::NoRoom)?;
         lease::take(file.as_fd())?;
         inject::point(Point::Leased);
         let Ok(stat) = fstat(&file) else {
             lease::give_up(file.as_fd());
-            return Err(Reason::NotRegular);
+            return Err(PlainReason::NotRegular);
         };
         let index = self.next_index | if overwritten { OVERWRITTEN } else { 0 };
         self.next_index += 1;
@@ -457,7 +457,7 @@ impl Service {
     fn look_at_leases(&mut self) {
         for hold in self.holds.iter_mut().flatten() {
             if !lease::holds(hold.file.as_fd()) {
-                hold.leaves.get_or_insert(Reason::OpenedLater);
+                hold.leaves.get_or_insert(PlainReason::OpenedLater);
             }
         }
     }
@@ -476,7 +476,7 @@ impl Service {
         let settled = hold.settle(&self.memory, slot);
         // (What is to be written once more must not be appended to meanwhile.)
         if entry.failed.load(Ordering::SeqCst) != 0 {
-            hold.leaves.get_or_insert(Reason::Failed);
+            hold.leaves.get_or_insert(PlainReason::Failed);
         }
         match settled {
             Ok(sure) => {
@@ -501,7 +501,7 @@ impl Service {
         for slot in 0..SLOTS {
             let Some(hold) = &mut self.holds[slot] else { continue };
             if self.memory_is_gone {
-                hold.leaves.get_or_insert(Reason::NoMemory);
+                hold.leaves.get_or_insert(PlainReason::NoMemory);
             }
             let entry = self.memory.entry(slot);
             if entry.is_overwritten() {
@@ -510,7 +510,7 @@ impl Service {
             }
             let words = &entry.words;
             if entry.failed.load(Ordering::SeqCst) != 0 {
-                hold.leaves.get_or_insert(Reason::Failed);
+                hold.leaves.get_or_insert(PlainReason::Failed);
             }
             let logged = entry.logged.load(Ordering::Acquire) > words.durable();
             if !logged && words.end().at() <= words.home() {
@@ -536,7 +536,7 @@ impl Service {
             let Some(reason) = hold.leaves else { continue };
             let (index, client) = (hold.index, hold.client);
             let alone = !self.programs.contains_key(&client)
-                && !self.claims.is_others(What::Client(client));
+                && !self.claims.is_others(Claim::Client(client));
             let logged = match hold.leave(&self.memory, slot, &self.place, alone) {
                 Left::Later => continue,
                 Left::Plain { logged } => logged,
@@ -580,7 +580,7 @@ impl Service {
         }
         self.waiting.retain(|(of, _)| *of != client);
         for hold in self.holds.iter_mut().flatten().filter(|hold| hold.client == client) {
-            hold.leaves.get_or_insert(Reason::Ends);
+            hold.leaves.get_or_insert(PlainReason::Ends);
         }
         self.ended(client);
     }
@@ -593,7 +593,7 @@ impl Service {
             let is_nobodys = self.holds[slot].is_none() && entry.state() == State::Plain;
             if is_nobodys
                 && !self.programs.contains_key(&client)
-                && !self.claims.is_others(What::Client(client))
+                && !self.claims.is_others(Claim::Client(client))
             {
                 entry.free();
             }
@@ -619,7 +619,7 @@ impl Service {
         // (A program that lives, and does not speak to us any more, may still write there. And what
         // belongs to a dead one goes bit by bit.)
         let used = self.holds.iter().flatten().any(|hold| hold.client == client)
-            || self.claims.is_others(What::Client(client));
+            || self.claims.is_others(Claim::Client(client));
         let taken = !used && self.logs.take_back(&self.place, client);
         if taken {
             self.homes.forget(client);
@@ -631,7 +631,7 @@ impl Service {
     fn end(&mut self) {
         let _ = std::fs::remove_file(self.place.socket());
         for hold in self.holds.iter_mut().flatten() {
-            hold.leaves.get_or_insert(Reason::Ends);
+            hold.leaves.get_or_insert(PlainReason::Ends);
         }
         for _ in 0..100 {
             self.leave_those_that_leave();
@@ -669,7 +669,7 @@ impl Service {
             let (end, home) = (words.end().at(), words.home());
             let error = entry.error.load(Ordering::Relaxed);
             let durable = words.durable();
-            let leaves = hold.leaves.map_or("", Reason::name);
+            let leaves = hold.leaves.map_or("", PlainReason::name);
             let _ = if entry.is_overwritten() {
                 let logged = entry.logged.load(Ordering::Relaxed);
                 write!(
@@ -696,7 +696,7 @@ impl Service {
 /// A socket that programs find.
 fn answer(place: &Place) -> Result<OwnedFd, Errno> {
     let path = place.socket();
-    // (Who had it has gone: we have the lock.)
+    // (The one who had it has gone: we have the lock.)
     let _ = std::fs::remove_file(&path);
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;

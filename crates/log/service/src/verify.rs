@@ -6,7 +6,7 @@ use core::fmt::{self, Write};
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, unlinkat};
 use std::collections::BTreeSet;
-use uncopy_log_record::{Body, Found, Gap, Scan};
+use uncopy_log_record::{Body, Gap, Scan, ScanItem};
 use uncopy_log_share::writer::NoLog;
 use uncopy_log_store::{Failed, Kind, open};
 
@@ -82,14 +82,14 @@ impl Seen {
         let mut files = BTreeSet::new();
         for found in &mut scan {
             match found {
-                Found::Record(record) => {
+                ScanItem::Record(record) => {
                     records += 1;
                     if let Body::Data(of) = record.body {
                         data += of.bytes().len() as u64;
                         files.insert(record.index);
                     }
                 }
-                Found::Gap(gap) => gaps.push(gap),
+                ScanItem::Gap(gap) => gaps.push(gap),
             }
         }
         let end = scan.end().map(|end| end.to_string()).unwrap_or_default();

@@ -8,9 +8,9 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use uncopy_log_service::protocol::Message;
-use uncopy_log_service::{Client, Options, Place, Reason, Report, Service, recover};
+use uncopy_log_service::{Client, Options, Place, PlainReason, Report, Service, recover};
 use uncopy_log_share::State;
-use uncopy_log_share::claims::{Claims, What};
+use uncopy_log_share::claims::{Claim, Claims};
 use uncopy_log_share::memory::Memory;
 use uncopy_log_share::writer::{Job, Writer};
 use uncopy_log_store::Kind;
@@ -97,7 +97,7 @@ impl Program {
     fn of(here: &Here) -> Self {
         let (client, memory) = Client::open(&here.log()).unwrap();
         let lives = Claims::of(memory.file()).unwrap();
-        assert!(lives.claim(What::Client(client.number)));
+        assert!(lives.claim(Claim::Client(client.number)));
         Self { client, memory, _lives: lives }
     }
 
@@ -270,16 +270,16 @@ fn files_that_cannot_be_held_say_why() {
     let path = here.file("file");
     let one = appended(&path);
     let other = appended(&path);
-    assert_eq!(hold(&one), Err(Reason::OpenElsewhere));
+    assert_eq!(hold(&one), Err(PlainReason::OpenElsewhere));
     drop(other);
     assert_eq!(hold(&one), Ok(()));
-    assert_eq!(hold(&opened(&here.file("b"), OFlags::RDONLY)), Err(Reason::Mode));
+    assert_eq!(hold(&opened(&here.file("b"), OFlags::RDONLY)), Err(PlainReason::Mode));
     let synced = OFlags::WRONLY | OFlags::DSYNC;
-    assert_eq!(hold(&opened(&here.file("c"), synced)), Err(Reason::Mode));
+    assert_eq!(hold(&opened(&here.file("c"), synced)), Err(PlainReason::Mode));
     let elsewhere = rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-    assert_eq!(hold(&elsewhere), Err(Reason::OtherFileSystem));
+    assert_eq!(hold(&elsewhere), Err(PlainReason::OtherFileSystem));
     let (pipe, _write) = rustix::pipe::pipe().unwrap();
-    assert_eq!(hold(&pipe), Err(Reason::NotRegular));
+    assert_eq!(hold(&pipe), Err(PlainReason::NotRegular));
     let status = Client::status(&here.log()).unwrap();
     for name in ["open-elsewhere", "mode", "other-file-system", "not-regular"] {
         assert!(status.contains(name), "{name} in: {status}");
@@ -299,7 +299,7 @@ fn a_file_that_another_process_uses_becomes_plain_and_stays_so() {
     let stat = rustix::fs::fstat(&file).unwrap();
     child.client.share(stat.st_dev, stat.st_ino).unwrap();
     rustix::io::write(&file, b" child").unwrap();
-    assert_eq!(program.client.hold(file.as_fd()), Err(Reason::Shared));
+    assert_eq!(program.client.hold(file.as_fd()), Err(PlainReason::Shared));
     assert_eq!(std::fs::read(&path).unwrap(), b"parent child");
     drop((program, child, file));
     here.ended();

@@ -16,7 +16,7 @@ const CLIENTS: i64 = 1 << 62;
 
 /// What can be claimed.
 #[derive(Clone, Copy, Debug)]
-pub enum What {
+pub enum Claim {
     /// To bring the bytes of this entry home in the service's place.
     Entry(usize),
     /// To be this program.
@@ -49,10 +49,10 @@ impl Claims {
         keep(fd).map(|fd| Self(OwnFd::from(fd)))
     }
 
-    fn lock(&self, command: i32, kind: i32, what: What) -> Result<libc::flock, Errno> {
+    fn lock(&self, command: i32, kind: i32, what: Claim) -> Result<libc::flock, Errno> {
         let start = match what {
-            What::Entry(slot) => ENTRIES + slot as i64,
-            What::Client(client) => CLIENTS + (client % (1 << 61)) as i64,
+            Claim::Entry(slot) => ENTRIES + slot as i64,
+            Claim::Client(client) => CLIENTS + (client % (1 << 61)) as i64,
         };
         let mut lock = libc::flock {
             l_type: kind as i16,
@@ -69,17 +69,17 @@ impl Claims {
     }
 
     /// Claims it, if nobody else does; true: it is this process's from now on.
-    pub fn claim(&self, what: What) -> bool {
+    pub fn claim(&self, what: Claim) -> bool {
         self.lock(libc::F_OFD_SETLK, libc::F_WRLCK, what).is_ok()
     }
 
     /// Gives it up.
-    pub fn give_up(&self, what: What) {
+    pub fn give_up(&self, what: Claim) {
         let _ = self.lock(libc::F_OFD_SETLK, libc::F_UNLCK, what);
     }
 
     /// Somebody else has claimed it.
-    pub fn is_others(&self, what: What) -> bool {
+    pub fn is_others(&self, what: Claim) -> bool {
         // (Where that cannot be asked, somebody may have.)
         self.lock(libc::F_OFD_GETLK, libc::F_WRLCK, what)
             .is_ok_and(|lock| i32::from(lock.l_type) != libc::F_UNLCK)

@@ -11,8 +11,8 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use uncopy_inject::Call;
 use uncopy_kernel::inject;
-use uncopy_log_store::Held;
-use uncopy_log_store::held::back;
+use uncopy_log_store::HeldMemory;
+use uncopy_log_store::held_memory::back;
 
 /// See the module.
 #[derive(Debug)]
@@ -133,13 +133,13 @@ impl<F: AsFd> Memory<F> {
     }
 }
 
-impl Memory<Held> {
+impl Memory<HeldMemory> {
     /// Service: makes what is shared anew, in a file at `path` that is not there.
     ///
     /// # Errors
     /// The kernel's; EEXIST: there is one.
     pub fn create(path: &std::path::Path) -> Result<Self, Errno> {
-        let held = Held::create(path, BYTES).map_err(|failed| failed.why)?;
+        let held = HeldMemory::create(path, BYTES).map_err(|failed| failed.why)?;
         let made = Self::map(held, BYTES).and_then(|memory| memory.furnish().map(|()| memory));
         // (Half of it would be taken for one that is damaged.)
         let memory = made.inspect_err(|_| drop(std::fs::remove_file(path)))?;
@@ -152,7 +152,7 @@ impl Memory<Held> {
     /// # Errors
     /// The kernel's; EINVAL: it is of another version, or no such file.
     pub fn open(path: &std::path::Path) -> Result<Self, Errno> {
-        let (held, length) = Held::open(path).map_err(|failed| failed.why)?;
+        let (held, length) = HeldMemory::open(path).map_err(|failed| failed.why)?;
         let memory = Self::map(held, length)?;
         memory.furnish()?;
         if memory.header().is_known() { Ok(memory) } else { Err(Errno::INVAL) }

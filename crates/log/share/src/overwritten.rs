@@ -107,7 +107,7 @@ impl Writer {
         if !Self::name(memory, &mut flush, &mut self.named, (of.slot, of.index, of.size)) {
             return Err(NotLogged::Full);
         }
-        let put = |place: &mut [u8]| if fill(of.ranges, place) { Ok(()) } else { Err(()) };
+        let put = |place: &mut [u8]| fill(of.ranges, place).then_some(()).ok_or(Errno::IO);
         if flush.data_by(of.index, of.size, of.ranges, put).is_err() {
             self.named.truncate(known);
             return Err(NotLogged::Failed(Errno::IO));

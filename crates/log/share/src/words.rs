@@ -122,23 +122,23 @@ mod loom_tests {
     /// A ring of so many bytes.
     const RING: u64 = 2;
 
-    struct Shared {
+    struct Fixture {
         words: Words,
         ring: [UnsafeCell<u64>; RING as usize],
     }
 
     // SAFETY: the words say who uses which byte; loom reports where two do.
-    unsafe impl Sync for Shared {}
+    unsafe impl Sync for Fixture {}
     // SAFETY: as above.
-    unsafe impl Send for Shared {}
+    unsafe impl Send for Fixture {}
 
-    fn shared() -> Arc<Shared> {
+    fn shared() -> Arc<Fixture> {
         let words = Words::new();
         words.begin(0);
-        Arc::new(Shared { words, ring: [const { 0 }; RING as usize].map(UnsafeCell::new) })
+        Arc::new(Fixture { words, ring: [const { 0 }; RING as usize].map(UnsafeCell::new) })
     }
 
-    impl Shared {
+    impl Fixture {
         /// Appends bytes, which are their own places, as far as there is room. Returns how far.
         fn append(&self, bytes: u64) -> u64 {
             let mut at = 0;

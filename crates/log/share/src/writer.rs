@@ -271,7 +271,7 @@ impl Writer {
             return false;
         }
         let range = Range { offset: job.from, length: bytes };
-        let put = |place: &mut [u8]| if fill(job, place) { Ok(()) } else { Err(()) };
+        let put = |place: &mut [u8]| fill(job, place).then_some(()).ok_or(Errno::IO);
         // (One whose bytes are gone is done with: its file is plain.)
         let _ = flush.data_by(job.index, job.to, &[range], put);
         true

@@ -4,14 +4,14 @@ use rustix::fd::AsFd;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use std::path::Path;
-use uncopy_log_record::{Body, Found, HEAD, Scan, Superblock};
-use uncopy_log_share::claims::{Claims, What};
+use uncopy_log_record::{Body, HEAD, Scan, ScanItem, Superblock};
+use uncopy_log_share::claims::{Claim, Claims};
 use uncopy_log_share::homing::{Ending, NotHome, Which, bring, finish, sync};
 use uncopy_log_share::layout::Named;
 use uncopy_log_share::memory::Memory;
 use uncopy_log_share::writer::{Job, Writer, write_superblock};
 use uncopy_log_share::{RING, State};
-use uncopy_log_store::{Held, Kind, Store, create};
+use uncopy_log_store::{HeldMemory, Kind, Store, create};
 
 const SEGMENT: u64 = 1 << 20;
 
@@ -19,7 +19,7 @@ fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
-fn memory(directory: &Path) -> Memory<Held> {
+fn memory(directory: &Path) -> Memory<HeldMemory> {
     Memory::create(&directory.join("memory")).unwrap()
 }
 
@@ -46,7 +46,7 @@ fn log(directory: &Path, segments: u64) -> Box<dyn Store> {
 }
 
 /// Appends as a program does. False: appending has ended.
-fn append(memory: &Memory<Held>, slot: usize, bytes: &[u8]) -> bool {
+fn append(memory: &Memory<HeldMemory>, slot: usize, bytes: &[u8]) -> bool {
     let words = &memory.entry(slot).words;
     let at = words.end().at();
     memory.back(slot, at, bytes.len()).unwrap();
@@ -59,7 +59,7 @@ fn append(memory: &Memory<Held>, slot: usize, bytes: &[u8]) -> bool {
     words.publish(at, at + bytes.len() as u64)
 }
 
-fn copy(memory: &Memory<Held>) -> impl FnMut(&Job, &mut [u8]) -> bool {
+fn copy(memory: &Memory<HeldMemory>) -> impl FnMut(&Job, &mut [u8]) -> bool {
     |job, place| {
         memory.copy_out(job.slot, job.from, place);
         true
@@ -230,12 +230,12 @@ fn what_was_logged_of_several_files_is_found_again_with_their_names() {
     let found: Vec<String> = Scan::new(&log, &file)
         .unwrap()
         .map(|found| match found {
-            Found::Record(record) => match record.body {
+            ScanItem::Record(record) => match record.body {
                 Body::Name(name) => format!("{} {}", record.index, name.path.escape_ascii()),
                 Body::Data(data) => format!("{} {}", record.index, data.bytes().escape_ascii()),
                 Body::Home { .. } => format!("{} home", record.index),
             },
-            Found::Gap(gap) => panic!("{gap}"),
+            ScanItem::Gap(gap) => panic!("{gap}"),
         })
         .collect();
     let expected = [
@@ -281,11 +281,11 @@ fn a_claim_is_one_processs_and_ends_with_it() {
     let directory = directory();
     let memory = memory(directory.path());
     let (one, other) = (Claims::of(memory.file()).unwrap(), Claims::of(memory.file()).unwrap());
-    assert!(one.claim(What::Entry(3)) && one.claim(What::Client(3)));
-    assert!(!other.claim(What::Entry(3)) && other.claim(What::Entry(4)));
-    assert!(other.is_others(What::Client(3)) && !other.is_others(What::Client(4)));
+    assert!(one.claim(Claim::Entry(3)) && one.claim(Claim::Client(3)));
+    assert!(!other.claim(Claim::Entry(3)) && other.claim(Claim::Entry(4)));
+    assert!(other.is_others(Claim::Client(3)) && !other.is_others(Claim::Client(4)));
     drop(one);
-    assert!(!other.is_others(What::Client(3)) && other.claim(What::Entry(3)));
+    assert!(!other.is_others(Claim::Client(3)) && other.claim(Claim::Entry(3)));
 }
 
 #[test]

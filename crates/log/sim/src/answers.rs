@@ -7,7 +7,7 @@
 
 use crate::files::FileId;
 use crate::promises::Promises;
-use crate::world::{Meanwhile, Mutation, Probe, World};
+use crate::world::{Interleaving, Mutation, Probe, World};
 use uncopy_log_book::answers::Leaves;
 use uncopy_log_book::{Answer, Event, State};
 
@@ -18,7 +18,7 @@ impl World {
         if inode.state() == State::Held && !inode.failed() && !inode.lost() {
             self.promise(file);
         } else {
-            self.sync(file, true, Meanwhile::Nothing, probe);
+            self.sync(file, true, Interleaving::Nothing, probe);
         }
         self.answer(probe);
     }
@@ -41,7 +41,7 @@ impl World {
                 Leaves::Now => self.seen(claim),
                 Leaves::Queued if self.mutation == Some(Mutation::AnswerUnheld) => self.seen(claim),
                 Leaves::Waits(_) => {
-                    self.flush_promised(Meanwhile::Nothing, probe);
+                    self.flush_promised(Interleaving::Nothing, probe);
                     continue;
                 }
                 Leaves::Queued | Leaves::Never => {}
@@ -73,7 +73,7 @@ impl World {
     }
 
     /// What was promised becomes durable, and answers leave.
-    pub fn flush_promised(&mut self, meanwhile: Meanwhile, probe: &mut dyn Probe) {
+    pub fn flush_promised(&mut self, meanwhile: Interleaving, probe: &mut dyn Probe) {
         let (number, files) = self.promises.answers.begin();
         for file in files {
             let file = file as usize;
@@ -105,7 +105,7 @@ impl World {
     /// Something leaves that is no answer on a stream: it waits first.
     pub fn leaves(&mut self, waits: bool, probe: &mut dyn Probe) {
         if waits && matches!(self.promises.answers.leaves(None), Leaves::Waits(_)) {
-            self.flush_promised(Meanwhile::Nothing, probe);
+            self.flush_promised(Interleaving::Nothing, probe);
         }
         if self.promises.answers.leaves(None) != Leaves::Never {
             self.seen(self.promises.made.len());
@@ -120,7 +120,7 @@ impl World {
         {
             for file in self.promises.answers.begin().1 {
                 let sync = Event::Sync { data_only: true };
-                self.job(file as usize, sync, &[], Meanwhile::Nothing, probe);
+                self.job(file as usize, sync, &[], Interleaving::Nothing, probe);
             }
         }
         if self.promises.answers.leaves(None) != Leaves::Never {

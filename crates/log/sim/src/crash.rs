@@ -1,9 +1,10 @@
 //! At a point: power is lost, in many ways; programs and service are killed. Then recovery, and the
 //! oracle.
 
+use crate::oracle::Violation;
 use crate::platter::{Fate, LOG};
 use crate::promises::Promises;
-use crate::world::{Meanwhile, Mutation, Probe, Saved, World};
+use crate::world::{Interleaving, Mutation, Probe, Saved, World};
 use uncopy_log_book::recovery::{OnDisk, Recovery, Refusal, Task};
 use uncopy_log_book::{Event, Plan, Verdict};
 use uncopy_log_record::{BLOCK, Gap, HEAD, Superblock};
@@ -61,7 +62,7 @@ impl Crashes {
         self.script = script;
     }
 
-    fn judge(&mut self, what: &str, result: Result<(), String>) {
+    fn judge(&mut self, what: &str, result: Result<(), Violation>) {
         if let Err(why) = result
             && self.wrong.len() < 20
         {
@@ -119,16 +120,19 @@ impl Crashes {
             let content = after.files.content(file);
             let result = match theirs.get(file) {
                 Some(Some(theirs)) if theirs != content => {
-                    Err(format!("file {file}: a stranger's durable write is lost"))
+                    Err(Violation::new("a stranger's durable write is lost"))
                 }
                 Some(_) => Ok(()),
                 None => after.histories[file].is_safe(content),
             };
-            self.judge(&what(), result.map_err(|why| format!("file {file}: {why}")));
+            self.judge(&what(), result.map_err(|why| why.of(file)));
         }
         if !stranger && recovered.refused > 0 {
             let Recovered { verdicts, gaps, .. } = &recovered;
-            self.judge(&what(), Err(format!("refused without a cause: {verdicts:?} {gaps:?}")));
+            self.judge(
+                &what(),
+                Err(Violation::new(format_args!("refused without a cause: {verdicts:?} {gaps:?}"))),
+            );
         }
         Some(after)
     }
@@ -141,10 +145,10 @@ impl Crashes {
         (after.faults, after.busy, after.ending) = (None, Vec::new(), false);
         after.promises_of_the_dead(&mut Nobody);
         for file in 0..after.entries.len() {
-            after.job(file, Event::Close, &[], Meanwhile::Nothing, &mut Nobody);
+            after.job(file, Event::Close, &[], Interleaving::Nothing, &mut Nobody);
             if after.files.has_name(file) {
                 let result = after.histories[file].is_current(after.files.content(file));
-                self.judge("killed", result.map_err(|why| format!("file {file}: {why}")));
+                self.judge("killed", result.map_err(|why| why.of(file)));
             }
         }
         after.superblock = after.superblock.succeed(&after.here(), after.now);
@@ -240,7 +244,7 @@ impl Probe for Crashes {
     }
 
     fn wrong(&mut self, what: String) {
-        self.judge("no crash", Err(what));
+        self.judge("no crash", Err(Violation::new(what)));
     }
 }
 
@@ -296,15 +300,15 @@ impl World {
     }
 
     /// Recovery in another boot; `stop` after so many tasks.
-    fn recover(&mut self, stop: Option<usize>) -> Result<Recovered, String> {
+    fn recover(&mut self, stop: Option<usize>) -> Result<Recovered, Violation> {
         let mut image = self.image();
-        let superblock = Superblock::find(&image).map_err(|why| why.to_string())?;
+        let superblock = Superblock::find(&image).map_err(Violation::new)?;
         if self.mutation == Some(Mutation::NoChecksum) {
             forge(&superblock, &mut image);
         }
-        let plan = Plan::new(&superblock, &image).map_err(|why| why.to_string())?;
+        let plan = Plan::new(&superblock, &image).map_err(Violation::new)?;
         let begun = Recovery::begin(&superblock, &plan, &self.here(), self.booted, self.now);
-        let mut recovery = begun.map_err(|why| why.to_string())?;
+        let mut recovery = begun.map_err(Violation::new)?;
         let epoch = superblock.epoch;
         let inode =
             |at: usize| plan.files[at].owner.as_ref().map_or(0, |owner| owner.inode as usize);

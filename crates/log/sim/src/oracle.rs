@@ -1,5 +1,32 @@
 //! What a file may hold after a crash.
 
+use core::fmt;
+
+/// What is not as it has to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation(String);
+
+impl Violation {
+    /// Says it.
+    pub fn new(what: impl fmt::Display) -> Self {
+        Self(what.to_string())
+    }
+
+    /// Says of which file it is.
+    #[must_use]
+    pub fn of(self, file: usize) -> Self {
+        Self(format!("file {file}: {self}"))
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl core::error::Error for Violation {}
+
 /// All versions of a file, as programs and strangers see it.
 #[derive(Clone, Debug)]
 pub struct History {
@@ -70,7 +97,7 @@ impl History {
     ///
     /// # Errors
     /// Where not, and what is there.
-    pub fn is_current(&self, content: &[u8]) -> Result<(), String> {
+    pub fn is_current(&self, content: &[u8]) -> Result<(), Violation> {
         self.is_since(content, self.returned, "returned")
     }
 
@@ -79,14 +106,14 @@ impl History {
     ///
     /// # Errors
     /// Where not, and what is there.
-    pub fn is_safe(&self, content: &[u8]) -> Result<(), String> {
+    pub fn is_safe(&self, content: &[u8]) -> Result<(), Violation> {
         if self.lost {
             return Ok(());
         }
         self.is_since(content, self.acked, "acknowledged")
     }
 
-    fn is_since(&self, content: &[u8], oldest: usize, what: &str) -> Result<(), String> {
+    fn is_since(&self, content: &[u8], oldest: usize, what: &str) -> Result<(), Violation> {
         let allowed = &self.versions[oldest..];
         if allowed.iter().any(|version| version == content) {
             return Ok(());
@@ -100,13 +127,13 @@ impl History {
             |at: &usize| allowed.iter().all(|v| v.get(*at) != content.get(*at)) && !hole(*at);
         match (0..longest).find(is_wrong) {
             None => Ok(()),
-            Some(at) => Err(format!(
+            Some(at) => Err(Violation::new(format_args!(
                 "byte {at} is {}, and {} was {what}; {} bytes long, {} were {what}",
                 shown(content.get(at)),
                 shown(allowed[0].get(at)),
                 content.len(),
                 allowed[0].len()
-            )),
+            ))),
         }
     }
 }
@@ -127,7 +154,7 @@ mod tests {
 
     #[test]
     fn what_was_acknowledged_must_be_there() {
-        assert!(history().is_safe(b"aa").unwrap_err().contains("byte 2 is nothing"));
+        assert!(history().is_safe(b"aa").unwrap_err().to_string().contains("byte 2 is nothing"));
         assert!(history().is_safe(b"aab").is_ok());
     }
 

@@ -1,7 +1,7 @@
 //! What programs do: all short scripts, random long ones.
 
 use crate::crash::{Crashes, Thoroughness};
-use crate::world::{Meanwhile, Mutation, Probe, World};
+use crate::world::{Interleaving, Mutation, Probe, World};
 use uncopy_log_book::Event;
 
 /// One thing that a program, or somebody else, does to a file.
@@ -127,13 +127,13 @@ pub fn begin(start: Start, mutation: Option<Mutation>) -> World {
     }
     if start != Start::New {
         world.write(0, None, 50, &mut Strict);
-        world.sync(0, false, Meanwhile::Nothing, &mut Strict);
+        world.sync(0, false, Interleaving::Nothing, &mut Strict);
         if matches!(start, Start::Synced | Start::Overwritten) {
             world.write(0, Some(100), 30, &mut Strict);
         } else {
             world.write(0, None, 60, &mut Strict);
         }
-        world.sync(0, true, Meanwhile::Nothing, &mut Strict);
+        world.sync(0, true, Interleaving::Nothing, &mut Strict);
         assert!(world.entries[0].inode.live().is_some());
     }
     world
@@ -165,8 +165,8 @@ pub fn perform(world: &mut World, file: usize, op: Op, probe: &mut dyn Probe) {
         Op::AppendBlocks => world.write(file, None, 5000, probe),
         Op::AppendMuch => world.write(file, None, 9000, probe),
         Op::Overwrite => world.write(file, Some(50), 700, probe),
-        Op::Sync => world.sync(file, true, Meanwhile::Nothing, probe),
-        Op::SyncBusy => world.sync(file, false, Meanwhile::Write, probe),
+        Op::Sync => world.sync(file, true, Interleaving::Nothing, probe),
+        Op::SyncBusy => world.sync(file, false, Interleaving::Write, probe),
         Op::Read => {
             world.event(file, Event::Read, probe);
         }
@@ -190,8 +190,8 @@ pub fn perform(world: &mut World, file: usize, op: Op, probe: &mut dyn Probe) {
             world.event(file, Event::Change, probe);
         }
         Op::SyncLater => world.sync_later(file, probe),
-        Op::Flush => world.flush_promised(Meanwhile::Nothing, probe),
-        Op::FlushBusy => world.flush_promised(Meanwhile::Promise, probe),
+        Op::Flush => world.flush_promised(Interleaving::Nothing, probe),
+        Op::FlushBusy => world.flush_promised(Interleaving::Promise, probe),
         Op::Leave => world.leaves(world.mutation != Some(Mutation::LeavesUnheld), probe),
     }
 }

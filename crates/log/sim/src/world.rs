@@ -75,7 +75,7 @@ pub(crate) struct Saved {
 
 /// What other threads do while a job is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Meanwhile {
+pub enum Interleaving {
     /// Nothing.
     Nothing,
     /// They write, once.
@@ -242,7 +242,7 @@ impl World {
         self.histories[file].begin(content);
         let at = at.map_or(At::End, |offset| At::Offset(offset as u64));
         let event = Event::Write { at, length: length as u64 };
-        match self.job(file, event, &bytes, Meanwhile::Nothing, probe) {
+        match self.job(file, event, &bytes, Interleaving::Nothing, probe) {
             Answer::Failed(_) => self.histories[file].failed(),
             _ => self.histories[file].returned(),
         }
@@ -254,7 +254,7 @@ impl World {
         &mut self,
         file: FileId,
         data_only: bool,
-        meanwhile: Meanwhile,
+        meanwhile: Interleaving,
         probe: &mut dyn Probe,
     ) {
         let version = self.histories[file].at();
@@ -275,7 +275,7 @@ impl World {
         let mut content = self.histories[file].latest().to_vec();
         content.resize(size, 0);
         self.histories[file].begin(content);
-        match self.job(file, Event::Truncate, &[size as u8], Meanwhile::Nothing, probe) {
+        match self.job(file, Event::Truncate, &[size as u8], Interleaving::Nothing, probe) {
             Answer::Failed(_) => self.histories[file].failed(),
             _ => self.histories[file].returned(),
         }
@@ -296,7 +296,7 @@ impl World {
             self.histories[file].returned();
             probe.point(self);
             if sync {
-                self.sync(file, true, Meanwhile::Nothing, probe);
+                self.sync(file, true, Interleaving::Nothing, probe);
             }
         }
         self.event(file, Event::Unmap, probe);
@@ -305,7 +305,7 @@ impl World {
     /// Anything else happens to a file.
     pub fn event(&mut self, file: FileId, event: Event, probe: &mut dyn Probe) -> Answer {
         let versions: Vec<usize> = self.histories.iter().map(History::at).collect();
-        let answer = self.job(file, event, &[], Meanwhile::Nothing, probe);
+        let answer = self.job(file, event, &[], Interleaving::Nothing, probe);
         match (event, answer) {
             (_, Answer::TryLease) => self.grant(file),
             // (Of other files the service brings held bytes home at their own events.)
@@ -394,7 +394,7 @@ impl World {
         file: FileId,
         event: Event,
         bytes: &[u8],
-        meanwhile: Meanwhile,
+        meanwhile: Interleaving,
         probe: &mut dyn Probe,
     ) -> Answer {
         self.busy.push(file);
@@ -408,7 +408,7 @@ impl World {
         file: FileId,
         event: Event,
         bytes: &[u8],
-        mut meanwhile: Meanwhile,
+        mut meanwhile: Interleaving,
         probe: &mut dyn Probe,
     ) -> Answer {
         let mut job = self.entries[file].inode.begin(event, self.now);
@@ -436,12 +436,12 @@ impl World {
             );
             let done = slow
                 && match meanwhile {
-                    Meanwhile::Nothing => false,
-                    Meanwhile::Write => self.write_beside(file),
-                    Meanwhile::Promise => self.promise_beside(file),
+                    Interleaving::Nothing => false,
+                    Interleaving::Write => self.write_beside(file),
+                    Interleaving::Promise => self.promise_beside(file),
                 };
             if done {
-                meanwhile = Meanwhile::Nothing;
+                meanwhile = Interleaving::Nothing;
             }
             probe.point(self);
         }
@@ -634,7 +634,7 @@ impl World {
                     let Some(other) = of.filter(can).filter(|_| purpose == Purpose::Data) else {
                         return false;
                     };
-                    let made = self.job(other, Event::MakeRoom, &[], Meanwhile::Nothing, probe);
+                    let made = self.job(other, Event::MakeRoom, &[], Interleaving::Nothing, probe);
                     if matches!(made, Answer::Failed(_)) {
                         return false;
                     }
@@ -724,7 +724,7 @@ impl World {
                 return false;
             }
             self.ending = true;
-            let answer = self.job(other, Event::MakeRoom, &[], Meanwhile::Nothing, probe);
+            let answer = self.job(other, Event::MakeRoom, &[], Interleaving::Nothing, probe);
             self.ending = false;
             if matches!(answer, Answer::Failed(_)) {
                 return false;

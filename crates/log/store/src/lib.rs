@@ -8,7 +8,7 @@
 //! | [`dax`] | a file of persistent memory, mapped with MAP_SYNC |
 //! | [`memory`] | a file in memory: outlives programs, not power |
 //! | [`mod@home`] | whole blocks past the page cache, the rest through it |
-//! | [`held`] | memory that outlives the program: a file of tmpfs, room for which is taken first |
+//! | [`held_memory`] | memory that outlives the program: a tmpfs file; room is taken first |
 //! | [`failed`] | what did not work, and what to do |
 //! | `file` | what stores have in common |
 //! | [`staging`] | where records are put together: aligned as O_DIRECT wants it |
@@ -20,7 +20,7 @@ pub mod dax;
 pub mod direct;
 pub mod failed;
 mod file;
-pub mod held;
+pub mod held_memory;
 pub mod home;
 pub mod kinds;
 pub mod memory;
@@ -28,7 +28,7 @@ pub mod staging;
 pub mod store;
 
 pub use failed::Failed;
-pub use held::Held;
+pub use held_memory::HeldMemory;
 pub use home::{Homed, home};
 pub use kinds::{create, open};
 pub use store::{Kind, Store};

@@ -12,16 +12,34 @@ use crate::values::{defaults, positive, seconds, size};
 #[derive(Clone, Debug, clap::Args)]
 pub struct EchoArgs {
     /// Message sizes
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "512K", value_parser = size)]
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "512K",
+        value_parser = size,
+    )]
     pub sizes: Vec<usize>,
     /// Copies that the server makes of every message
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0,1,4,12")]
     pub copies: Vec<usize>,
     /// Connections, each with one message under way
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "16", value_parser = positive)]
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "16",
+        value_parser = positive,
+    )]
     pub connections: Vec<usize>,
     /// Threads of the server
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1", value_parser = positive)]
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "1",
+        value_parser = positive,
+    )]
     pub threads: Vec<usize>,
     /// Pages of every message that the server reads and writes back
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0")]

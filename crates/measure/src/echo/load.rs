@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::own_process::cpu_ns;
 
 /// With nothing coming back for so long, the server is taken for dead.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Echoes that are not looked at are read in pieces of this size, into memory that stays hot.
 const SCRATCH: usize = 128 << 10;
 /// Random messages that the timed requests take turns with: so many, but no more than fit into
@@ -145,8 +145,9 @@ impl Load {
         Ok(())
     }
 
-    /// Keeps every connection busy for `length`, then lets what is under way come to its end. All of that is timed, so all
-    /// that the server does for it lies between what it reports before and after.
+    /// Keeps every connection busy for `length`, then lets what is under way come to its end. All
+    /// of that is timed, so all that the server does for it lies between what it reports before and
+    /// after.
     pub fn turn(&mut self, length: Duration) -> Result<Timed, Failure> {
         let mut timed = Timed::nothing()?;
         let cpu = || {
@@ -181,11 +182,11 @@ impl Load {
     /// The connections that something can be done on, and whether they waited to send.
     fn wait(&self) -> Result<impl Iterator<Item = (usize, bool)> + use<>, Failure> {
         let mut events = [EpollEvent::empty(); 64];
-        let patience = EpollTimeout::try_from(PATIENCE).expect("it is short");
+        let timeout = EpollTimeout::try_from(TIMEOUT).expect("it is short");
         let ready = loop {
-            match self.epoll.wait(&mut events, patience) {
+            match self.epoll.wait(&mut events, timeout) {
                 Ok(0) => {
-                    return Err(failure!("nothing has come back for {} s", PATIENCE.as_secs()));
+                    return Err(failure!("nothing has come back for {} s", TIMEOUT.as_secs()));
                 }
                 Ok(ready) => break ready,
                 Err(nix::Error::EINTR) => {}

@@ -43,12 +43,13 @@ pub struct Row {
     /// Which copies it reads as a whole.
     pub checksum: Checksum,
     /// Medians without the library.
-    pub plain: Numbers,
+    pub plain: EchoFigures,
     /// The plain server once more: what it differs by is noise.
     pub again: Compared,
     /// With glibc's memory kept.
     pub kept: Option<Compared>,
-    /// uncopy's allocator alone: nothing elided, nothing sent by reference, libc's copies. (Not in older results.)
+    /// uncopy's allocator alone: nothing elided, nothing sent by reference, libc's copies. (Not in
+    /// older results.)
     pub placed: Option<Compared>,
     /// uncopy without elision and without sending by reference.
     pub unelided: Option<Compared>,
@@ -62,13 +63,16 @@ pub struct Row {
     pub cpu_ratio: f64,
     /// Smallest and largest of these of the single turns.
     pub cpu_ratio_spread: [f64; 2],
-    /// CPU time of a request of uncopy without elision over that with it: the gain of elision itself.
+    /// CPU time of a request of uncopy without elision over that with it: the gain of elision
+    /// itself.
     pub elision_cpu_ratio: Option<f64>,
     /// The same for requests a second.
     pub elision_ratio: Option<f64>,
-    /// CPU time of a request of uncopy without elision over that of the same server where no copy is made: the most that elision could gain.
+    /// CPU time of a request of uncopy without elision over that of the same server where no copy
+    /// is made: the most that elision could gain.
     pub elision_most: Option<f64>,
-    /// CPU time of a request of uncopy's allocator alone over that with faster copies: the gain of `--copies` itself.
+    /// CPU time of a request of uncopy's allocator alone over that with faster copies: the gain of
+    /// `--copies` itself.
     pub copies_cpu_ratio: Option<f64>,
     /// Messages that were compared byte by byte, on all sides.
     pub verified_messages: u64,
@@ -82,7 +86,7 @@ pub struct Row {
 
 /// What is measured on every side.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Numbers {
+pub struct EchoFigures {
     /// Requests answered in a second.
     pub req_per_s: f64,
     /// Smallest and largest of these of the single turns.
@@ -108,7 +112,7 @@ pub struct Numbers {
 pub struct Compared {
     /// What was measured.
     #[serde(flatten)]
-    pub common: Numbers,
+    pub common: EchoFigures,
     /// Its requests a second over plain's.
     pub ratio: f64,
     /// Smallest and largest of these of the single turns.
@@ -124,7 +128,7 @@ pub struct Compared {
 pub struct UncopyNumbers {
     /// What is measured on both sides.
     #[serde(flatten)]
-    pub common: Numbers,
+    pub common: EchoFigures,
     /// Bytes of copies that were elided.
     pub elided_bytes: u64,
     /// The same for a request.
@@ -146,7 +150,7 @@ pub struct UncopyNumbers {
 /// One timed window.
 pub struct Sample {
     /// What is measured on both sides, of this window alone.
-    pub numbers: Numbers,
+    pub numbers: EchoFigures,
     /// Requests answered.
     pub requests: u64,
     /// What the window added to the library's counters.
@@ -183,12 +187,12 @@ impl Samples {
 
     fn compared(&self, side: Side) -> Option<Compared> {
         let (plain, own) = (self.of(Side::Plain), self.of(side));
-        let pairs = |of: fn(&Numbers, &Numbers) -> f64| {
+        let pairs = |of: fn(&EchoFigures, &EchoFigures) -> f64| {
             spread(plain.iter().zip(own).map(|(p, o)| of(&p.numbers, &o.numbers)), 3)
         };
         let (before, common) = (numbers(plain), numbers(own));
-        let rate = |p: &Numbers, o: &Numbers| quotient(o.req_per_s, p.req_per_s);
-        let cpu = |p: &Numbers, o: &Numbers| quotient(p.cpu_us_per_req, o.cpu_us_per_req);
+        let rate = |p: &EchoFigures, o: &EchoFigures| quotient(o.req_per_s, p.req_per_s);
+        let cpu = |p: &EchoFigures, o: &EchoFigures| quotient(p.cpu_us_per_req, o.cpu_us_per_req);
         (!own.is_empty()).then(|| Compared {
             ratio: round(rate(&before, &common), 3),
             ratio_spread: pairs(rate),
@@ -273,12 +277,12 @@ impl Samples {
     }
 }
 
-fn numbers(samples: &[Sample]) -> Numbers {
-    let of = |pick: fn(&Numbers) -> f64| median(samples.iter().map(|s| pick(&s.numbers)));
-    let spread_of = |pick: fn(&Numbers) -> f64, digits| {
+fn numbers(samples: &[Sample]) -> EchoFigures {
+    let of = |pick: fn(&EchoFigures) -> f64| median(samples.iter().map(|s| pick(&s.numbers)));
+    let spread_of = |pick: fn(&EchoFigures) -> f64, digits| {
         spread(samples.iter().map(|s| pick(&s.numbers)), digits)
     };
-    Numbers {
+    EchoFigures {
         req_per_s: round(of(|n| n.req_per_s), 1),
         req_per_s_spread: spread_of(|n| n.req_per_s, 1),
         cpu_us_per_req: round(of(|n| n.cpu_us_per_req), 2),
@@ -298,7 +302,7 @@ mod tests {
 
     fn sample(req_per_s: f64, elided: u64) -> Sample {
         Sample {
-            numbers: Numbers {
+            numbers: EchoFigures {
                 req_per_s,
                 req_per_s_spread: [req_per_s; 2],
                 cpu_us_per_req: 1.0,

@@ -25,7 +25,8 @@ pub fn ratio(ratio: Option<f64>) -> String {
 /// A row in a few words, before the table is there.
 pub fn summary(row: &Row) -> String {
     format!(
-        "{}, {} copies, {} connections, {} threads, touches {}: rate {}, CPU {} (again {}; elision's own {})",
+        "{}, {} copies, {} connections, {} threads, touches {}: rate {}, CPU {} (again {}; \
+         elision's own {})",
         units::size(row.size as u64),
         row.copies,
         row.connections,

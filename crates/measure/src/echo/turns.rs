@@ -1,6 +1,8 @@
-//! Fresh echo servers side by side, plain and under uncopy: verified, warmed up, timed in short turns, verified.
+//! Fresh echo servers side by side, plain and under uncopy: verified, warmed up, timed in short
+//! turns, verified.
 //!
-//! What else a shared machine does comes in bursts of a second and more; turns of a fraction of that meet it alike.
+//! What else a shared machine does comes in bursts of a second and more; turns of a fraction of
+//! that meet it alike.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +11,7 @@ use std::time::Duration;
 use super::args::EchoArgs;
 use super::load::{Load, Timed};
 use super::plan::{Hello, Places, Plan, Report};
-use super::rows::{Numbers, Sample};
+use super::rows::{EchoFigures, Sample};
 use super::server;
 use crate::facts::Facts;
 use crate::failure;
@@ -110,7 +112,7 @@ impl Contender {
         let each = |ns: u64| round(quotient(ns as f64 / 1000.0, requests), 2);
         let percentile = |p| round(self.timed.latency.value_at_percentile(p) as f64 / 1000.0, 1);
         Ok(Sample {
-            numbers: Numbers {
+            numbers: EchoFigures {
                 req_per_s: round(requests / self.timed.elapsed.as_secs_f64(), 1),
                 req_per_s_spread: [0.0; 2],
                 cpu_us_per_req: each(self.cpu_ns),

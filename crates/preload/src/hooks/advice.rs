@@ -2,7 +2,7 @@
 //!
 //! unsafe: see the crate.
 
-use super::ours::{make_ordinary, on_the_programs, perhaps_tracked};
+use super::memory_common::{make_ordinary, on_the_programs, perhaps_tracked};
 use crate::process::PROCESS;
 use crate::real;
 use core::ffi::{c_int, c_uchar, c_uint, c_void};
@@ -121,7 +121,7 @@ pub unsafe extern "C" fn mincore(addr: *mut c_void, n: size_t, answer: *mut c_uc
     unsafe {
         let result = real::mincore(addr, n, answer);
         if result == 0 && perhaps_tracked(addr as usize, n) {
-            let count = Span::sized(addr as usize, n).hull().pages();
+            let count = Span::sized(addr as usize, n).covering_pages().pages();
             for first in (0..count).step_by(ANSWER) {
                 let there = PROCESS.space.resident_views::<ANSWER>(addr as usize + first * PAGE);
                 for i in (0..ANSWER.min(count - first)).filter(|i| there[*i]) {

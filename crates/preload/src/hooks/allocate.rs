@@ -4,9 +4,9 @@
 //! unsafe: see the crate.
 
 use super::fill::clear;
-use super::ours::{perhaps_tracked, with_room};
+use super::memory_common::{perhaps_tracked, with_room};
 pub use super::own::{calloc, free, malloc, malloc_usable_size, posix_memalign, realloc};
-use crate::found::{GLIBC_MALLOC, USABLE_SIZE};
+use crate::facts::{GLIBC_MALLOC, USABLE_SIZE};
 use crate::process::PROCESS;
 use crate::real;
 use core::ffi::{c_int, c_void};
@@ -284,7 +284,7 @@ pub(super) unsafe extern "C" fn realloc_ours(p: *mut c_void, n: size_t) -> *mut 
         }
         let size = real::malloc_usable_size(p);
         let block = Span::sized(p as usize, size);
-        let viewed = size >= crate::found::threshold()
+        let viewed = size >= crate::facts::threshold()
             && perhaps_tracked(p as usize, size)
             && PROCESS.space.with(|b| b.views_in(block)) == Some(true);
         if n <= size || !(joins || viewed) {

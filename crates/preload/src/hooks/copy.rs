@@ -6,7 +6,7 @@
 
 pub use super::own::{memcpy, memmove, mempcpy, memset};
 use super::rows::LOOK;
-use crate::found::GLIBC_STACK_END;
+use crate::facts::GLIBC_STACK_END;
 use crate::process::PROCESS;
 use crate::real;
 use core::arch::{asm, naked_asm};
@@ -14,7 +14,7 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use uncopy_core::tracker::ADOPT_MIN;
 use uncopy_counters::add;
-use uncopy_decide::Deed;
+use uncopy_decide::Operation;
 use uncopy_kernel::critical;
 use uncopy_stack::copy::{Source, copy};
 use uncopy_stack::stack::Host;
@@ -132,7 +132,7 @@ pub(super) unsafe extern "C" fn large(
     n: usize,
     caller: usize,
 ) -> *mut c_void {
-    if n >= crate::found::threshold() {
+    if n >= crate::facts::threshold() {
         PROCESS.space.copies(n);
     }
     // SAFETY: the caller's own promise.
@@ -157,7 +157,7 @@ pub unsafe fn move_block(to: *mut c_void, from: *const c_void, n: usize) {
 }
 
 unsafe fn uncounted(dst: *mut c_void, src: *const c_void, n: usize, caller: usize) -> *mut c_void {
-    if n >= crate::found::threshold() {
+    if n >= crate::facts::threshold() {
         PROCESS.space.large_seen();
     }
     // SAFETY: the caller's promise to memcpy or memmove; libc's memmove serves both, and returns
@@ -172,7 +172,7 @@ unsafe fn uncounted(dst: *mut c_void, src: *const c_void, n: usize, caller: usiz
         }
         if done == Done::Rests {
             let (to, from) = (dst as usize, src as usize);
-            PROCESS.space.rests(Deed::Copy { to, from, len: n, caller, input: true });
+            PROCESS.space.rests(Operation::Copy { to, from, len: n, caller, input: true });
         }
         copy_bytes(dst.cast(), src.cast(), n).cast()
     }
@@ -205,7 +205,7 @@ unsafe fn elided(dst: usize, src: usize, n: usize, caller: usize) -> Done {
             || PROCESS.space.filter.perhaps_tracked(dst, n));
     // (What overlaps is not elided; untracked, it needs no more than libc.)
     let apart = dst.abs_diff(src) >= n;
-    let input = apart && n >= crate::found::threshold() && PROCESS.space.filter.is_input(src, n);
+    let input = apart && n >= crate::facts::threshold() && PROCESS.space.filter.is_input(src, n);
     if !tracked {
         if !input {
             return Done::Not;

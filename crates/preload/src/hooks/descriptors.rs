@@ -10,7 +10,7 @@ use core::ffi::{c_int, c_uint};
 use libc::{EBADF, EBUSY};
 use uncopy_kernel::descriptors::{is_kept, kept_between, perhaps_ours};
 use uncopy_lend::pipes::PIPES;
-use uncopy_log_service::Reason;
+use uncopy_log_service::PlainReason;
 
 fn all_ours() -> [c_int; 4 + PIPES] {
     let mut all = [-1; 4 + PIPES];
@@ -240,7 +240,7 @@ unsafe fn fcntl_of_file(fd: c_int, command: c_int, argument: usize) -> c_int {
         }
         libc::F_GETFL => PROCESS.log.flags_told(fd, call()),
         libc::F_SETFL => {
-            let plain = PROCESS.log.plainly(fd, Reason::NotAppended);
+            let plain = PROCESS.log.plainly(fd, PlainReason::NotAppended);
             let result = call();
             drop(plain);
             if result == 0 {
@@ -250,7 +250,7 @@ unsafe fn fcntl_of_file(fd: c_int, command: c_int, argument: usize) -> c_int {
         }
         // (A lease, or signals, of the program's own.)
         libc::F_SETLEASE | libc::F_GETLEASE | libc::F_SETOWN | 10 | 15 => {
-            PROCESS.log.plain_for_good(fd, Reason::Mode);
+            PROCESS.log.plain_for_good(fd, PlainReason::Mode);
             call()
         }
         _ => call(),

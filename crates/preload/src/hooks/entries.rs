@@ -43,7 +43,7 @@ use libc::{
 };
 use uncopy_copies::{Copies, near};
 use uncopy_kernel::descriptors::LOWEST;
-use uncopy_kernel::reading;
+use uncopy_kernel::user_access;
 use uncopy_lend::send::Lending;
 use uncopy_process::process::Process;
 use uncopy_space::gate;
@@ -272,7 +272,7 @@ macro_rules! entry {
 }
 
 const STATE: usize = offset_of!(Process, space) + Space::STATE;
-const HEEDED: usize = offset_of!(Process, space) + Space::INPUT;
+const INPUT_LIMIT: usize = offset_of!(Process, space) + Space::INPUT;
 const RINGS: usize = offset_of!(Process, tcp) + Tcp::IN_USE;
 const LENT: usize = offset_of!(Process, lending) + Lending::FROM;
 
@@ -327,7 +327,7 @@ macro_rules! copy_entry {
 }
 
 /// Defines the entry of an input call, `unless` what it says finds something special. Where it
-/// matters what comes ([`Space::heeds_input`]) libc's function is called, and then, if that was
+/// matters what comes ([`Space::tracks_input`]) libc's function is called, and then, if that was
 /// much, `remembered_large`; else it is jumped to.
 macro_rules! input_entry {
     (
@@ -342,7 +342,7 @@ macro_rules! input_entry {
                 no_rings!(),
                 // (The word holds the limit with all its bits the other way round: more than the
                 // limit is what carries.)
-                "mov rax, qword ptr [rip + {process} + {heeded}]",
+                "mov rax, qword ptr [rip + {process} + {input_limit}]",
                 "add rax, rdx",
                 "jc 5f",
                 place!("uncopy_exit_", $name),
@@ -376,7 +376,7 @@ macro_rules! input_entry {
                 state = const STATE,
                 serving = const gate::SERVING,
                 rings = const RINGS,
-                heeded = const HEEDED,
+                input_limit = const INPUT_LIMIT,
                 much = const ORIGIN_MIN,
                 remembered = sym remembered_large,
                 body = sym $body,
@@ -398,7 +398,7 @@ macro_rules! few {
         LENT
     };
     (word received) => {
-        HEEDED
+        INPUT_LIMIT
     };
 }
 
@@ -446,8 +446,8 @@ macro_rules! list_entry {
                 state = const STATE,
                 serving = const gate::SERVING,
                 rings = const RINGS,
-                caught = sym reading::CAUGHT,
-                both = const reading::BOTH,
+                caught = sym user_access::CAUGHT,
+                both = const user_access::BOTH,
                 together = const TOGETHER,
                 length = const offset_of!(iovec, iov_len),
                 buffer = const size_of::<iovec>(),

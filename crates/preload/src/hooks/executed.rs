@@ -12,7 +12,7 @@ use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags};
 use std::ffi::CString;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use uncopy_executable::{Content, Executable, look};
-use uncopy_kernel::reading;
+use uncopy_kernel::user_access;
 
 /// The loader of programs that this library is for.
 const LOADER: &[u8] = b"/lib64/ld-linux-x86-64.so.2";
@@ -50,7 +50,7 @@ impl Content for Opened {
 
 /// Whether `library` can be loaded into what is executed.
 pub(super) fn takes(library: &[u8], executed: Executed) -> bool {
-    if reading::without_calls() {
+    if user_access::without_calls() {
         return true;
     }
     CString::new(library).is_ok_and(|library| is_allowed(&library, Access::READ_OK))
@@ -98,7 +98,7 @@ impl Executed {
 }
 
 fn string(at: *const c_char) -> Option<CString> {
-    CString::new(reading::string(at)?).ok()
+    CString::new(user_access::string(at)?).ok()
 }
 
 fn open(directory: BorrowedFd<'_>, path: &CStr) -> Option<Opened> {
@@ -126,7 +126,7 @@ fn named(name: &CStr, from: From) -> Option<Opened> {
     // SAFETY: libc's answer is the program's own string.
     let path = unsafe {
         let path = libc::getenv(c"PATH".as_ptr());
-        if path.is_null() { b"/bin:/usr/bin".to_vec() } else { reading::string(path)? }
+        if path.is_null() { b"/bin:/usr/bin".to_vec() } else { user_access::string(path)? }
     };
     path.split(|b| *b == b':').find_map(|directory| {
         let mut file = directory.to_vec();

@@ -13,7 +13,7 @@ use crate::real;
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use libc::{off_t, size_t, ssize_t};
-use uncopy_log_service::Reason;
+use uncopy_log_service::PlainReason;
 use uncopy_stack::buffers::{give, take};
 
 /// A call that the kernel makes on files that are plain meanwhile.
@@ -21,7 +21,7 @@ fn plainly<R, const N: usize>(fds: [c_int; N], call: impl FnOnce() -> R) -> R {
     if !PROCESS.log.in_use() {
         return call();
     }
-    let plain = fds.map(|fd| PROCESS.log.plainly(fd, Reason::NotAppended));
+    let plain = fds.map(|fd| PROCESS.log.plainly(fd, PlainReason::NotAppended));
     let result = call();
     drop(plain);
     result
@@ -37,7 +37,7 @@ fn opening(flags: c_int, open: impl Fn() -> c_int) -> c_int {
     if unsafe { *libc::__errno_location() } != libc::EWOULDBLOCK {
         return fd;
     }
-    PROCESS.log.leave_all(Reason::OpenedLater);
+    PROCESS.log.leave_all(PlainReason::OpenedLater);
     open()
 }
 
@@ -363,7 +363,7 @@ pub unsafe extern "C" fn utimensat(
 /// As its man page says.
 pub unsafe extern "C" fn sync() {
     if PROCESS.log.in_use() {
-        PROCESS.log.leave_all(Reason::NotAppended);
+        PROCESS.log.leave_all(PlainReason::NotAppended);
     }
     // SAFETY: the program's own call.
     unsafe { real::sync() }
@@ -375,7 +375,7 @@ pub unsafe extern "C" fn sync() {
 /// As its man page says.
 pub unsafe extern "C" fn syncfs(fd: c_int) -> c_int {
     if PROCESS.log.in_use() {
-        PROCESS.log.leave_all(Reason::NotAppended);
+        PROCESS.log.leave_all(PlainReason::NotAppended);
     }
     // SAFETY: the program's own call.
     unsafe { real::syncfs(fd) }
@@ -425,7 +425,7 @@ unsafe extern "C" fn over_mmap(
     type Mmap =
         unsafe extern "C" fn(*mut c_void, size_t, c_int, c_int, c_int, off_t) -> *mut c_void;
     if fd >= 0 && flags & libc::MAP_ANONYMOUS == 0 && PROCESS.log.in_use() {
-        PROCESS.log.plain_for_good(fd, Reason::NotAppended);
+        PROCESS.log.plain_for_good(fd, PlainReason::NotAppended);
     }
     // SAFETY: the function that was there, for the program's own arguments.
     unsafe {
@@ -434,8 +434,8 @@ unsafe extern "C" fn over_mmap(
     }
 }
 
-/// There is a log: mappings are heeded. For the constructor.
-pub fn heed_mappings() {
+/// There is a log: mappings are watched. For the constructor.
+pub fn watch_mappings() {
     MMAP.store(real::cells::mmap.load(Ordering::Relaxed), Ordering::Relaxed);
     real::cells::mmap.store(over_mmap as *const () as *mut c_void, Ordering::Relaxed);
 }
@@ -454,5 +454,5 @@ pub(super) fn before_ioctl(fd: c_int, request: u64) -> Option<uncopy_log_files::
     if !PROCESS.log.in_use() || OTHERS.contains(&request) {
         return None;
     }
-    PROCESS.log.plainly(fd, Reason::NotAppended)
+    PROCESS.log.plainly(fd, PlainReason::NotAppended)
 }

@@ -3,7 +3,7 @@
 //!
 //! unsafe: see the crate.
 
-use super::ours::perhaps_tracked;
+use super::memory_common::perhaps_tracked;
 use crate::process::PROCESS;
 use crate::real;
 use core::ffi::{c_int, c_void};

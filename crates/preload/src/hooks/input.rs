@@ -3,7 +3,7 @@
 //! unsafe: see the crate; each shim makes the program's own call.
 
 use super::copy::{host, on_own_stack};
-use super::ours::concerns_nobody;
+use super::memory_common::concerns_nobody;
 pub use super::own::{pread, pread64, read, readv, recv, recvfrom, recvmsg};
 use super::unwaited::{before_positioned, before_positioned_list};
 use crate::process::PROCESS;
@@ -46,7 +46,7 @@ enum Route {
 fn route(buf: *mut c_void, n: size_t, special: bool) -> Route {
     if special || !concerns_nobody(buf as usize, n) {
         Route::Ours
-    } else if PROCESS.space.heeds_input(n) {
+    } else if PROCESS.space.tracks_input(n) {
         Route::Framed
     } else {
         Route::Jump
@@ -396,7 +396,7 @@ unsafe fn recvmmsg_one_by_one(
     // SAFETY: the program passes `count` headers.
     unsafe {
         let begun = std::time::Instant::now();
-        let patience = take(timeout.cast::<[i64; 2]>()).map(|[seconds, more]| {
+        let most = take(timeout.cast::<[i64; 2]>()).map(|[seconds, more]| {
             let more = Duration::from_nanos(more.max(0) as u64);
             Duration::from_secs(seconds.max(0) as u64).saturating_add(more)
         });
@@ -424,7 +424,7 @@ unsafe fn recvmmsg_one_by_one(
             if once {
                 flags |= libc::MSG_DONTWAIT;
             }
-            if patience.is_some_and(|patience| begun.elapsed() >= patience) {
+            if most.is_some_and(|most| begun.elapsed() >= most) {
                 break;
             }
         }

@@ -3,11 +3,11 @@
 //! unsafe: see the crate.
 
 use super::files::before_ioctl;
-use super::ours::make_ordinary;
+use super::memory_common::make_ordinary;
 use crate::process::PROCESS;
 use crate::real;
 use core::ffi::{c_int, c_ulong, c_void};
-use uncopy_kernel::reading;
+use uncopy_kernel::user_access;
 use uncopy_ranges::span::Span;
 
 /// The kernel's `UFFDIO_REGISTER`: its argument begins with the range, as address and length.
@@ -34,14 +34,14 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_voi
     // SAFETY: the program's own arguments.
     unsafe {
         if request == UFFDIO_REGISTER
-            && let Some([addr, len]) = reading::read(argument.cast::<[u64; 2]>())
+            && let Some([addr, len]) = user_access::read(argument.cast::<[u64; 2]>())
         {
             PROCESS.twin().alter(Span::sized(addr as usize, len as usize));
             make_ordinary(addr as usize, len as usize);
         }
         if request == UFFDIO_MOVE
             && PROCESS.space.wanted()
-            && let Some(words) = reading::read(argument.cast::<[u64; 3]>())
+            && let Some(words) = user_access::read(argument.cast::<[u64; 3]>())
         {
             let [to, from, len] = words.map(|n| n as usize);
             make_ordinary(from, len);
@@ -76,24 +76,24 @@ unsafe fn of_connection(fd: c_int, request: c_ulong, argument: *mut c_int) -> c_
     unsafe {
         match request {
             libc::FIONBIO => {
-                if let Some(nonblocking) = reading::read(argument) {
+                if let Some(nonblocking) = user_access::read(argument) {
                     PROCESS.tcp.set_nonblocking(fd, nonblocking != 0);
                 }
             }
-            FIOASYNC if reading::read(argument).is_some_and(|on| on != 0) => {
+            FIOASYNC if user_access::read(argument).is_some_and(|on| on != 0) => {
                 PROCESS.tcp.give_to_linux(fd);
             }
             libc::FIONREAD | libc::TIOCOUTQ => {
                 let (unread, unsent) = PROCESS.tcp.queued(fd);
                 let more = if request == libc::FIONREAD { unread } else { unsent };
                 if more > 0
-                    && let Some(said) = reading::read(argument)
+                    && let Some(said) = user_access::read(argument)
                 {
-                    reading::write(argument, &said.saturating_add(more as c_int));
+                    user_access::write(argument, &said.saturating_add(more as c_int));
                 }
             }
             SIOCATMARK if PROCESS.tcp.mark_is_behind(fd) => {
-                reading::write(argument, &0);
+                user_access::write(argument, &0);
             }
             _ => {}
         }

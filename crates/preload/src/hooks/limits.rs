@@ -6,7 +6,7 @@ use crate::process::PROCESS;
 use crate::real;
 use core::ffi::{c_int, c_uint};
 use libc::{pid_t, rlimit};
-use uncopy_kernel::{limits, reading};
+use uncopy_kernel::{limits, user_access};
 
 /// `mlockall(2)`: locked memory is never unmapped, and the pool must not be locked with it.
 ///
@@ -26,7 +26,7 @@ pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
 /// A limit of this process changes, by `call`: address space that only we use must not count
 /// against one that the program sets.
 unsafe fn limiting(resource: c_uint, new: *const rlimit, call: impl FnOnce() -> c_int) -> c_int {
-    let Some([new, _]) = reading::read(new.cast::<[u64; 2]>()) else { return call() };
+    let Some([new, _]) = user_access::read(new.cast::<[u64; 2]>()) else { return call() };
     if !limits::lowers(resource, (new != libc::RLIM_INFINITY).then_some(new)) {
         return call();
     }

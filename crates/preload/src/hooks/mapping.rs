@@ -6,7 +6,7 @@
 //!
 //! unsafe: see the crate.
 
-use super::ours::{after_unmapping, alter, mapped_anew, over, tracked, with_room};
+use super::memory_common::{after_unmapping, alter, mapped_anew, over, tracked, with_room};
 use crate::process::PROCESS;
 use crate::real;
 use core::ffi::{c_int, c_void};
@@ -99,7 +99,7 @@ pub unsafe extern "C" fn shmat(id: c_int, addr: *const c_void, flags: c_int) -> 
         }
         let start =
             if flags & libc::SHM_RND != 0 { page_down(addr as usize) } else { addr as usize };
-        let span = Span::sized(start, about.shm_segsz).hull();
+        let span = Span::sized(start, about.shm_segsz).covering_pages();
         PROCESS.twin().alter(span);
         let detached = if tracked(span) { PROCESS.space.detach(span) } else { None };
         let excluded = PROCESS.space.unmapping(span);

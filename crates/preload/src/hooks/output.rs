@@ -3,7 +3,7 @@
 //! unsafe: see the crate; each shim makes the program's own call.
 
 use super::copy::host;
-use super::ours::{concerns_nobody, perhaps_tracked as perhaps_tracked_range};
+use super::memory_common::{concerns_nobody, perhaps_tracked as perhaps_tracked_range};
 pub use super::own::{send, sendmsg, sendto, write, writev};
 use super::sockets::before_control;
 use super::unwaited::{before_positioned, before_positioned_list};

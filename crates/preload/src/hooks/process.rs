@@ -13,8 +13,8 @@ use crate::process::PROCESS;
 use crate::{real, start, summary};
 use core::arch::naked_asm;
 use core::ffi::{c_char, c_int, c_void};
-use uncopy_kernel::reading;
-use uncopy_tcp_socket::Reason;
+use uncopy_kernel::user_access;
+use uncopy_tcp_socket::StayReason;
 
 type Strings = *const *const c_char;
 
@@ -156,7 +156,7 @@ fn handed_on<R>(envp: Strings, what: Executed, call: impl FnOnce(Strings) -> R) 
 }
 
 /// An environment that is made up.
-struct Made {
+struct ChangedEnvironment {
     list: Vec<*const c_char>,
     /// What is new in it.
     _lines: Vec<Vec<u8>>,
@@ -168,7 +168,7 @@ const PRELOAD: &[u8] = b"LD_PRELOAD=";
 fn entries(envp: Strings) -> impl Iterator<Item = Option<*const c_char>> {
     let all = (0..)
         .take_while(move |_| !envp.is_null())
-        .map(move |i| reading::read(envp.wrapping_add(i)));
+        .map(move |i| user_access::read(envp.wrapping_add(i)));
     all.take_while(|entry| entry.is_none_or(|entry| !entry.is_null()))
 }
 
@@ -179,7 +179,7 @@ fn libraries(value: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// The environment to be handed on in place of `envp`. `None`: that is as it should be, or it
 /// cannot be read, and the kernel will say so.
-fn environment(ours: &start::ExecEntry, envp: Strings) -> Option<Made> {
+fn environment(ours: &start::ExecEntry, envp: Strings) -> Option<ChangedEnvironment> {
     // This runs between vfork and exec too: nothing here outlives the call or changes what the
     // parent sees.
     let mut list: Vec<*const c_char> = Vec::new();
@@ -189,8 +189,8 @@ fn environment(ours: &start::ExecEntry, envp: Strings) -> Option<Made> {
     let mut named = vec![false; ours.settings.len()];
     for entry in entries(envp) {
         let entry = entry?;
-        if reading::begins_with(entry, PRELOAD)? {
-            let text = reading::string(entry)?;
+        if user_access::begins_with(entry, PRELOAD)? {
+            let text = user_access::string(entry)?;
             let value = text[PRELOAD.len()..].to_vec();
             if libraries(&value).any(|p| p == ours.library) {
                 return None;
@@ -198,10 +198,10 @@ fn environment(ours: &start::ExecEntry, envp: Strings) -> Option<Made> {
             list.extend(preload.replace((entry, value)).map(|(earlier, _)| earlier));
             continue;
         }
-        if reading::begins_with(entry, PREFIX)? {
+        if user_access::begins_with(entry, PREFIX)? {
             for (setting, named) in ours.settings.iter().zip(&mut named) {
                 let name = setting.to_bytes().split_inclusive(|b| *b == b'=').next()?;
-                *named |= reading::begins_with(entry, name)?;
+                *named |= user_access::begins_with(entry, name)?;
             }
         }
         list.push(entry);
@@ -216,17 +216,17 @@ fn environment(ours: &start::ExecEntry, envp: Strings) -> Option<Made> {
     let settings = ours.settings.iter().zip(&named).filter(|(_, named)| !**named);
     list.extend(settings.map(|(setting, _)| setting.as_ptr()));
     list.push(core::ptr::null());
-    Some(Made { list, _lines: vec![line] })
+    Some(ChangedEnvironment { list, _lines: vec![line] })
 }
 
 /// The environment without our library in LD_PRELOAD; `None` as above.
-fn environment_without(library: &[u8], envp: Strings) -> Option<Made> {
-    let mut made = Made { list: Vec::new(), _lines: Vec::new() };
+fn environment_without(library: &[u8], envp: Strings) -> Option<ChangedEnvironment> {
+    let mut made = ChangedEnvironment { list: Vec::new(), _lines: Vec::new() };
     let mut found = false;
     for entry in entries(envp) {
         let entry = entry?;
-        if reading::begins_with(entry, PRELOAD)? {
-            let text = reading::string(entry)?;
+        if user_access::begins_with(entry, PRELOAD)? {
+            let text = user_access::string(entry)?;
             let value = &text[PRELOAD.len()..];
             if libraries(value).any(|p| p == library) {
                 found = true;
@@ -503,13 +503,13 @@ pub unsafe extern "C" fn _exit(status: c_int) -> ! {
 /// The program enters a sandbox.
 pub(super) fn before_sandbox() {
     // (What is looked up later, it may not be.)
-    PROCESS.space.heed_limits();
+    PROCESS.space.read_limits();
     if PROCESS.space.wanted() {
         PROCESS.stand_down();
     } else {
         PROCESS.space.statistics.close();
     }
-    PROCESS.tcp.stop(Reason::Sandbox);
-    PROCESS.log.stop(uncopy_log_service::Reason::PastUs);
+    PROCESS.tcp.stop(StayReason::Sandbox);
+    PROCESS.log.stop(uncopy_log_service::PlainReason::PastUs);
     super::signals::let_all_go();
 }

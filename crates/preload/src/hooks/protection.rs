@@ -2,7 +2,7 @@
 //!
 //! unsafe: see the crate.
 
-use super::ours::{alter, make_ordinary, on_the_programs};
+use super::memory_common::{alter, make_ordinary, on_the_programs};
 use crate::real;
 use core::ffi::{c_int, c_uint, c_void};
 use libc::size_t;

@@ -29,11 +29,11 @@ pub unsafe extern "C" fn mremap(
     to: *mut c_void,
 ) -> *mut c_void {
     let span = Span::sized(addr as usize, page_up(old));
-    super::ours::alter(addr, old);
+    super::memory_common::alter(addr, old);
     if flags & MREMAP_FIXED != 0 {
-        super::ours::alter(to, new);
+        super::memory_common::alter(to, new);
     }
-    let was_ours = super::ours::make_ordinary(addr as usize, old);
+    let was_ours = super::memory_common::make_ordinary(addr as usize, old);
     let excluded = PROCESS.space.unmapping(span);
     // SAFETY: as this function.
     let remap = || unsafe { remap(addr, old, new, flags, to, was_ours) };
@@ -42,7 +42,7 @@ pub unsafe extern "C" fn mremap(
     let named = names_a_place(span, to as usize, new, flags)
         && !span.overlaps(Span::sized(to as usize, page_up(new)));
     let moved = if named {
-        super::ours::over(to, new, || {
+        super::memory_common::over(to, new, || {
             let moved = remap();
             (moved, moved != MAP_FAILED)
         })
@@ -57,7 +57,7 @@ pub unsafe extern "C" fn mremap(
     let there = Span::sized(moved as usize, page_up(new));
     let grown = Span::new(span.end, there.end);
     if !named {
-        super::ours::mapped_anew(if there.start == span.start { grown } else { there });
+        super::memory_common::mapped_anew(if there.start == span.start { grown } else { there });
     }
     // What the kernel or children know of the memory moves with it.
     if let Some(excluded) = excluded {
@@ -80,8 +80,9 @@ unsafe fn remap(
     let span = Span::sized(addr as usize, page_up(old));
     // SAFETY: the program's own arguments (the last one is read only with MREMAP_FIXED).
     unsafe {
-        let whole =
-            || super::ours::with_room(MAP_FAILED, || real::mremap(addr, old, new, flags, to));
+        let whole = || {
+            super::memory_common::with_room(MAP_FAILED, || real::mremap(addr, old, new, flags, to))
+        };
         let in_parts = || piecewise(span, page_up(new), flags, to, was_ours);
         if !PROCESS.space.may_have_split_mappings() {
             return whole();
@@ -124,7 +125,7 @@ fn names_a_place(from: Span, to: usize, new: usize, flags: c_int) -> bool {
         && aligned(from.start)
         && aligned(to)
         && new > 0
-        && to.checked_add(new).is_some_and(|end| end <= super::ours::ADDRESSES)
+        && to.checked_add(new).is_some_and(|end| end <= super::memory_common::ADDRESSES)
 }
 
 /// Why memory was not moved in parts.

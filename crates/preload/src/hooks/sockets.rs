@@ -11,8 +11,8 @@ use libc::{msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 use rustix::io::Errno;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
-use uncopy_kernel::reading;
-use uncopy_log_service::Reason;
+use uncopy_kernel::user_access;
+use uncopy_log_service::PlainReason;
 use uncopy_stack::buffers::{piece, take};
 use uncopy_stack::calls::OutputCall;
 use uncopy_stack::endpoint;
@@ -23,15 +23,15 @@ type Address = [u32; 7];
 
 /// The address, if it is one of TCP's. `None` too where it cannot be read.
 fn address(at: *const sockaddr, bytes: usize) -> Option<SocketAddr> {
-    let family: u16 = reading::read(at.cast())?;
+    let family: u16 = user_access::read(at.cast())?;
     match c_int::from(family) {
         libc::AF_INET if bytes >= 16 => {
-            let [first, ip, ..] = reading::read(at.cast::<[u32; 4]>())?;
+            let [first, ip, ..] = user_access::read(at.cast::<[u32; 4]>())?;
             let port = ((first >> 16) as u16).to_be();
             Some((Ipv4Addr::from(u32::from_be(ip)), port).into())
         }
         libc::AF_INET6 if bytes >= 28 => {
-            let words: Address = reading::read(at.cast())?;
+            let words: Address = user_access::read(at.cast())?;
             let port = ((words[0] >> 16) as u16).to_be();
             let ip = [words[2], words[3], words[4], words[5]].map(u32::from_be);
             let ip = ip.iter().fold(0u128, |all, word| all << 32 | u128::from(*word));
@@ -81,7 +81,7 @@ pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_
         if !PROCESS.tcp.begun() {
             return real::connect(fd, addr, len);
         }
-        let family: Option<u16> = reading::read(addr.cast());
+        let family: Option<u16> = user_access::read(addr.cast());
         if family == Some(libc::AF_UNSPEC as u16) {
             // The connection is dissolved.
             PROCESS.tcp.dissolves(fd);
@@ -221,7 +221,7 @@ pub unsafe extern "C" fn setsockopt(
         PROCESS.tcp.timeouts_changed(fd);
     }
     if result == 0 && PROCESS.tcp.begun() {
-        let value = || reading::read(value.cast::<c_int>()).unwrap_or(0);
+        let value = || user_access::read(value.cast::<c_int>()).unwrap_or(0);
         PROCESS.tcp.option_set(fd, level, name, value);
         // SAFETY: as above.
         unsafe { *libc::__errno_location() = errno };
@@ -248,10 +248,10 @@ pub unsafe extern "C" fn getsockopt(
     }
     // SAFETY: the thread's own.
     let errno = unsafe { *libc::__errno_location() };
-    let room = reading::read(len.cast_const());
+    let room = user_access::read(len.cast_const());
     // SAFETY: the program's own arguments.
     let result = unsafe { real::getsockopt(fd, level, name, value, len) };
-    if let (0, Some(room), Some(length)) = (result, room, reading::read(len.cast_const())) {
+    if let (0, Some(room), Some(length)) = (result, room, user_access::read(len.cast_const())) {
         // (It may lie in what was written, or be another thread's too.)
         let length = room.min(length) as usize;
         if !value.is_null() {
@@ -276,7 +276,7 @@ pub unsafe fn before_control(header: &msghdr) -> bool {
     // `struct cmsghdr`: length (with itself), level, type; then the data, and the next at a
     // multiple of eight.
     while at + 16 <= end {
-        let Some([bytes, kind]) = reading::read(at as *const [u64; 2]) else { return true };
+        let Some([bytes, kind]) = user_access::read(at as *const [u64; 2]) else { return true };
         let bytes = bytes as usize;
         if bytes < 16 {
             return true;
@@ -288,7 +288,7 @@ pub unsafe fn before_control(header: &msghdr) -> bool {
                     used_past(fd);
                     !PROCESS.tcp.is_used_past(fd)
                 };
-                if reading::read(fd as *const c_int).is_some_and(past) {
+                if user_access::read(fd as *const c_int).is_some_and(past) {
                     return false;
                 }
             }
@@ -312,7 +312,7 @@ pub unsafe extern "C" fn sendfile(to: c_int, from: c_int, at: *mut off_t, n: siz
     // SAFETY: the program's own arguments.
     unsafe {
         if PROCESS.tcp.in_use() {
-            let _plain = [to, from].map(|fd| PROCESS.log.plainly(fd, Reason::NotAppended));
+            let _plain = [to, from].map(|fd| PROCESS.log.plainly(fd, PlainReason::NotAppended));
             return sendfile_to_connection(to, from, at, n);
         }
         real::sendfile(to, from, at, n)
@@ -338,7 +338,7 @@ unsafe fn read_and_send(to: c_int, from: c_int, at: *mut off_t, n: usize) -> Opt
     let begun = match at.is_null() {
         // SAFETY: asks only.
         true => unsafe { libc::lseek(from, 0, libc::SEEK_CUR) },
-        false => reading::read(at)?,
+        false => user_access::read(at)?,
     };
     if begun < 0 {
         return None;
@@ -368,7 +368,7 @@ unsafe fn read_and_send(to: c_int, from: c_int, at: *mut off_t, n: usize) -> Opt
         unsafe { libc::lseek(from, end, libc::SEEK_SET) };
     } else {
         // SAFETY: the program's own position.
-        unsafe { reading::write(at, &end) };
+        unsafe { user_access::write(at, &end) };
     }
     Some(sent as ssize_t)
 }
@@ -428,7 +428,7 @@ pub unsafe extern "C" fn splice(
     if n == 0 || !PROCESS.tcp.in_use() {
         return splice();
     }
-    let _plain = [to, from].map(|fd| PROCESS.log.plainly(fd, Reason::NotAppended));
+    let _plain = [to, from].map(|fd| PROCESS.log.plainly(fd, PlainReason::NotAppended));
     let copied = (!PROCESS.tcp.give_to_linux_or_copy(from))
         // SAFETY: the program's own arguments.
         .then(|| unsafe { splice_copied(from, at, to, there, n, flags) });

@@ -10,7 +10,7 @@ use crate::real;
 use core::arch::naked_asm;
 use core::ffi::{c_char, c_int, c_void};
 use rustix::io::Errno;
-use uncopy_kernel::reading;
+use uncopy_kernel::user_access;
 use uncopy_tcp_calls::data::answer;
 
 unsafe extern "C" {
@@ -187,7 +187,7 @@ variadic_printf!(
 /// Linux's.
 fn is_used(request: *mut c_void) -> bool {
     !PROCESS.tcp.in_use()
-        || reading::read(request.cast::<c_int>()).is_none_or(|fd| {
+        || user_access::read(request.cast::<c_int>()).is_none_or(|fd| {
             used_past(fd);
             PROCESS.tcp.is_used_past(fd)
         })
@@ -261,7 +261,7 @@ pub unsafe extern "C" fn lio_listio(
     event: *mut c_void,
 ) -> c_int {
     for i in 0..usize::try_from(count).unwrap_or(0) {
-        if let Some(request) = reading::read(list.cast::<*const c_void>().wrapping_add(i))
+        if let Some(request) = user_access::read(list.cast::<*const c_void>().wrapping_add(i))
             && !request.is_null()
             && !is_used(request.cast_mut())
         {

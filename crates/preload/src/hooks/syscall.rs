@@ -10,8 +10,8 @@
 //! the same registers and stack word that libc's own does.
 
 use super::{
-    advice, descriptors, files, input, ioctl, limits, mapping, ours, output, process, protection,
-    remap, rights, signals, sockets, unwaited, uring, waiting,
+    advice, descriptors, files, input, ioctl, limits, mapping, memory_common, output, process,
+    protection, remap, rights, signals, sockets, unwaited, uring, waiting,
 };
 use crate::process::PROCESS;
 use crate::real;
@@ -152,13 +152,13 @@ unsafe fn shim(n: isize, a: usize, b: usize, c: usize, d: usize, e: usize, f: us
                 waiting::pselect(a as _, b as _, c as _, d as _, e as _, mask as _) as isize
             }
             libc::SYS_io_setup if PROCESS.log.begun() => {
-                PROCESS.log.stop(uncopy_log_service::Reason::PastUs);
+                PROCESS.log.stop(uncopy_log_service::PlainReason::PastUs);
                 real::syscall(n, a, b, c, d, e, f)
             }
             libc::SYS_io_uring_setup => uring::setup(a, b as _),
             // (What libnuma calls.)
             libc::SYS_mbind | SYS_SET_MEMPOLICY_HOME_NODE | SYS_MSEAL => {
-                ours::alter(a as *const u8, b);
+                memory_common::alter(a as *const u8, b);
                 real::syscall(n, a, b, c, d, e, f)
             }
             libc::SYS_futex => {

@@ -3,7 +3,7 @@
 //!
 //! unsafe: reads the program's lists of buffers.
 
-use super::ours::perhaps_tracked;
+use super::memory_common::perhaps_tracked;
 use crate::process::PROCESS;
 use core::ffi::c_int;
 use libc::{iovec, off_t};

@@ -14,8 +14,8 @@ use crate::real;
 use core::ffi::{CStr, c_int, c_void};
 use std::ffi::CString;
 use uncopy_counters::add;
-use uncopy_kernel::reading;
-use uncopy_tcp_socket::Reason;
+use uncopy_kernel::user_access;
+use uncopy_tcp_socket::StayReason;
 
 /// The kernel's `struct io_uring_params`: what the program asks for comes first, then what the
 /// kernel answers.
@@ -33,17 +33,17 @@ const OF_LIBUV: usize = 256;
 pub(super) unsafe fn setup(entries: usize, parameters: *mut c_void) -> isize {
     let tcp = &PROCESS.tcp;
     if tcp.begun() && !tcp.is_stopped() {
-        let asked: Option<[u32; ASKED]> = reading::read(parameters.cast());
+        let asked: Option<[u32; ASKED]> = user_access::read(parameters.cast());
         if entries == OF_LIBUV && asked.is_some_and(is_as_libuvs) && has_libuv() {
             add(&PROCESS.space.counters().tcp_io_uring_refused, 1);
             // SAFETY: errno's address is always valid.
             unsafe { *libc::__errno_location() = libc::ENOSYS };
             return -1;
         }
-        tcp.stop(Reason::IoUring);
+        tcp.stop(StayReason::IoUring);
     }
     if PROCESS.log.begun() {
-        PROCESS.log.stop(uncopy_log_service::Reason::PastUs);
+        PROCESS.log.stop(uncopy_log_service::PlainReason::PastUs);
     }
     // SAFETY: the program's own arguments.
     unsafe {

@@ -9,7 +9,7 @@ use core::ffi::{c_int, c_ulong, c_void};
 use core::time::Duration;
 use libc::{epoll_event, fd_set, pollfd, sigset_t, timespec, timeval};
 use rustix::io::Errno;
-use uncopy_kernel::reading;
+use uncopy_kernel::user_access;
 use uncopy_stack::buffers::give;
 use uncopy_tcp_calls::data::answer;
 use uncopy_tcp_socket::set::{self, Event};
@@ -24,14 +24,14 @@ fn time(at: *const timespec) -> Option<Option<Duration>> {
     if at.is_null() {
         return Some(None);
     }
-    let [seconds, nanoseconds] = reading::read(at.cast::<[i64; 2]>())?;
+    let [seconds, nanoseconds] = user_access::read(at.cast::<[i64; 2]>())?;
     let seconds = u64::try_from(seconds).ok()?;
     let nanoseconds = u32::try_from(nanoseconds).ok().filter(|n| *n < 1_000_000_000)?;
     Some(Some(Duration::new(seconds, nanoseconds)))
 }
 
 fn mask_of(mask: *const sigset_t) -> Option<u64> {
-    if mask.is_null() { None } else { reading::read(mask.cast()) }
+    if mask.is_null() { None } else { user_access::read(mask.cast()) }
 }
 
 /// `None`: it is Linux's.
@@ -50,7 +50,7 @@ fn polled(
     let mut list: Vec<pollfd> = Vec::with_capacity(count as usize);
     let mut any = false;
     for i in 0..count as usize {
-        let word: u64 = reading::read(fds.wrapping_add(i).cast())?;
+        let word: u64 = user_access::read(fds.wrapping_add(i).cast())?;
         let [fd, events] = [word as c_int, (word >> 32) as c_int];
         any |= PROCESS.tcp.find(fd).is_some();
         list.push(pollfd { fd, events: events as i16, revents: 0 });
@@ -161,7 +161,7 @@ fn selected(
         if !set.is_null() {
             let set = set.cast::<u64>();
             let read: Option<Vec<u64>> =
-                (0..words).map(|i| reading::read(set.wrapping_add(i))).collect();
+                (0..words).map(|i| user_access::read(set.wrapping_add(i))).collect();
             *list = Some(read?);
         }
     }
@@ -196,7 +196,7 @@ pub unsafe extern "C" fn select(
         if timeout.is_null() {
             return Some(None);
         }
-        let [seconds, microseconds] = reading::read(timeout.cast::<[i64; 2]>())?;
+        let [seconds, microseconds] = user_access::read(timeout.cast::<[i64; 2]>())?;
         let (seconds, more) = (u64::try_from(seconds).ok()?, u64::try_from(microseconds).ok()?);
         Some(Some(Duration::from_secs(seconds).saturating_add(Duration::from_micros(more))))
     };
@@ -275,7 +275,7 @@ pub unsafe extern "C" fn epoll_ctl(
 ) -> c_int {
     // (Packed: twelve bytes.)
     let given = || {
-        let [events, low, high]: [u32; 3] = reading::read(event.cast())?;
+        let [events, low, high]: [u32; 3] = user_access::read(event.cast())?;
         Some(Event { events, data: u64::from(low) | u64::from(high) << 32 })
     };
     let ours =
@@ -292,7 +292,7 @@ const EVENTS: usize = 64;
 
 /// Waits: here, where a connection is in the set; else by `plain`, as long as that is so. (Closures
 /// that own what they name let the compiler make the plain call with a jump: see
-/// [`concerns_nobody`](super::ours::concerns_nobody).)
+/// [`concerns_nobody`](super::memory_common::concerns_nobody).)
 #[inline]
 fn waited(
     set: c_int,
@@ -343,7 +343,7 @@ fn waited_for_rings(
     // A connection was added meanwhile: its door is no event of the program's.
     let mut left = 0;
     for i in 0..count as usize {
-        let Some(event) = reading::read(events.wrapping_add(i).cast::<[u32; 3]>()) else {
+        let Some(event) = user_access::read(events.wrapping_add(i).cast::<[u32; 3]>()) else {
             return count;
         };
         if u64::from(event[1]) | u64::from(event[2]) << 32 == set::door() {

@@ -69,7 +69,7 @@ fn libraries() -> Option<[PathBuf; 2]> {
     };
     let all = [run.clone(), run.with_file_name("libuncopy_profile.so")];
     if let Some(missing) = all.iter().find(|file| !file.exists()) {
-        leave_out(&format!("{} is not built", missing.display()));
+        leave_out(format!("{} is not built", missing.display()));
         return None;
     }
     Some(all)
@@ -224,13 +224,19 @@ fn page() -> String {
         "# Interposed functions\n\n\
          Written by a test from `crates/real/src/table.rs` \
          (`UPDATE=1 cargo test -p uncopy-preload --test interposed`); do not edit.\n\
-         The test compares that table with what the libraries export, and with the other names that libc has for the same functions.\n\n\
-         *By number*: whether `syscall(2)` with the call's number reaches the same code in `libuncopy.so`; a dash: there is no such system call.\n\
-         *Where*: `run` is `libuncopy.so`, `profile` is `libuncopy_profile.so` (which follows and elides nothing).\n",
+         The test compares that table with what the libraries export, and with the other names \
+         that libc has for the same functions.\n\n\
+         *By number*: whether `syscall(2)` with the call's number reaches the same code in \
+         `libuncopy.so`; a dash: there is no such system call.\n\
+         *Where*: `run` is `libuncopy.so`, `profile` is `libuncopy_profile.so` (which follows and \
+         elides nothing).\n",
     );
     for rows in TABLE.chunk_by(|a, b| a.group == b.group) {
         write!(page, "\n## {:?}\n\n", rows[0].group).unwrap();
-        page.push_str("| function | other names | by number | where | why |\n| --- | --- | --- | --- | --- |\n");
+        page.push_str(
+            "| function | other names | by number | where | why |\n| --- | --- | --- | --- | --- \
+             |\n",
+        );
         for row in rows {
             let others: Vec<_> = row.others.iter().map(|name| format!("`{name}`")).collect();
             let number = match row.number {

@@ -21,7 +21,7 @@ use uncopy_inject::{Call, Error};
 pub use uncopy_kept::files::READ_MIN;
 use uncopy_kept::files::{CHUNK, Kept, chunks};
 use uncopy_kernel::inject;
-use uncopy_kernel::reach::copy_within;
+use uncopy_kernel::remote_mem::copy_within;
 use uncopy_process::process::Process;
 use uncopy_ranges::span::Span;
 use uncopy_real as real;

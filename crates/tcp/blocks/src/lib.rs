@@ -3,7 +3,7 @@
 //!
 //! | module | one idea |
 //! | --- | --- |
-//! | [`pages`] | which pages are free: the lowest that fit are taken, so that few are in use, and warm |
+//! | [`pages`] | which pages are free: the lowest that fit are taken, so few are in use, and warm |
 //! | [`out`] | what one peer has been given, and how much of that it has given back, in any order |
 #![forbid(unsafe_code)]
 

@@ -13,7 +13,7 @@ use rustix::net::{getsockname, ipproto, sockopt};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
-use uncopy_tcp_socket::{Reason, is_stand_in};
+use uncopy_tcp_socket::{StayReason, is_stand_in};
 
 /// An address of the program's, IPv4 in IPv6 as IPv4.
 fn plain(address: SocketAddr) -> IpAddr {
@@ -48,7 +48,7 @@ impl Tcp {
         if carried || within_host(socket, plain(other)) && is_tcp() {
             let flags = fcntl_getfl(socket).unwrap_or(OFlags::empty());
             if signals(flags) {
-                return self.stays_unseen(fd, Reason::Used);
+                return self.stays_unseen(fd, StayReason::Used);
             }
             self.begins(fd, flags.contains(OFlags::NONBLOCK));
             self.tell_sets_of(fd);
@@ -60,7 +60,7 @@ impl Tcp {
             // one.)
             let waits = || fcntl_getfl(socket).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK));
             if !done || waits() {
-                self.stays(Reason::Remote);
+                self.stays(StayReason::Remote);
             }
         }
     }
@@ -77,7 +77,7 @@ impl Tcp {
             self.begins(fd, nonblocking);
         } else {
             self.came_by_linux();
-            self.stays(Reason::Remote);
+            self.stays(StayReason::Remote);
         }
     }
 
@@ -94,7 +94,7 @@ impl Tcp {
     }
 
     /// It is Linux's, and nobody looks it up.
-    fn stays_unseen(&self, fd: RawFd, reason: Reason) {
+    fn stays_unseen(&self, fd: RawFd, reason: StayReason) {
         let older = self.table.remove(fd);
         self.was_closed(older);
         self.stays(reason);
@@ -113,10 +113,10 @@ impl Tcp {
             return self.stays(reason);
         }
         if self.is_used_past_us(fd) {
-            return self.stays_unseen(fd, Reason::Used);
+            return self.stays_unseen(fd, StayReason::Used);
         }
         let Some(context) = self.context_if_room() else {
-            return self.stays_unseen(fd, Reason::NoMemory);
+            return self.stays_unseen(fd, StayReason::NoMemory);
         };
         let connection = Connection::new(context.flow(fd, nonblocking), 1);
         let older = self.table.put(fd, Entry::Connection(Arc::new(connection)));

@@ -13,7 +13,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 use uncopy_kernel::fd_table::FdGuard;
-use uncopy_tcp_socket::{Flow, Forward, Keeps, Past, Peer, Taken, Way};
+use uncopy_tcp_socket::{Bypass, Flow, Forward, Keeps, Peer, Taken, Way};
 
 /// Flags that ask for what rings do not have: errors beside the data, bytes with the connection
 /// request, pages sent by reference. The call is made as it is, with its direction back at Linux.
@@ -220,9 +220,9 @@ impl Tcp {
                 let _sends = connection.flow.way(true);
                 return call();
             }
-            let mut past = None;
+            let mut bypass = None;
             let begins = || {
-                past = Some(connection.flow.sends_past(flags)?);
+                bypass = Some(connection.flow.bypasses_to_send(flags)?);
                 Ok(0)
             };
             match self.interrupted(begins, || connection.flow.has_timeout(true)) {
@@ -233,7 +233,7 @@ impl Tcp {
                 }
                 Err(Interrupted) => {}
             }
-            drop(past);
+            drop(bypass);
             drop(connection);
             self.thread_may_end();
         }
@@ -268,7 +268,7 @@ impl<'a> Ring<'a> {
         self.connection().is_none_or(|connection| connection.flow.is_linux())
     }
 
-    /// Whose the call is, one that `sends` or not.
+    /// Who makes the call, one that `sends` or not.
     #[inline]
     pub fn way(&self, sends: bool) -> Way<'_> {
         self.connection().map_or(Way::Linux, |connection| connection.flow.way(sends))
@@ -404,16 +404,16 @@ impl<'a> Ring<'a> {
     /// The call sends past the ring, with these flags. Sending is Linux's until what is returned is
     /// dropped; `Ok(None)`: it is so anyway. `None`: the call was interrupted, and goes on after
     /// [`look_again`](Self::look_again).
-    pub fn past(&self, flags: c_int) -> Option<Result<Option<Past<'_>>, Errno>> {
+    pub fn bypass(&self, flags: c_int) -> Option<Result<Option<Bypass<'_>>, Errno>> {
         let Some(connection) = self.connection() else { return Some(Ok(None)) };
         let flow = &connection.flow;
-        let mut past = None;
+        let mut bypass = None;
         let begins = || {
-            past = Some(flow.sends_past(flags)?);
+            bypass = Some(flow.bypasses_to_send(flags)?);
             Ok(0)
         };
         match self.tcp.interrupted(begins, || flow.has_timeout(true)) {
-            Ok(begun) => Some(begun.map(|_| past)),
+            Ok(begun) => Some(begun.map(|_| bypass)),
             Err(Interrupted) => None,
         }
     }

@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use rustix::io::Errno;
 use rustix::net::{getpeername, ipproto, sockopt};
 use std::os::fd::{BorrowedFd, RawFd};
-use uncopy_tcp_socket::Reason;
+use uncopy_tcp_socket::StayReason;
 use uncopy_tcp_socket::set::Event;
 
 /// It may connect yet.
@@ -63,7 +63,7 @@ impl Tcp {
         };
         if of.iter().filter(|of| unknown(of)).count() > 0 {
             // The kernel tells of it there, and nobody would of a ring.
-            connection.flow.leave_to_linux(Reason::Used);
+            connection.flow.leave_to_linux(StayReason::Used);
         }
     }
 }

@@ -9,16 +9,17 @@
 //! | [`begin`] | connections begin: connect, accept |
 //! | [`listening`], `listeners` | sockets that listen, for a service with a wire |
 //! | `early`, `said` | sockets in sets before they connect |
-//! | [`end`] | numbers are closed and duplicated |
+//! | [`end`] | descriptors are closed and duplicated |
 //! | [`data`] | bytes: send, receive, and their kin |
 //! | [`wait`] | poll and select |
 //! | [`sets`] | epoll |
 //! | [`options`] | options that rings do not have |
 //! | [`info`] | what Linux cannot tell of connections to other hosts (TCP_INFO) |
-//! | [`outward`] | sockets that connect to other hosts |
+//! | [`active_open`] | sockets that connect to other hosts |
 //! | [`share`], `over_fork` | fork, exec |
 //! | `seldom` | what is not done again soon |
 
+pub mod active_open;
 pub mod begin;
 mod connection;
 pub mod data;
@@ -30,7 +31,6 @@ pub mod info;
 mod listeners;
 pub mod listening;
 pub mod options;
-pub mod outward;
 mod over_fork;
 mod said;
 mod seldom;

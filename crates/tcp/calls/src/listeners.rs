@@ -5,7 +5,7 @@ use core::sync::atomic::AtomicI32;
 use core::sync::atomic::Ordering::Relaxed;
 use std::os::fd::RawFd;
 
-/// So many of a program are shown again; those beyond once.
+/// So many of a program are registered again; those beyond once.
 const MOST: usize = 32;
 
 /// The sockets of a process. Zeros: none.
@@ -14,12 +14,12 @@ pub(crate) struct Listening {
     /// Their numbers and one.
     numbers: [AtomicI32; MOST],
     /// Asking for a service that is not there takes some microseconds.
-    pub shown: Seldom,
+    pub registered: Seldom,
 }
 
 impl Listening {
     pub const fn new() -> Self {
-        Self { numbers: [const { AtomicI32::new(0) }; MOST], shown: Seldom::new() }
+        Self { numbers: [const { AtomicI32::new(0) }; MOST], registered: Seldom::new() }
     }
 
     /// This one listens. (The same number may be there twice. Numbers that are closed stay: what

@@ -1,6 +1,6 @@
 //! Sockets that listen for other hosts. A service that has a wire takes connections for them: it is
-//! shown each when it begins to listen, and again when one has come by Linux, which it would have
-//! taken: it was not there, or was started anew.
+//! registered each when it begins to listen, and again when one has come by Linux, which it would
+//! have taken: it was not there, or was started anew.
 //!
 //! unsafe: descriptors by their numbers.
 
@@ -12,14 +12,14 @@ impl Tcp {
     /// `fd` listens.
     #[cold]
     pub fn listens(&self, fd: RawFd) {
-        if self.is_own() && !self.is_stopped() && self.show_listener(fd) {
+        if self.is_own() && !self.is_stopped() && self.register_listener(fd) {
             self.listening.add(fd);
         }
     }
 
     /// False: it does not listen for other hosts; or may sign what it sends, which a service does
     /// not.
-    fn show_listener(&self, fd: RawFd) -> bool {
+    fn register_listener(&self, fd: RawFd) -> bool {
         if self.signs.load(Relaxed) {
             return false;
         }
@@ -27,7 +27,7 @@ impl Tcp {
         let socket = unsafe { BorrowedFd::borrow_raw(fd) };
         let Some(at) = uncopy_tcp_socket::listens(socket) else { return false };
         if let Some(context) = self.context_if_room() {
-            context.show_listener(socket, at);
+            context.register_listener(socket, at);
         }
         true
     }
@@ -38,7 +38,7 @@ impl Tcp {
     pub fn withdraws(&self, fd: RawFd) -> bool {
         // SAFETY: as above.
         let socket = unsafe { BorrowedFd::borrow_raw(fd) };
-        // (Whoever has shown it: it may have been inherited.)
+        // (Whoever has registered it: it may have been inherited.)
         if fd < 0 || !self.is_own() {
             return true;
         }
@@ -48,8 +48,8 @@ impl Tcp {
 
     /// Linux has brought a connection of another host.
     pub(crate) fn came_by_linux(&self) {
-        if !self.is_stopped() && self.listening.shown.takes_turn() {
-            self.listening.all().for_each(|fd| _ = self.show_listener(fd));
+        if !self.is_stopped() && self.listening.registered.takes_turn() {
+            self.listening.all().for_each(|fd| _ = self.register_listener(fd));
         }
     }
 }

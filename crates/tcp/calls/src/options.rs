@@ -1,6 +1,7 @@
-//! Options that ask for what rings do not have: the fewest bytes to be woken for, marks beside the data. A connection for which one is set is Linux's from then on; one that
-//! inherits it from its listener, or has it before it connects, is so from the beginning. And what the kernel alone heeds: filters, keys. A listener for other hosts that gets
-//! one is withdrawn from the service.
+//! Options that ask for what rings do not have: the fewest bytes to be woken for, marks beside the
+//! data. A connection for which one is set is Linux's from then on; one that inherits it from its
+//! listener, or has it before it connects, is so from the beginning. And what the kernel alone
+//! heeds: filters, keys. A listener for other hosts that gets one is withdrawn from the service.
 //!
 //! unsafe: `getsockopt` for options that rustix does not know; descriptors by their numbers.
 
@@ -8,9 +9,10 @@ use crate::tcp::Tcp;
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
 use std::os::fd::{BorrowedFd, RawFd};
-use uncopy_tcp_socket::Reason;
+use uncopy_tcp_socket::StayReason;
 
-/// Level, name, and the value as it comes. (Newer ones by number: linux/asm-generic/socket.h, linux/tcp.h.)
+/// Level, name, and the value as it comes. (Newer ones by number: linux/asm-generic/socket.h,
+/// linux/tcp.h.)
 const OPTIONS: [(c_int, c_int, c_int); 9] = [
     (libc::SOL_SOCKET, libc::SO_RCVLOWAT, 1),
     (libc::SOL_SOCKET, libc::SO_PEEK_OFF, -1),
@@ -25,7 +27,8 @@ const OPTIONS: [(c_int, c_int, c_int); 9] = [
     (libc::IPPROTO_TCP, 36, 0),
 ];
 
-/// Keys to sign segments with: TCP_MD5SIG, TCP_MD5SIG_EXT, TCP_AO_ADD_KEY. Which sockets have some the kernel does not say.
+/// Keys to sign segments with: TCP_MD5SIG, TCP_MD5SIG_EXT, TCP_AO_ADD_KEY. Which sockets have some
+/// the kernel does not say.
 const KEYS: [c_int; 3] = [14, 32, 38];
 
 fn is_key(level: c_int, name: c_int) -> bool {
@@ -38,8 +41,10 @@ fn is_filter(level: c_int, name: c_int) -> bool {
 }
 
 impl Tcp {
-    /// The program is about to set an option of a socket's which the kernel alone heeds: a protocol on top (TLS), a filter, a key. (Before: what has come already is not
-    /// filtered, and nothing may be answered unsigned.) False: that cannot be, because what the socket carries cannot be made Linux's.
+    /// The program is about to set an option of a socket's which the kernel alone heeds: a protocol
+    /// on top (TLS), a filter, a key. (Before: what has come already is not filtered, and nothing
+    /// may be answered unsigned.) False: that cannot be, because what the socket carries cannot be
+    /// made Linux's.
     pub fn option_may_be_set(&self, fd: RawFd, level: c_int, name: c_int) -> bool {
         let (key, filter) = (is_key(level, name), is_filter(level, name));
         if (key || filter) && !self.withdraws(fd) {
@@ -51,7 +56,7 @@ impl Tcp {
             return !uncopy_tcp_socket::is_stand_in(unsafe { BorrowedFd::borrow_raw(fd) });
         }
         let is_linuxs = filter || (level, name) == (libc::IPPROTO_TCP, libc::TCP_ULP);
-        let reason = if filter { Reason::Filtered } else { Reason::Used };
+        let reason = if filter { StayReason::Filtered } else { StayReason::Used };
         !self.in_use() || !is_linuxs || self.give_to_linux_for(fd, reason)
     }
 
@@ -73,7 +78,7 @@ impl Tcp {
             self.signs.store(true, Relaxed);
         }
         if is_key(level, name) || is_filter(level, name) {
-            // (A thread may have shown it again meanwhile.)
+            // (A thread may have registered it again meanwhile.)
             self.withdraws(fd);
         }
     }

@@ -64,7 +64,7 @@ impl Early {
         Self { any: AtomicBool::new(false), lock: Lock::new(), said: UnsafeCell::new(said) }
     }
 
-    /// With the lock.
+    /// Runs `f` with the lock.
     pub fn with<R>(&self, f: impl FnOnce(&mut Said) -> R) -> R {
         critical::within(|| {
             self.lock.lock();

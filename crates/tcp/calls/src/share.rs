@@ -18,13 +18,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uncopy_kernel::critical;
 use uncopy_tcp_socket::set::Added;
-use uncopy_tcp_socket::{Context, Flow, Reason, Set, fork};
+use uncopy_tcp_socket::{Context, Flow, Set, StayReason, fork};
 
 type Numbered = Vec<(RawFd, Arc<Connection>)>;
 
 /// How long a program that is executed waits for the other side to take what it sent by the ring. A
 /// peer that runs takes microseconds.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 /// The same of a call that copies what the other side does not take.
 const MOMENT: Duration = Duration::from_millis(1);
 
@@ -40,7 +40,7 @@ impl Tcp {
         (connections, sets)
     }
 
-    /// No connection, and nobody whom a service knows: a listener may have been shown.
+    /// No connection, and nobody whom a service knows: a listener may have been registered.
     fn is_unknown(&self) -> bool {
         !self.in_use() && self.known_context().is_none()
     }
@@ -73,10 +73,10 @@ impl Tcp {
     /// Connections whose bytes may lie there become Linux's.
     fn forgets_arenas(&self) {
         let (connections, _) = self.all();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         for (_, connection) in connections.iter().filter(|(_, of)| of.flow.has_arenas()) {
-            let patience = deadline.saturating_duration_since(Instant::now());
-            self.by_linux(connection, patience);
+            let timeout = deadline.saturating_duration_since(Instant::now());
+            self.by_linux(connection, timeout);
         }
         let flows = connections.iter().map(|(_, connection)| &connection.flow);
         self.contexts(flows).iter().for_each(|context| context.forgets_arenas());
@@ -104,7 +104,7 @@ impl Tcp {
 
     /// Before fork.
     pub fn before_fork(&self) {
-        // (Who is asked for calls by the same word may have no connections at all.)
+        // (A process that is asked for calls by the same word may have no connections at all.)
         if !self.begun() || self.is_unknown() {
             return;
         }
@@ -224,7 +224,7 @@ impl Tcp {
             let older = self.table.put(fd, Entry::Connection(connection));
             self.was_closed(older);
         } else {
-            let _ = self.is_handed_on(&connection, PATIENCE, Reason::Used);
+            let _ = self.is_handed_on(&connection, TIMEOUT, StayReason::Used);
         }
     }
 
@@ -234,7 +234,7 @@ impl Tcp {
             return;
         }
         self.before_end();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         for (fd, connection) in self.all().0 {
             // (Its socket may have been replaced under another of its numbers.)
             if self.connection(fd).is_none() || !self.is_number_of(fd, &connection) {
@@ -243,8 +243,8 @@ impl Tcp {
             // SAFETY: asks only.
             let flags = rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(fd) });
             if flags.is_ok_and(|flags| !flags.contains(FdFlags::CLOEXEC)) {
-                let patience = deadline.saturating_duration_since(Instant::now());
-                let _ = self.is_handed_on(&connection, patience, Reason::Forked);
+                let timeout = deadline.saturating_duration_since(Instant::now());
+                let _ = self.is_handed_on(&connection, timeout, StayReason::Forked);
             }
         }
     }
@@ -262,7 +262,7 @@ impl Tcp {
     #[cold]
     pub fn is_used_past(&self, fd: RawFd) -> bool {
         let Some(connection) = self.connection(fd) else { return true };
-        self.is_handed_on(&connection, PATIENCE, Reason::Used)
+        self.is_handed_on(&connection, TIMEOUT, StayReason::Used)
     }
 
     /// As [`is_used_past`](Self::is_used_past), in a child of vfork: its descriptors are its own,
@@ -270,17 +270,17 @@ impl Tcp {
     #[cold]
     pub(crate) fn is_left_to_another(&self, fd: RawFd) -> bool {
         let Some(connection) = self.connection(fd) else { return true };
-        self.by_linux_for(&connection, PATIENCE, Reason::Forked)
+        self.by_linux_for(&connection, TIMEOUT, StayReason::Forked)
             || connection.flow.by_linux_later() == Ok(true)
     }
 
     fn is_handed_on(
         &self,
         connection: &Arc<Connection>,
-        patience: Duration,
-        reason: Reason,
+        timeout: Duration,
+        reason: StayReason,
     ) -> bool {
-        self.by_linux_for(connection, patience, reason)
+        self.by_linux_for(connection, timeout, reason)
             || self.replace(connection)
             || connection.flow.by_linux_later() == Ok(true)
     }
@@ -310,14 +310,14 @@ impl Tcp {
     }
 
     /// Both directions are Linux's from now on, as far as that can be had.
-    pub(crate) fn by_linux(&self, connection: &Connection, patience: Duration) -> bool {
-        self.by_linux_for(connection, patience, Reason::Used)
+    pub(crate) fn by_linux(&self, connection: &Connection, timeout: Duration) -> bool {
+        self.by_linux_for(connection, timeout, StayReason::Used)
     }
 
-    fn by_linux_for(&self, connection: &Connection, patience: Duration, reason: Reason) -> bool {
+    fn by_linux_for(&self, connection: &Connection, timeout: Duration, reason: StayReason) -> bool {
         let flow = &connection.flow;
         if flow.is_attached() {
-            return flow.by_linux(patience) == Ok(true);
+            return flow.by_linux(timeout) == Ok(true);
         }
         flow.leave_to_linux(reason);
         true
@@ -325,7 +325,7 @@ impl Tcp {
 
     /// The program uses descriptors in ways that nobody sees, or is about to enter a sandbox: no
     /// connection is upgraded from now on, and those that are go back.
-    pub fn stop(&self, reason: Reason) {
+    pub fn stop(&self, reason: StayReason) {
         if self.begun() {
             let _ = self.stopped.compare_exchange(0, reason as u64, Relaxed, Relaxed);
             for (fd, connection) in self.all().0 {
@@ -344,8 +344,8 @@ impl Tcp {
     }
 
     /// Which of the two.
-    pub(crate) fn why_stopped(&self) -> Option<Reason> {
-        Reason::of(self.stopped.load(Relaxed))
+    pub(crate) fn why_stopped(&self) -> Option<StayReason> {
+        StayReason::of(self.stopped.load(Relaxed))
     }
 
     /// What the program is about to do with `fd` is not carried by rings (SCM_RIGHTS, ...).
@@ -353,12 +353,12 @@ impl Tcp {
     /// not received.
     #[cold]
     pub fn give_to_linux(&self, fd: RawFd) -> bool {
-        self.give_to_linux_for(fd, Reason::Used)
+        self.give_to_linux_for(fd, StayReason::Used)
     }
 
-    pub(crate) fn give_to_linux_for(&self, fd: RawFd, reason: Reason) -> bool {
+    pub(crate) fn give_to_linux_for(&self, fd: RawFd, reason: StayReason) -> bool {
         let connection = self.connection(fd);
-        connection.is_none_or(|connection| self.by_linux_for(&connection, PATIENCE, reason))
+        connection.is_none_or(|connection| self.by_linux_for(&connection, TIMEOUT, reason))
     }
 
     /// The same for splice, which copies what the other side does not take: so that is asked once,
@@ -369,7 +369,7 @@ impl Tcp {
         if connection.copies.load(Relaxed) && connection.flow.has_bytes() {
             return false;
         }
-        let given = self.by_linux_for(&connection, MOMENT, Reason::Used);
+        let given = self.by_linux_for(&connection, MOMENT, StayReason::Used);
         connection.copies.store(!given, Relaxed);
         given
     }

@@ -20,7 +20,7 @@ use uncopy_kernel::fd_table::{FdGuard, FdTable};
 use uncopy_kernel::lock::Lock;
 use uncopy_kernel::procfs;
 use uncopy_tcp_socket::{
-    Blocks, Context, Flow, Reason, Rendezvous, Settings as OfContext, Waiting, stayed,
+    Blocks, Context, Flow, Rendezvous, Settings as OfContext, StayReason, Waiting, stayed,
 };
 
 /// A context's descriptors, with those of one program that it is connected to.
@@ -35,7 +35,7 @@ pub struct Settings {
     pub waiting: Waiting,
     /// Starts a service.
     pub start: fn(),
-    /// Calls after which a connection is shown to the service, where a test says it.
+    /// Calls after which a connection is registered with the service, where a test says it.
     pub after: Option<u32>,
     /// Which messages go in blocks.
     pub blocks: Blocks,
@@ -117,7 +117,7 @@ impl Tcp {
         }
     }
 
-    /// From now on connections within this host are heeded.
+    /// From now on connections within this host are carried.
     pub fn begin(&self, settings: Settings) {
         self.process.store(std::process::id(), Relaxed);
         self.settings.store(Box::into_raw(Box::new(settings)), Release);
@@ -130,7 +130,7 @@ impl Tcp {
         self.table.attend();
     }
 
-    /// Connections are heeded.
+    /// Connections are carried.
     #[inline]
     pub fn begun(&self) -> bool {
         self.table.begun()
@@ -278,7 +278,7 @@ impl Tcp {
 
     /// A connection stays with Linux, of which nothing else is known here.
     #[cold]
-    pub(crate) fn stays(&self, reason: Reason) {
+    pub(crate) fn stays(&self, reason: StayReason) {
         if let Some(settings) = self.settings() {
             (settings.publish)();
             add(stayed(settings.counters, reason), 1);

@@ -1,4 +1,5 @@
-//! An echo server. `echo [--sockets] [ADDRESS]`: with --sockets the same program over Linux' calls alone.
+//! An echo server. `echo [--sockets] [ADDRESS]`: with --sockets the same program over Linux' calls
+//! alone.
 
 use std::net::SocketAddr;
 use uncopy_tcp_events::{Context, Listen, Settings};

@@ -47,7 +47,7 @@ enum Watched {
 
 /// An event, where its bytes are, and how many of them the program has taken.
 #[derive(Clone, Copy, Debug)]
-struct Told {
+struct Delivered {
     event: Event,
     begin: usize,
     end: usize,
@@ -62,11 +62,11 @@ pub struct Context {
     watch: Watch,
     watched: Slots<Watched>,
     window: usize,
-    told: Vec<Told>,
+    told: Vec<Delivered>,
     /// To be told of with the next poll, whatever the set says.
     soon: Vec<Id>,
     bytes: Box<[u8]>,
-    /// Of these bytes.
+    /// How many of these bytes are in use.
     used: usize,
     /// Polls so far.
     polls: u64,
@@ -233,7 +233,7 @@ impl Context {
     fn tell(&mut self, connection: Id, data: u64, heard: Heard, begin: usize) {
         let error = heard.error.map_or(0, Errno::raw_os_error);
         let event = Event { connection, data, what: heard.what, error };
-        self.told.push(Told { event, begin, end: self.used, taken: 0 });
+        self.told.push(Delivered { event, begin, end: self.used, taken: 0 });
     }
 
     fn accept(&mut self, listener: Id) {
@@ -335,7 +335,7 @@ impl Context {
     /// # Panics
     /// There were not so many events.
     pub fn send_bytes_of(&mut self, i: usize) -> io::Result<usize> {
-        let Told { event, begin, end, taken } = self.told[i];
+        let Delivered { event, begin, end, taken } = self.told[i];
         let bytes = &self.bytes[begin + taken..end];
         if bytes.is_empty() {
             return Ok(0);

@@ -47,7 +47,7 @@ impl Line {
     /// Those of recv(2). EAGAIN: nothing is there.
     pub fn receive(&self, to: &mut [u8]) -> Result<usize, Errno> {
         let Some(flow) = &self.flow else { return calls::receive(self.number, to) };
-        // A connection that is used a few times is shown.
+        // A connection that is used a few times is registered.
         let _way = flow.way(false);
         let part = iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
         // SAFETY: it is as long as that.

@@ -34,7 +34,7 @@ impl Settings {
         Self { stack: Stack::Rings(name.into()), serves: false, ..Self::default() }
     }
 
-    /// Over Linux' sockets alone.
+    /// Settings for Linux' sockets alone.
     pub fn sockets() -> Self {
         Self { stack: Stack::Sockets, serves: false, ..Self::default() }
     }

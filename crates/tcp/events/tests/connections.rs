@@ -1,4 +1,5 @@
-//! Two contexts, and connections between them, over either stack; and with a program at the other end that knows nothing of it.
+//! Two contexts, and connections between them, over either stack; and with a program at the other
+//! end that knows nothing of it.
 
 #![allow(missing_docs)]
 

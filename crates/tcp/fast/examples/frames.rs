@@ -1,10 +1,11 @@
-//! What a frame costs a lane, in nanoseconds: its headers are parsed, 64 bytes summed, its flow found, locked and changed. For some numbers of flows, of which each frame is for another
-//! one, and some lengths of batches. (What the application does with it is not in it.)
+//! What a frame costs a lane, in nanoseconds: its headers are parsed, 64 bytes summed, its flow
+//! found, locked and changed. For some numbers of flows, of which each frame is for another one,
+//! and some lengths of batches. (What the application does with it is not in it.)
 //!
 //! `cargo run --release -p uncopy-tcp-fast --example frames`
 
 use std::time::Instant;
-use uncopy_tcp_fast::Shared;
+use uncopy_tcp_fast::SharedFlows;
 use uncopy_tcp_proto::flow::Place;
 use uncopy_tcp_proto::segment::{Blocks, Flags, RingRange, SynOptions, Tuple};
 use uncopy_tcp_proto::wire::{Checksums, Link, Packet, emit, parse, seal};
@@ -69,7 +70,7 @@ fn main() {
 /// Of each round.
 fn run(flows: usize, batch: usize) -> Vec<f64> {
     let config = Config { flows: flows + 1, secret: [3; 16], ecn: false, ..Config::default() };
-    let shared = Shared::new(&config, 1);
+    let shared = SharedFlows::new(&config, 1);
     let mut slow = shared.slow_path();
     let mut lane = shared.lane(0);
     let mut out = Out::default();

@@ -79,7 +79,7 @@ enum Doing {
 #[derive(Debug)]
 pub struct IdlePolicy {
     wait: Wait,
-    /// Who waits for the wire, and who waits for a program, which has been given something: answers
+    /// Waiting for the wire, and waiting for a program, which has been given something: answers
     /// come differently soon.
     looks: [Trial; 2],
     /// A program that was given something may wait for this very processor. Then it goes on now,
@@ -91,7 +91,7 @@ pub struct IdlePolicy {
 }
 
 impl IdlePolicy {
-    /// For a lane that waits so.
+    /// The policy of a lane that waits so.
     pub fn new(wait: Wait) -> Self {
         Self {
             wait,

@@ -180,7 +180,7 @@ impl<A: Applications> Service<A> {
         let mut slept: io::Result<&[_]> = Ok(&[]);
         if idle && !wait.is_zero() {
             lane_state.parks.fetch_add(1, Relaxed);
-            // (Who changes how many lanes run rings.)
+            // (A change of the number of lanes rings.)
             slept = parked.sleep(wires, self.active(), wait.min(LONGEST));
         }
         self.applications.awake(number, slept.as_deref().unwrap_or_default());

@@ -9,7 +9,7 @@
 //! | --- | --- |
 //! | [`spin`] | a lock that is held for some ten nanoseconds |
 //! | [`inbox`] | what others ask a lane to send |
-//! | [`shared`] | all flows, and the views of them that threads have |
+//! | [`shared_flows`] | all flows, and the views of them that threads have |
 //! | [`applications`] | what the threads want of those who have the connections |
 //! | [`service`] | the threads, and what they share |
 //! | `lanes`, `slow` | what a lane's thread does, and the slow path's |
@@ -29,7 +29,7 @@ mod park;
 pub mod parker;
 pub mod proportion;
 pub mod service;
-pub mod shared;
+pub mod shared_flows;
 mod slow;
 pub mod spin;
 mod sync;
@@ -39,4 +39,4 @@ mod work;
 pub use applications::Applications;
 pub use idle::Wait;
 pub use service::Service;
-pub use shared::{Shared, View};
+pub use shared_flows::{SharedFlows, View};

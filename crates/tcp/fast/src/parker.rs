@@ -1,8 +1,8 @@
 //! How a thread sleeps, and how others wake it, without a system call while it is awake.
 //!
-//! Who sleeps says so, looks once more whether there is work, and blocks on an eventfd (and on its
-//! wire). Who has work for it publishes the work, and writes to the eventfd only if it said that it
-//! sleeps. One of the two sees the other.
+//! A thread that parks says so, looks once more whether there is work, and blocks on an eventfd
+//! (and on its wire). A thread with work for it publishes the work, and writes to the eventfd only
+//! if it said that it sleeps. One of the two sees the other.
 
 use crate::sync::atomic::Ordering::{Relaxed, SeqCst};
 use crate::sync::atomic::{AtomicBool, fence};

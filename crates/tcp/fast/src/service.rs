@@ -6,7 +6,7 @@
 //! others. (A device steers a connection to a queue; who looks at the queue is ours to say. So no
 //! table of the device's has to be changed, which few virtual ones let one do.)
 
-use crate::Shared;
+use crate::SharedFlows;
 use crate::applications::Applications;
 use crate::idle::Wait;
 use crate::parker::Parker;
@@ -50,7 +50,7 @@ pub(crate) struct LaneState {
 
 /// A service: what its threads share. [`Service::run`] is their life.
 pub struct Service<A> {
-    pub(crate) shared: Shared,
+    pub(crate) shared: SharedFlows,
     pub(crate) applications: A,
     pub(crate) lane_states: Box<[LaneState]>,
     pub(crate) active: AtomicUsize,
@@ -83,7 +83,7 @@ impl<A: Applications> Service<A> {
         });
         let (work, inlet) = Queue::new(config.flows);
         Ok(Service {
-            shared: Shared::new(config, lanes),
+            shared: SharedFlows::new(config, lanes),
             applications,
             lane_states: lane_states.collect::<io::Result<_>>()?,
             active: AtomicUsize::new(1),

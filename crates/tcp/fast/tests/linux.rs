@@ -1,21 +1,23 @@
-//! Lanes and a slow path over the queues of a TAP device, against Linux's TCP: an echo server of ours, clients of Linux that compare every byte;
-//! while lanes come and go; asleep when nothing happens, and awake again.
+//! Lanes and a slow path over the queues of a TAP device, against Linux's TCP: an echo server of
+//! ours, clients of Linux that compare every byte; while lanes come and go; asleep when nothing
+//! happens, and awake again.
 //!
-//! Needs root, /dev/net/tun, `ip` and `python3`; is left out, with the reason, where one is missing.
+//! Needs root, /dev/net/tun, `ip` and `python3`; is left out, with the reason, where one is
+//! missing.
 
 // (Each test uses a part of it.)
 #[allow(dead_code)]
 mod echo;
 
-use echo::{
-    ALONE, LANES, Stop, clients, one_lane_soon, run, said, serves_sleeps_and_wakes, service,
-};
+use echo::{ALONE, LANES, Stop, clients, one_lane_soon, said, serves_sleeps_and_wakes, service};
+use std::io;
 use std::net::Ipv4Addr;
 use std::process::Child;
 use std::sync::Arc;
 use std::time::Duration;
 use uncopy_tcp_trace::{Chosen, Passes, Trace, Traced};
 use uncopy_tcp_wire::tap::Tap;
+use uncopy_tests::shell::shell;
 use uncopy_tests::verdict::leave_out;
 
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
@@ -24,10 +26,11 @@ const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
 struct Namespace(String);
 
 impl Namespace {
-    fn new(which: &str) -> Result<(Namespace, Vec<Tap>), String> {
+    fn new(which: &str) -> io::Result<(Namespace, Vec<Tap>)> {
         let name = format!("ucf{which}{}", std::process::id());
-        let taps = Tap::open_queues(&name, LANES).map_err(|e| format!("no TAP device ({e})"))?;
-        run(&format!(
+        let taps = Tap::open_queues(&name, LANES)
+            .map_err(|e| io::Error::new(e.kind(), format!("no TAP device ({e})")))?;
+        shell(&format!(
             "ip netns add {name} && ip link set {name} address 04:04:04:04:04:04 && ip link set {name} netns {name} && \
              ip -n {name} addr add 10.78.0.1/24 dev {name} && ip -n {name} link set {name} up && \
              ip -n {name} neigh replace 10.78.0.2 lladdr 02:02:02:02:02:02 dev {name} && python3 -c pass"
@@ -42,7 +45,7 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        let _ = run(&format!("ip netns del {}", self.0));
+        let _ = shell(&format!("ip netns del {}", self.0));
     }
 }
 
@@ -77,7 +80,8 @@ fn a_lane_comes_when_one_has_no_time_left_and_goes_when_the_load_does() {
         Ok(both) => both,
         Err(reason) => return leave_out(&reason),
     };
-    // So long that the clients always have something for it, also where they get little of a processor.
+    // So long that the clients always have something for it, also where they get little of a
+    // processor.
     let service = service(ADDRESS, Duration::from_millis(2), None);
     std::thread::scope(|scope| {
         let running = scope.spawn(|| service.run(taps));

@@ -1,5 +1,6 @@
-//! Two machines of several threads each: lanes of the fast path that get segments of any flow, and one slow path. Every byte arrives in
-//! order, once, in both directions, while the wire loses segments and steers some of them to the wrong lane.
+//! Two machines of several threads each: lanes of the fast path that get segments of any flow, and
+//! one slow path. Every byte arrives in order, once, in both directions, while the wire loses
+//! segments and steers some of them to the wrong lane.
 //!
 //! `UNCOPY_TCP_SEED=n` runs one seed.
 
@@ -8,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use uncopy_tcp_fast::Shared;
+use uncopy_tcp_fast::SharedFlows;
 use uncopy_tcp_proto::flow::Place;
 use uncopy_tcp_proto::segment::{Outgoing, Tuple};
 use uncopy_tcp_proto::time::MILLISECOND;
@@ -68,7 +69,7 @@ enum Work {
 
 struct Machine {
     number: usize,
-    shared: Shared,
+    shared: SharedFlows,
     sockets: Vec<Mutex<Option<Socket>>>,
     /// To the lanes of the other one.
     wire: Vec<Sender<Frame>>,
@@ -139,7 +140,8 @@ impl Actions for Out<'_> {
         place.to.len
     }
 
-    /// The flow is held: so what threads count of one flow is in its order. What is to be done about it has to wait until it is not.
+    /// The flow is held: so what threads count of one flow is in its order. What is to be done
+    /// about it has to wait until it is not.
     fn event(&mut self, flow: FlowId, event: Event) {
         if self.machine.hear(flow, event) {
             self.events.push_back((flow, event));
@@ -209,7 +211,8 @@ impl Machine {
         }
     }
 
-    /// The application's turn: it reads what there is and writes what there is room for. False if `calls` may not.
+    /// The application's turn: it reads what there is and writes what there is room for. False if
+    /// `calls` may not.
     fn application(&self, flow: FlowId, calls: &mut impl Calls) -> bool {
         loop {
             // Not while the flow is asked: it would ask for buffers under its lock.
@@ -362,7 +365,8 @@ fn slow(machine: &Machine, work: Receiver<Work>, clock: Instant, stop: &AtomicBo
             let mut out = Out { machine, random: &mut random, payload, events: &mut events };
             match &work {
                 Work::Frame((segment, _)) => {
-                    // A connection that comes in needs its buffers before its first data, which may come with it.
+                    // A connection that comes in needs its buffers before its first data, which may
+                    // come with it.
                     endpoint.segment(
                         time,
                         0,
@@ -460,7 +464,7 @@ fn exchange(seed: u64) {
         works.push(receiver);
         machines.push(Machine {
             number,
-            shared: Shared::new(&config, LANES),
+            shared: SharedFlows::new(&config, LANES),
             sockets: (0..config.flows).map(|_| Mutex::new(None)).collect(),
             wire: wires.pop().expect("one for each"),
             work,

@@ -1,5 +1,6 @@
-//! The same over the queues of a veth device by AF_XDP, in a namespace whose address Linux has too: clients of Linux in another namespace get every byte back from
-//! the service, while a server of Linux' own answers at another port of the same address.
+//! The same over the queues of a veth device by AF_XDP, in a namespace whose address Linux has too:
+//! clients of Linux in another namespace get every byte back from the service, while a server of
+//! Linux' own answers at another port of the same address.
 //!
 //! Needs root, `ip` and `python3`; is left out, with the reason, where one is missing.
 
@@ -7,10 +8,9 @@
 #[allow(dead_code)]
 mod echo;
 
-use echo::{
-    ALONE, LANES, PORT, Stop, clients, config, run, said, serves_sleeps_and_wakes, service,
-};
+use echo::{ALONE, LANES, PORT, Stop, clients, config, said, serves_sleeps_and_wakes, service};
 use std::fs::File;
+use std::io;
 use std::net::Ipv4Addr;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -18,11 +18,13 @@ use std::time::Duration;
 use uncopy_tcp_wire::queues;
 use uncopy_tcp_wire::steer::Steer;
 use uncopy_tcp_wire::xsk::Xsk;
+use uncopy_tests::shell::shell;
 use uncopy_tests::verdict::leave_out;
 
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 78, 1, 2);
 
-/// Checksums are left to the device unless it is told not to, and between two ends of a veth nobody computes them (ethtool -K outer tx off).
+/// Checksums are left to the device unless it is told not to, and between two ends of a veth nobody
+/// computes them (ethtool -K outer tx off).
 const NO_OFFLOAD: &str = r#"
 import ctypes, fcntl, socket, struct
 value = ctypes.create_string_buffer(struct.pack("II", 0x17, 0))
@@ -51,11 +53,11 @@ struct Namespaces {
 }
 
 impl Namespaces {
-    fn new(which: &str) -> Result<Namespaces, String> {
+    fn new(which: &str) -> io::Result<Namespaces> {
         let of = |end| format!("ucx{end}{which}{}", std::process::id());
         let (inner, outer) = (of("i"), of("o"));
         let both = Namespaces { inner: inner.clone(), outer: outer.clone() };
-        run(&format!(
+        shell(&format!(
             "ip netns add {inner} && ip netns add {outer} && \
              ip -n {inner} link add inner address 02:02:02:02:02:02 numrxqueues {LANES} numtxqueues {LANES} type veth \
                 peer name outer address 04:04:04:04:04:04 numrxqueues {LANES} numtxqueues {LANES} netns {outer} && \
@@ -91,14 +93,13 @@ impl Namespaces {
 
 impl Drop for Namespaces {
     fn drop(&mut self) {
-        let _ = run(&format!("ip netns del {}; ip netns del {}", self.inner, self.outer));
+        let _ = shell(&format!("ip netns del {}; ip netns del {}", self.inner, self.outer));
     }
 }
 
-fn open(namespaces: &Namespaces) -> Result<(Arc<Steer>, Vec<Xsk>), String> {
+fn open(namespaces: &Namespaces) -> io::Result<(Arc<Steer>, Vec<Xsk>)> {
     namespaces.enter();
-    let (steer, wires) =
-        queues::open("inner", config().flows as u32, 16).map_err(|e| e.to_string())?;
+    let (steer, wires) = queues::open("inner", config().flows as u32, 16)?;
     assert_eq!(wires.len(), LANES, "a wire for each queue");
     Ok((Arc::new(steer), wires))
 }

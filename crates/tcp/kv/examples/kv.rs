@@ -1,4 +1,5 @@
-//! The key-value store as a program. `kv [--sockets] [--threads N] [ADDRESS]`: with --sockets the same program over Linux' calls alone.
+//! The key-value store as a program. `kv [--sockets] [--threads N] [ADDRESS]`: with --sockets the
+//! same program over Linux' calls alone.
 
 use std::net::SocketAddr;
 use uncopy_tcp_events::{Context, Listen, Settings};

@@ -1,7 +1,8 @@
-//! Goodput over a link that loses. `beside_linux [FLOWS] [LOSS PERCENT] [MBIT/S] [SENDERS]`. Needs root for Linux' hosts.
+//! Goodput over a link that loses. `beside_linux [FLOWS] [LOSS PERCENT] [MBIT/S] [SENDERS]`. Needs
+//! root for Linux' hosts.
 
 use std::time::Duration;
-use uncopy_tcp_link::way::Terms;
+use uncopy_tcp_link::direction::Terms;
 use uncopy_tcp_link::{Plan, Tcp, run};
 use uncopy_tcp_proto::Algorithm;
 

@@ -6,7 +6,7 @@
 //!
 //! | module | one idea |
 //! | --- | --- |
-//! | [`way`] | one direction of the link |
+//! | [`direction`] | one direction of the link |
 //! | [`stream`] | the bytes of a flow |
 //! | [`frame`] | addresses, the mark of a frame, what a handshake offers |
 //! | [`facts`] | what the connections of a side are, to be compared |
@@ -15,12 +15,12 @@
 //! | [`mod@run`] | all of it for some seconds, and what each flow got |
 
 pub mod core;
+pub mod direction;
 pub mod facts;
 pub mod frame;
 pub mod linux;
 pub mod run;
 pub mod stream;
-pub mod way;
 
 pub use facts::Facts;
 pub use run::{Plan, Report, Tcp, run};

@@ -4,10 +4,10 @@
 //! unsafe: the thread's place in the kernel's schedule.
 
 use crate::core::Core;
+use crate::direction::{Counts, Direction, Terms};
 use crate::facts::{End, Facts};
 use crate::frame::{RECEIVER, offer, to};
 use crate::linux::{Flows, Linux};
-use crate::way::{Counts, Terms, Way};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
 use std::sync::Arc;
@@ -87,7 +87,7 @@ enum Host {
 /// Frames of a host that are taken before the others have their turn.
 const BATCH: usize = 64;
 /// So long all flows may take to begin.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Measures.
 ///
@@ -159,7 +159,7 @@ fn carry(plan: &Plan, flows: &Arc<Flows>, hosts: &mut [(usize, Host)]) -> io::Re
     let clock = || 1_000_000_000 + start.elapsed().as_nanos() as u64;
     begin(plan, flows, hosts, clock())?;
     let back = Terms { mark: u64::MAX, queue: u64::MAX, ..plan.link };
-    let mut ways = [Way::new(plan.link, plan.seed), Way::new(back, plan.seed + 1)];
+    let mut ways = [Direction::new(plan.link, plan.seed), Direction::new(back, plan.seed + 1)];
     let mut buffer = vec![0; 4096];
     let nanos = |duration: Duration| duration.as_nanos() as u64;
     let mut samples = Samples::default();
@@ -218,12 +218,12 @@ fn carry(plan: &Plan, flows: &Arc<Flows>, hosts: &mut [(usize, Host)]) -> io::Re
             None if flows.accepted.load(Relaxed) as usize == plan.flows => {
                 next_sample = Some(now + nanos(plan.warmup));
             }
-            None if start.elapsed() > PATIENCE => {
+            None if start.elapsed() > TIMEOUT => {
                 return Err(io::Error::other(format!(
                     "{} of {} flows began within {} s",
                     flows.accepted.load(Relaxed),
                     plan.flows,
-                    PATIENCE.as_secs()
+                    TIMEOUT.as_secs()
                 )));
             }
             Some(at) if at <= now => {

@@ -3,7 +3,7 @@
 #![allow(missing_docs)]
 
 use std::time::Duration;
-use uncopy_tcp_link::way::Terms;
+use uncopy_tcp_link::direction::Terms;
 use uncopy_tcp_link::{Plan, Tcp, run};
 use uncopy_tcp_proto::Algorithm;
 

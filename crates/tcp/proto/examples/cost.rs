@@ -1,4 +1,5 @@
-//! What a segment costs, in nanoseconds: the parts of the fast path one by one, and a whole exchange between two endpoints in one thread.
+//! What a segment costs, in nanoseconds: the parts of the fast path one by one, and a whole
+//! exchange between two endpoints in one thread.
 //!
 //! `cargo run --release -p uncopy-tcp-proto --example cost`
 

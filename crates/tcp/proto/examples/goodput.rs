@@ -1,4 +1,5 @@
-//! What is left of a link's rate when it loses frames: 100 flows over one link, as in the paper's figure 3.7, in virtual time.
+//! What is left of a link's rate when it loses frames: 100 flows over one link, as in the paper's
+//! figure 3.7, in virtual time.
 //!
 //! `cargo run --release -p uncopy-tcp-proto --example goodput [PERCENT]`
 
@@ -82,7 +83,8 @@ fn main() {
                 }
                 let (share, fast, timeouts) = goodput(loss, sack, algorithm, rto_min);
                 println!(
-                    "{algorithm:?} rto_min {} ms, {}: loss {:4.1}%  goodput {share:.3}  fast {fast} timeouts {timeouts}",
+                    "{algorithm:?} rto_min {} ms, {}: loss {:4.1}%  goodput {share:.3}  fast \
+                     {fast} timeouts {timeouts}",
                     rto_min / 1_000_000,
                     if sack { "SACK, 14 runs" } else { "one interval " },
                     loss * 100.0

@@ -21,7 +21,7 @@ pub struct ListenerId(pub u32);
 
 /// Why a connection ended before its time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reason {
+pub enum ResetReason {
     /// Nobody listens there.
     Refused,
     /// The peer sent RST.
@@ -52,7 +52,7 @@ pub enum Event {
     /// caller's.
     Closed,
     /// Ended otherwise. The name is gone, the buffers are the caller's.
-    Reset(Reason),
+    Reset(ResetReason),
 }
 
 /// Who carries it out. Everything is told in the order in which it has to be done.

@@ -50,7 +50,7 @@ pub(crate) enum Timer {
     Persist,
     /// To ask whether the peer is there.
     KeepAlive,
-    /// The end of TIME_WAIT, or of patience in FIN_WAIT_2.
+    /// The end of TIME_WAIT, or of timeout in FIN_WAIT_2.
     End,
 }
 

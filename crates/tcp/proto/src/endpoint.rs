@@ -201,7 +201,7 @@ impl<F: Flows> Endpoint<F> {
             && self.conns[slot as usize].app_closed
         {
             // Nobody will read it: the peer has to know (RFC 1122, 4.2.2.13).
-            return self.reset(now, slot, Some(crate::actions::Reason::Unread), true, out);
+            return self.reset(now, slot, Some(crate::actions::ResetReason::Unread), true, out);
         }
         self.lane.tell(slot, &mut received, out);
         if self.lane.flows.at(slot).has(flag::FIN_SEEN | flag::FIN_QUEUED)

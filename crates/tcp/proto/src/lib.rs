@@ -51,7 +51,7 @@ pub mod time;
 pub mod wheel;
 pub mod wire;
 
-pub use actions::{Actions, Event, FlowId, ListenerId, Reason, Refusal};
+pub use actions::{Actions, Event, FlowId, ListenerId, Refusal, ResetReason};
 pub use config::{Config, Connect, FlowOptions, KeepAlive, Limits, Listen};
 pub use congestion::Algorithm;
 pub use conn::State;

@@ -13,7 +13,7 @@ use uncopy_tcp_proto::segment::{Blocks, Flags, SynOptions, Tuple};
 use uncopy_tcp_proto::table::Table;
 use uncopy_tcp_proto::{
     Actions, Algorithm, Config, Connect, Endpoint, Event, FlowId, FlowOptions, KeepAlive, Limits,
-    Listen, Outgoing, Reason, Refusal, Segment, Seq, State, Time,
+    Listen, Outgoing, Refusal, ResetReason, Segment, Seq, State, Time,
 };
 
 const SECOND: u64 = 1_000_000_000;
@@ -113,7 +113,7 @@ fn syn_sent_a_port_without_listener_refuses() {
     let mut pair = Pair::plain();
     let a = pair.connect_with(FlowOptions::default());
     pair.run(MILLISECOND);
-    assert_eq!(pair.hosts[0].was_reset(a), Some(Reason::Refused));
+    assert_eq!(pair.hosts[0].was_reset(a), Some(ResetReason::Refused));
     assert_eq!(pair.hosts[0].endpoint.used(), 0);
 }
 
@@ -125,7 +125,7 @@ fn syn_sent_without_an_answer_it_tries_seven_times_and_gives_up() {
     assert_eq!(pair.hosts[0].endpoint.state(a), State::SynSent);
     assert_eq!(pair.wires[0].dropped, 7);
     pair.run(5 * SECOND);
-    assert_eq!(pair.hosts[0].was_reset(a), Some(Reason::TimedOut));
+    assert_eq!(pair.hosts[0].was_reset(a), Some(ResetReason::TimedOut));
 }
 
 #[test]
@@ -255,7 +255,8 @@ fn established_a_reset_is_believed_only_with_the_very_next_number() {
     let (_, b) = pair.established(FlowOptions::default());
     let next = forged(&mut pair, b);
     let reset = |seq| Segment { flags: Flags::RST, seq, ..next };
-    // In the window but not next: a question back (RFC 5961). The second within half a second gets none.
+    // In the window but not next: a question back (RFC 5961). The second within half a second gets
+    // none.
     let answer = answers(&mut pair, &reset(next.seq + 100));
     assert_eq!(answer.len(), 1);
     assert_eq!(answer[0].flags, Flags::ACK);
@@ -265,7 +266,7 @@ fn established_a_reset_is_believed_only_with_the_very_next_number() {
     assert!(answers(&mut pair, &reset(next.seq - 5)).is_empty());
     assert_eq!(pair.hosts[1].endpoint.state(b), State::Established);
     answers(&mut pair, &reset(next.seq));
-    assert_eq!(pair.hosts[1].was_reset(b), Some(Reason::ByPeer));
+    assert_eq!(pair.hosts[1].was_reset(b), Some(ResetReason::ByPeer));
 }
 
 #[test]
@@ -396,7 +397,7 @@ fn a_peer_that_is_gone_is_given_up() {
     pair.run(4 * SECOND);
     assert_eq!(pair.hosts[0].endpoint.state(a), State::Established);
     pair.run(5 * SECOND);
-    assert_eq!(pair.hosts[0].was_reset(a), Some(Reason::TimedOut));
+    assert_eq!(pair.hosts[0].was_reset(a), Some(ResetReason::TimedOut));
 }
 
 #[test]
@@ -436,7 +437,7 @@ fn a_closed_window_is_asked_as_long_where_the_first_questions_come_soon() {
     // One that answers no more is given up.
     pair.wires[1].faults.drop = 1.0;
     pair.run(3600 * SECOND);
-    assert_eq!(pair.hosts[0].was_reset(a), Some(Reason::TimedOut));
+    assert_eq!(pair.hosts[0].was_reset(a), Some(ResetReason::TimedOut));
 }
 
 #[test]
@@ -453,9 +454,9 @@ fn a_closed_window_is_not_asked_for_ever_where_both_have_closed() {
     pair.run(300 * SECOND);
     assert_eq!(states(&mut pair, a, b), (State::FinWait2, State::LastAck));
     pair.run(300 * SECOND);
-    assert_eq!(pair.hosts[1].was_reset(b), Some(Reason::TimedOut));
+    assert_eq!(pair.hosts[1].was_reset(b), Some(ResetReason::TimedOut));
     assert_eq!(pair.hosts[1].endpoint.used(), 0);
-    assert_eq!(pair.hosts[0].was_reset(a), Some(Reason::ByPeer));
+    assert_eq!(pair.hosts[0].was_reset(a), Some(ResetReason::ByPeer));
 }
 
 #[test]
@@ -549,7 +550,7 @@ fn a_silent_peer_is_asked_and_then_given_up() {
     pair.run(9 * SECOND);
     assert_eq!(pair.hosts[0].endpoint.state(a), State::Established);
     pair.run(10 * SECOND);
-    assert_eq!(pair.hosts[0].was_reset(a), Some(Reason::TimedOut));
+    assert_eq!(pair.hosts[0].was_reset(a), Some(ResetReason::TimedOut));
 }
 
 #[test]
@@ -562,8 +563,8 @@ fn close_with_unread_data_resets_the_peer() {
     let now = pair.now;
     pair.hosts[1].command(now, |endpoint, mut out| endpoint.close(now, b, &mut out)).unwrap();
     pair.run(MILLISECOND);
-    assert_eq!(pair.hosts[0].was_reset(a), Some(Reason::ByPeer));
-    assert_eq!(pair.hosts[1].was_reset(b), Some(Reason::Unread));
+    assert_eq!(pair.hosts[0].was_reset(a), Some(ResetReason::ByPeer));
+    assert_eq!(pair.hosts[1].was_reset(b), Some(ResetReason::Unread));
 }
 
 #[test]
@@ -577,7 +578,7 @@ fn data_for_an_application_that_has_closed_resets_the_peer() {
     let now = pair.now;
     pair.hosts[0].write(now, a, b"too late");
     pair.run(MILLISECOND);
-    assert_eq!(pair.hosts[0].was_reset(a), Some(Reason::ByPeer));
+    assert_eq!(pair.hosts[0].was_reset(a), Some(ResetReason::ByPeer));
 }
 
 /// From a host that is not there.
@@ -711,12 +712,12 @@ fn who_comes_back_gets_the_slot_of_one_that_does_not_answer() {
 }
 
 /// Flows that write down whether cookies are said to be out.
-struct Told {
+struct RecordingFlows {
     own: Own,
     cookies: Rc<RefCell<Vec<bool>>>,
 }
 
-impl Flows for Told {
+impl Flows for RecordingFlows {
     fn count(&self) -> usize {
         self.own.count()
     }
@@ -752,12 +753,12 @@ impl Actions for Nobody {
 fn it_is_said_when_cookies_are_out_and_that_they_are_no_more_two_minutes_after_the_last() {
     let cookies = Rc::new(RefCell::new(Vec::new()));
     let config = Config { flows: 8, ..config(2) };
-    let flows = Told { own: Own::new(&config), cookies: cookies.clone() };
+    let flows = RecordingFlows { own: Own::new(&config), cookies: cookies.clone() };
     let mut endpoint = Endpoint::over(config, flows);
     let flow = FlowOptions::default();
     endpoint.listen(Listen { app: 0, ip: B.into(), port: PORT, backlog: 1000, flow }).unwrap();
     let start = Time(SECOND);
-    let flood = |endpoint: &mut Endpoint<Told>, time, ports: std::ops::Range<u16>| {
+    let flood = |endpoint: &mut Endpoint<RecordingFlows>, time, ports: std::ops::Range<u16>| {
         ports.for_each(|port| assert!(endpoint.segment(time, 0, &syn(port), &mut Nobody)));
     };
     flood(&mut endpoint, start, 1..5);
@@ -811,7 +812,7 @@ fn unlisten_resets_what_was_not_accepted() {
         .command(now, |endpoint, mut out| endpoint.unlisten(now, listener, &mut out))
         .unwrap();
     pair.run(MILLISECOND);
-    assert_eq!(pair.hosts[0].was_reset(a), Some(Reason::ByPeer));
+    assert_eq!(pair.hosts[0].was_reset(a), Some(ResetReason::ByPeer));
     assert_eq!(pair.hosts[1].endpoint.usage(0), (0, 0));
 }
 
@@ -849,7 +850,10 @@ fn a_listener_whose_application_has_all_that_it_may_refuses_and_others_do_not() 
     let all: Vec<FlowId> = (0..3).map(|_| pair.connect_with(FlowOptions::default())).collect();
     pair.run(MILLISECOND);
     let ends = all.iter().map(|id| pair.hosts[0].was_reset(*id));
-    assert_eq!(ends.collect::<Vec<_>>(), [None, Some(Reason::Refused), Some(Reason::Refused)]);
+    assert_eq!(
+        ends.collect::<Vec<_>>(),
+        [None, Some(ResetReason::Refused), Some(ResetReason::Refused)]
+    );
     let endpoint = &mut pair.hosts[1].endpoint;
     assert_eq!([endpoint.take_refused(3), endpoint.take_refused(3)], [2, 0]);
     endpoint.set_listener(id, 4, FlowOptions::default()).unwrap();
@@ -1009,7 +1013,8 @@ fn an_application_that_lies_about_its_buffers_is_refused() {
 
 #[test]
 fn sequence_numbers_and_timestamps_wrap_unnoticed() {
-    // A first SYN tells the number; then time is chosen so that the next one's lies 50,000 bytes before the wrap.
+    // A first SYN tells the number; then time is chosen so that the next one's lies 50,000 bytes
+    // before the wrap.
     let mut pair = Pair::plain();
     let flow = FlowOptions { nagle: false, ..FlowOptions::default() };
     let connect = Connect {

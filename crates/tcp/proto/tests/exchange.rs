@@ -1,13 +1,15 @@
-//! The core against itself over a hostile wire: every byte arrives in order, once, in both directions, and nothing is left behind.
+//! The core against itself over a hostile wire: every byte arrives in order, once, in both
+//! directions, and nothing is left behind.
 //!
-//! `UNCOPY_TCP_SEED=n` runs one seed; `UNCOPY_TCP_SEEDS=n` so many; `UNCOPY_TCP_SEGMENTS=1000000` until so many segments have arrived in
-//! each; `UNCOPY_TCP_CAPTURE=file` writes the wire to a file.
+//! `UNCOPY_TCP_SEED=n` runs one seed; `UNCOPY_TCP_SEEDS=n` so many; `UNCOPY_TCP_SEGMENTS=1000000`
+//! until so many segments have arrived in each; `UNCOPY_TCP_CAPTURE=file` writes the wire to a
+//! file.
 
 mod support;
 
 use support::wire::{Faults, save};
 use support::{Host, Pair, Random, byte, config};
-use uncopy_tcp_proto::{Algorithm, Config, Event, FlowOptions, Reason, Time};
+use uncopy_tcp_proto::{Algorithm, Config, Event, FlowOptions, ResetReason, Time};
 
 fn variable(name: &str) -> Option<u64> {
     std::env::var(name)
@@ -145,7 +147,7 @@ fn exchange(seed: u64, segments: u64) {
             }
         }
         for event in std::mem::take(&mut pair.hosts[1].events) {
-            if matches!(event.1, Event::Reset(Reason::TimedOut)) {
+            if matches!(event.1, Event::Reset(ResetReason::TimedOut)) {
                 for (side, host) in pair.hosts.iter_mut().enumerate() {
                     for socket in host.sockets.iter().flatten() {
                         println!(
@@ -186,7 +188,8 @@ fn total(name: u64, segments: u64) -> u64 {
     random.below(most.max(1))
 }
 
-/// The applications: they write and read pieces of any size, compare what they read, and close when they are done.
+/// The applications: they write and read pieces of any size, compare what they read, and close when
+/// they are done.
 fn drive(host: &mut Host, now: Time, random: &mut Random, side: usize, segments: u64, told: &str) {
     for _ in 0..host.active.len() {
         let Some(slot) = host.active.pop_front() else { break };

@@ -1,5 +1,5 @@
-//! Arbitrary and mutated segments into connections of any state: no panic, no slot, timer or allowance lost, and memory stays bounded
-//! because none is allocated.
+//! Arbitrary and mutated segments into connections of any state: no panic, no slot, timer or
+//! allowance lost, and memory stays bounded because none is allocated.
 //!
 //! `UNCOPY_TCP_SEED=n` runs one seed, `UNCOPY_TCP_SEEDS=n` so many.
 

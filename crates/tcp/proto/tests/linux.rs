@@ -1,5 +1,5 @@
-//! The core against Linux's TCP over a TAP device: both connect, data goes both ways at once, the wire loses frames. Both sides
-//! compare every byte.
+//! The core against Linux's TCP over a TAP device: both connect, data goes both ways at once, the
+//! wire loses frames. Both sides compare every byte.
 //!
 //! Needs root, /dev/net/tun, `ip` and `python3`; is skipped, with the reason, where one is missing.
 //! `UNCOPY_TCP_INTEROP_MB=100` is how much goes each way (2 if not set).
@@ -7,7 +7,7 @@
 mod support;
 
 use std::fs::File;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Command, Stdio};
@@ -16,6 +16,7 @@ use support::{Host, Random, config};
 use uncopy_tcp_proto::{
     Algorithm, Config, Connect, Event, FlowId, FlowOptions, Listen, State, Time,
 };
+use uncopy_tests::shell::shell;
 use uncopy_tests::verdict::leave_out;
 
 const OURS: [u8; 4] = [10, 77, 0, 2];
@@ -50,16 +51,6 @@ t.join()
 print("done", got, flush=True)
 "#;
 
-fn run(command: &str) -> Result<(), String> {
-    let output =
-        Command::new("sh").args(["-c", command]).output().map_err(|error| error.to_string())?;
-    if output.status.success() {
-        Ok(())
-    } else {
-        Err(String::from_utf8_lossy(&output.stderr).trim().to_string())
-    }
-}
-
 /// A TAP device in a network namespace of its own.
 struct Tap {
     file: File,
@@ -67,10 +58,10 @@ struct Tap {
 }
 
 impl Tap {
-    fn open() -> Result<Tap, String> {
+    fn open() -> io::Result<Tap> {
         let path = "/dev/net/tun";
         let file = File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(path);
-        let file = file.map_err(|error| format!("{path}: {error}"))?;
+        let file = file.map_err(|e| io::Error::new(e.kind(), format!("{path}: {e}")))?;
         let name = format!("ucp{}", std::process::id());
         // SAFETY: an all-zero ifreq is a valid one: it has numbers and arrays of numbers only.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -80,10 +71,10 @@ impl Tap {
         request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as i16;
         // SAFETY: TUNSETIFF reads and writes one ifreq, which lives here.
         if unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &mut request) } != 0 {
-            return Err(format!("TUNSETIFF: {}", std::io::Error::last_os_error()));
+            return Err(io::Error::last_os_error());
         }
         let tap = Tap { file, namespace: name.clone() };
-        run(&format!(
+        shell(&format!(
             "ip netns add {name} && ip link set {name} address 04:04:04:04:04:04 && ip link set {name} netns {name} && \
              ip -n {name} addr add 10.77.0.1/24 dev {name} && ip -n {name} link set {name} up && \
              ip -n {name} neigh replace 10.77.0.2 lladdr 02:02:02:02:02:02 dev {name} && python3 -c pass"
@@ -94,7 +85,7 @@ impl Tap {
 
 impl Drop for Tap {
     fn drop(&mut self) {
-        let _ = run(&format!("ip netns del {}", self.namespace));
+        let _ = shell(&format!("ip netns del {}", self.namespace));
     }
 }
 

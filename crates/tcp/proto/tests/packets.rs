@@ -1,8 +1,10 @@
-//! Any bytes as packets for an endpoint, between time that goes by and what applications ask: no panic, no more slots and timers than there are, what it sends is TCP, and in the end
-//! nothing is left.
+//! Any bytes as packets for an endpoint, between time that goes by and what applications ask: no
+//! panic, no more slots and timers than there are, what it sends is TCP, and in the end nothing is
+//! left.
 //!
-//! `cargo test` tries some thousand random inputs; what fails is made smaller, and printed with the seed. With a nightly compiler and cargo-bolero the same test is led by what the
-//! code does: `cargo +nightly bolero test -p uncopy-tcp-proto --test packets any_packets_and_calls_leave_nothing_behind`.
+//! `cargo test` tries some thousand random inputs; what fails is made smaller, and printed with the
+//! seed. With a nightly compiler and cargo-bolero the same test is led by what the code does:
+//! `cargo +nightly bolero test -p uncopy-tcp-proto --test packets any_packets`.
 
 mod support;
 
@@ -21,8 +23,9 @@ const LONG: u64 = 3_600_000_000_000;
 #[derive(Clone, Debug, TypeGenerator)]
 enum Step {
     /// A segment that may be of a connection that is there, then damaged.
-    Segment(Made, Vec<(u8, u8)>),
-    /// These bytes behind an IPv4 header: of TCP, of ICMP's "too big" around TCP, or of any protocol.
+    Segment(SegmentPlan, Vec<(u8, u8)>),
+    /// These bytes behind an IPv4 header: of TCP, of ICMP's "too big" around TCP, or of any
+    /// protocol.
     Packet(u8, Vec<u8>),
     /// No more than these bytes.
     Frame(Vec<u8>),
@@ -34,7 +37,7 @@ enum Step {
 }
 
 #[derive(Clone, Debug, TypeGenerator)]
-struct Made {
+struct SegmentPlan {
     /// Of the connection of this slot; of none that is there, from this port to the listener.
     slot: u8,
     port: u8,
@@ -73,7 +76,7 @@ fn flags(state: State, kind: u8, any: u8) -> Flags {
 }
 
 /// The frame of `made`, for a connection of `endpoint`.
-fn frame(endpoint: &mut Endpoint, made: &Made, generations: &[u32; FLOWS]) -> Vec<u8> {
+fn frame(endpoint: &mut Endpoint, made: &SegmentPlan, generations: &[u32; FLOWS]) -> Vec<u8> {
     let slot = usize::from(made.slot) % (FLOWS + 2);
     let id = (slot < FLOWS).then(|| FlowId { slot: slot as u32, generation: generations[slot] });
     let state = id.map_or(State::Closed, |id| endpoint.state(id));

@@ -1,4 +1,5 @@
-//! What is put off where it may be had for nothing: acknowledgements that go along with an answer, and looks at flows that are acknowledged anyway.
+//! What is put off where it may be had for nothing: acknowledgements that go along with an answer,
+//! and looks at flows that are acknowledged anyway.
 
 mod support;
 

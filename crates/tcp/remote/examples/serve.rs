@@ -29,7 +29,7 @@ fn serve(device: &str, name: &str) -> Result<(), Box<dyn std::error::Error>> {
     println!("serves @{name}");
     for remote in remotes.each() {
         println!("by {} on {device} ({} queues)", remote.way().name(), remote.queues());
-        match remote.why_not_outward() {
+        match remote.why_no_active_opens() {
             None => println!("and programs that connect"),
             Some(why) => println!("programs that connect stay with Linux: {why}"),
         }

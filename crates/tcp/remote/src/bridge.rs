@@ -31,7 +31,7 @@ use uncopy_tcp_wire::{PIECES, Piece};
 const IN: u32 = EPOLLIN as u32;
 const OUT: u32 = EPOLLOUT as u32;
 const ENDS: u32 = (EPOLLRDHUP | EPOLLHUP | EPOLLERR) as u32;
-/// Of a stand-in that was not shut down itself: it was reset.
+/// A stand-in that was not shut down itself was reset.
 const DEAD: u32 = (EPOLLHUP | EPOLLERR) as u32;
 
 /// A payload of so many bytes goes straight to the program's ring. Smaller ones wait in the buffer
@@ -86,9 +86,9 @@ impl Buffer {
     }
 }
 
-/// What the lane has to tell the protocol, and the set.
+/// What the lane has done, and the protocol has yet to hear.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct Unreported {
     /// Bytes that were taken out of the receive buffer.
     pub read: u32,
     /// Bytes that were put into the send buffer.
@@ -99,7 +99,7 @@ pub struct Told {
     pub slow: bool,
 }
 
-/// What is wanted of the slow path.
+/// A job for the slow path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wants {
     /// Nothing.
@@ -113,7 +113,7 @@ pub enum Wants {
     Abort,
 }
 
-/// What the set has said of a stand-in.
+/// News of a stand-in, from its lane's set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
     /// Nothing that others need know.
@@ -124,7 +124,7 @@ pub enum Heard {
     Refused,
 }
 
-/// Who is over.
+/// The state of the connection over the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Wire {
     /// It goes on.
@@ -168,10 +168,10 @@ pub struct Bridge {
     /// program's ring, and are sent from there. Those of them that were acknowledged may be its
     /// first.
     lent: u32,
-    /// What comes next does so elsewhere, once nothing is lent and the buffer has room.
+    /// The next bytes are copied, once nothing is lent and the buffer has room.
     waits: bool,
-    /// Of what went to the program and came from it, what the protocol was not told yet.
-    untold: Told,
+    /// Bytes to and from the program of which the protocol has not heard yet.
+    unreported: Unreported,
     /// Bytes may wait at the stand-in.
     readable: bool,
     /// There was no room there.
@@ -182,7 +182,7 @@ pub struct Bridge {
     finished: bool,
     /// Linux has no room for what goes before that end, and so long it is waited for some.
     unread_until: Option<Instant>,
-    /// So many bytes the program had still to take when it was looked at that last.
+    /// Bytes that the program had still to take at the last look.
     untaken: Option<usize>,
     /// The program sends no more; the protocol was told.
     ended: bool,
@@ -194,33 +194,33 @@ pub struct Bridge {
     /// The program's connection has failed; the protocol was told.
     failed: bool,
     aborted: bool,
-    /// What its lane's set was asked for.
+    /// The events that its lane's set was asked for.
     asked: Option<u32>,
-    patience: Duration,
+    fin_timeout: Duration,
 }
 
-/// A bridge, and whether its lane knows that there is something to do.
+/// A connection: its bridge, and whether its lane knows that there is something to do.
 #[derive(Debug)]
-pub struct Shared {
+pub struct Connection {
     /// The connection over the wire.
     pub id: FlowId,
     /// The bridge.
     pub bridge: std::sync::Mutex<Bridge>,
     /// It is in its lane's list.
     pub queued: AtomicBool,
-    /// The lane that it is of.
+    /// Its lane.
     pub lane: usize,
-    /// Its user's, once that is known.
+    /// The part of its user, once that is known.
     pub part: OnceLock<Part>,
 }
 
-impl Shared {
-    /// It is known whose it is.
+impl Connection {
+    /// Its user is known from now on.
     pub fn is_part_of(&self, part: Part) {
         let _ = self.part.set(part);
     }
 
-    /// The bridge, to oneself.
+    /// Locks the bridge.
     pub fn lock(&self) -> std::sync::MutexGuard<'_, Bridge> {
         self.bridge.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
@@ -247,7 +247,7 @@ impl Bridge {
             limit,
             lent: 0,
             waits: false,
-            untold: Told::default(),
+            unreported: Unreported::default(),
             readable: false,
             stuck: false,
             wire: Wire::Open,
@@ -262,15 +262,15 @@ impl Bridge {
             failed: false,
             aborted: false,
             asked: None,
-            patience: Duration::ZERO,
+            fin_timeout: Duration::ZERO,
         }
     }
 
     /// Its stand-in, which is connected, or will be. A program that has closed it, and not only
     /// sends no more, is found out after so long.
-    pub fn stands_in(&mut self, line: Line, connected: bool, patience: Duration) {
+    pub fn stands_in(&mut self, line: Line, connected: bool, fin_timeout: Duration) {
         self.connecting = !connected;
-        self.patience = patience;
+        self.fin_timeout = fin_timeout;
         self.line = Some(line);
     }
 
@@ -319,7 +319,7 @@ impl Bridge {
             match send(line, bytes) {
                 Ok(sent) => {
                     self.inward.goes(sent);
-                    self.untold.gave |= sent > 0;
+                    self.unreported.gave |= sent > 0;
                     self.stuck = sent < all;
                 }
                 Err(_) => self.failed = true,
@@ -331,13 +331,13 @@ impl Bridge {
     fn sent(&mut self, sent: Result<usize, Errno>, all: usize) -> usize {
         self.failed |= sent.is_err();
         let sent = sent.unwrap_or(0);
-        self.untold.gave |= sent > 0;
+        self.unreported.gave |= sent > 0;
         self.stuck = sent < all;
         sent
     }
 
-    /// What is to be sent. False: the program has made its ring unreadable, and the connection
-    /// fails.
+    /// Copies bytes that are to be sent. False: the program has made its ring unreadable; the
+    /// connection fails.
     pub fn fetch(&mut self, range: RingRange, to: &mut [u8]) -> bool {
         let (here, lent) = self.parts(range);
         let (mut first, second) = to.split_at_mut(here.len as usize);
@@ -372,7 +372,7 @@ impl Bridge {
         true
     }
 
-    /// Of a range what lies in the buffer, and which bytes of what is lent follow.
+    /// The part of a range that lies in the buffer, and the lent bytes that follow it.
     fn parts(&self, range: RingRange) -> (RingRange, core::ops::Range<u32>) {
         let Buffer { bytes, came, went } = &self.outward;
         // (All of it has come, and none of it was acknowledged.)
@@ -385,7 +385,7 @@ impl Bridge {
         (RingRange { start, len: here }, skip..skip + (range.len - here))
     }
 
-    /// So many more bytes have come in order.
+    /// More bytes have come in order: this many.
     pub fn came(&mut self, bytes: u32) {
         let straight = core::mem::take(&mut self.straight);
         self.inward.comes(bytes.saturating_sub(straight));
@@ -421,7 +421,7 @@ impl Bridge {
     /// So many bytes more of what went to the program are read.
     fn reads(&mut self, bytes: u64) {
         self.received += bytes;
-        self.untold.read += bytes as u32;
+        self.unreported.read += bytes as u32;
     }
 
     /// The program has gone. Whether it has left something of its ring unread its stand-in has
@@ -431,9 +431,9 @@ impl Bridge {
     }
 
     /// So many bytes the program has received that the protocol was not told of yet.
-    pub fn untold_read(&mut self) -> u32 {
+    pub fn unreported_read(&mut self) -> u32 {
         self.has_received(true);
-        self.untold.read
+        self.unreported.read
     }
 
     /// The size that the protocol's receive buffer is to have from now on, as a power of two, where
@@ -476,13 +476,13 @@ impl Bridge {
         waited || done_with >= ROOM || done_with > 0 && self.outward.is_empty()
     }
 
-    /// Of what is lent so much was acknowledged.
+    /// How many of the lent bytes were acknowledged.
     fn done_with(&self) -> u32 {
         let waiting = self.outward.came - self.outward.went;
         self.lent.saturating_sub(waiting as u32)
     }
 
-    /// What was acknowledged of what is lent is the program's again.
+    /// Gives acknowledged bytes of the lent ones back to the program.
     fn gives_back(&mut self, bytes: u32) {
         if bytes > 0
             && let Some(line) = &self.line
@@ -503,7 +503,7 @@ impl Bridge {
     /// The connection over the wire is over: in order, or not.
     pub fn over(&mut self, reset: bool) {
         self.wire = if reset { Wire::Reset } else { Wire::Closed };
-        self.untold = Told::default();
+        self.unreported = Unreported::default();
     }
 
     /// The lane's set says this of the stand-in.
@@ -533,8 +533,8 @@ impl Bridge {
         heard
     }
 
-    /// Moves what can be moved. The protocol is to be told what [`take_untold`](Self::take_untold)
-    /// says, once the bridge is not locked any more.
+    /// Moves what can be moved. The protocol is to be told what
+    /// [`take_unreported`](Self::take_unreported) says, once the bridge is not locked any more.
     pub fn advance(&mut self) {
         if self.wire == Wire::Reset {
             // (Closed by its lane, with a reset.)
@@ -565,7 +565,7 @@ impl Bridge {
                     Lent::More(bytes) => {
                         self.lent += bytes;
                         self.outward.came += u64::from(bytes);
-                        self.untold.written += bytes;
+                        self.unreported.written += bytes;
                         continue;
                     }
                     Lent::Elsewhere if self.lent > 0 => {
@@ -583,11 +583,11 @@ impl Bridge {
                     Ok(0) => {
                         self.ended = true;
                         // (Refused, the connection stays until its peer ends it.)
-                        let _ = stand_in::asks(line.descriptor(), self.patience);
+                        let _ = stand_in::asks(line.descriptor(), self.fin_timeout);
                     }
                     Ok(bytes) => {
                         self.outward.came += bytes as u64;
-                        self.untold.written += bytes as u32;
+                        self.unreported.written += bytes as u32;
                     }
                     Err(Errno::AGAIN | Errno::INTR) => self.readable = false,
                     Err(HELD) => (self.waits, self.readable) = (true, false),
@@ -604,23 +604,23 @@ impl Bridge {
         self.has_received(false);
     }
 
-    /// What the protocol was not told yet. What it refuses comes back by
+    /// What the protocol has yet to hear. What it refuses comes back by
     /// [`refused`](Self::refused).
-    pub fn take_untold(&mut self) -> Told {
+    pub fn take_unreported(&mut self) -> Unreported {
         if self.wire != Wire::Open {
-            return Told::default();
+            return Unreported::default();
         }
         let slow = self.wants() != Wants::Nothing;
-        Told { slow, ..core::mem::take(&mut self.untold) }
+        Unreported { slow, ..core::mem::take(&mut self.unreported) }
     }
 
-    /// The protocol did not take this now: the slow path is to tell it.
-    pub fn refused(&mut self, told: &Told) {
-        self.untold.read += told.read;
-        self.untold.written += told.written;
+    /// The protocol did not take this now: the slow path is to report it.
+    pub fn refused(&mut self, unreported: &Unreported) {
+        self.unreported.read += unreported.read;
+        self.unreported.written += unreported.written;
     }
 
-    /// What the slow path is to do, once it has told what was not told.
+    /// What the slow path is to do, once it has reported what is unreported.
     pub fn wants(&self) -> Wants {
         match (self.wire, self.failed, self.ended) {
             (Wire::Open, true, _) if !self.aborted => Wants::Abort,
@@ -630,7 +630,7 @@ impl Bridge {
         }
     }
 
-    /// It has done that.
+    /// The slow path has done this job.
     pub fn done(&mut self, what: Wants) {
         match what {
             Wants::Nothing => {}
@@ -645,7 +645,7 @@ impl Bridge {
         self.failed = true;
     }
 
-    /// So long it is waited for the program to take what goes before the peer's end, if it is.
+    /// Until when the program has time to take the bytes before the peer's end, while it must.
     pub fn unread_until(&self) -> Option<Instant> {
         self.unread_until.filter(|_| self.stuck && !self.failed && self.line.is_some())
     }
@@ -678,7 +678,7 @@ impl Bridge {
     /// was, what it is to be).
     pub fn wanted(&mut self) -> Option<(&Line, Option<u32>, Option<u32>)> {
         self.line.as_ref()?;
-        // (Of one that has gone the set would say so again and again.)
+        // (The set would report one that has gone again and again.)
         let wanted = if self.failed || self.left {
             None
         } else if self.connecting {
@@ -701,7 +701,7 @@ impl Bridge {
 
     /// The stand-in is to be closed: with a reset, unless the connection has ended in order.
     pub fn take_line(&mut self) -> Option<Line> {
-        // (What the program has of its ring unread it would take for lost.)
+        // (The program would take unread bytes of its ring for lost.)
         self.gives_back(self.done_with());
         let line = self.line.take()?;
         if self.wire == Wire::Closed && !self.failed {
@@ -847,7 +847,7 @@ mod tests {
         bridge.came(3);
         bridge.peer_closed();
         bridge.over(false);
-        assert_eq!(bridge.take_untold(), Told::default());
+        assert_eq!(bridge.take_unreported(), Unreported::default());
         assert!(bridge.is_over(), "nobody is there to get it");
     }
 }

@@ -50,7 +50,7 @@ impl Detour {
         Ok(Self { tun, raw, mark, source })
     }
 
-    /// What sockets get as their address that have none.
+    /// The address for sockets that have none.
     pub fn source(&self) -> Ipv4Addr {
         self.source
     }
@@ -73,7 +73,7 @@ impl Detour {
         self.tun.read(packet)
     }
 
-    /// What this socket sends goes here from now on.
+    /// Segments of this socket come here from now on.
     ///
     /// # Errors
     /// No right.
@@ -81,12 +81,12 @@ impl Detour {
         set(socket, libc::SOL_SOCKET, libc::SO_MARK, self.mark.cast_signed())
     }
 
-    /// What this socket sends goes here.
+    /// Whether segments of this socket come here.
     pub fn is_taken(&self, socket: impl AsFd) -> bool {
         number(socket, libc::SOL_SOCKET, libc::SO_MARK) == Ok(self.mark.cast_signed())
     }
 
-    /// What it sends is Linux's again.
+    /// Segments of this socket are Linux's again.
     pub fn leave(&self, socket: impl AsFd) {
         let socket = socket.as_fd();
         if self.is_taken(socket) {
@@ -94,7 +94,7 @@ impl Detour {
         }
     }
 
-    /// What it sends stays on this host from now on: its peer is a stand-in.
+    /// Segments of this socket stay on this host from now on: its peer is a stand-in.
     ///
     /// # Errors
     /// No right.
@@ -105,7 +105,7 @@ impl Detour {
     /// A packet goes to where it is for, on this host: a stand-in.
     pub fn pass_on(&self, packet: &[u8], to: Ipv4Addr) {
         let to = SocketAddrV4::new(to, 0);
-        // (What is lost is sent again.)
+        // (A lost one is sent again.)
         let _ = rustix::net::sendto(&self.raw, packet, SendFlags::DONTWAIT, &to);
     }
 

@@ -3,9 +3,9 @@
 //!
 //! Of each connection that has come by the wire the service is the program's peer: it connects to
 //! the program's listener by the loopback device, *from the peer's address and port*. So the
-//! program accepts a TCP socket as any other, with the peer's name. The service shows its end as
-//! any program does, and the bytes go through rings; between the rings and the wire they are copied
-//! here.
+//! program accepts a TCP socket as any other, with the peer's name. The service registers its end
+//! as any program does, and the bytes go through rings; between the rings and the wire they are
+//! copied here.
 //!
 //! | module | one idea |
 //! | --- | --- |
@@ -15,40 +15,40 @@
 //! | [`limit`] | how many bytes may be on the way to a peer |
 //! | [`programs`] | the service's programs as the protocol's applications, with their limits |
 //! | [`listeners`] | who listens, and whether that one still does |
-//! | [`whose`] | whose the listener is that a stand-in finds |
-//! | [`outward`] | programs' sockets that connect, until they are connected |
+//! | [`owner_lookup`] | the owner of the listener that a stand-in finds |
+//! | [`active_opens`] | programs' sockets that connect, until they are connected |
 //! | [`detour`] | where their segments go until then |
 //! | [`packets`] | what these say |
 //! | `opening` | such a connection, on the slow path |
 //! | [`parts`] | what one user may have of them |
 //! | [`options`] | options of sockets that rustix does not know |
-//! | `told` | what is told of connections to who looks |
-//! | [`room`] | all connections, as the service's threads see them |
+//! | `report` | what is reported of connections, for `uncopy tcp flows` and TCP_INFO |
+//! | [`connection_table`] | all connections, as the service's threads see them |
 //! | [`privileges`] | what is given up once all is open |
 //! | [`serve`] | a device: opened, and run |
-//! | [`several`] | the devices of a service |
+//! | [`multi_device`] | the devices of a service, several of them |
 
+pub mod active_opens;
 pub mod bridge;
+pub mod connection_table;
 pub mod detour;
 pub mod inward;
 pub mod limit;
 pub mod listeners;
+pub mod multi_device;
 mod opening;
 pub mod options;
-pub mod outward;
+pub mod owner_lookup;
 pub mod packets;
 pub mod parts;
 pub mod privileges;
 pub mod programs;
-pub mod room;
+mod report;
 pub mod serve;
-pub mod several;
 pub mod stand_in;
-mod told;
-pub mod whose;
 
+pub use multi_device::Remotes;
 pub use serve::{Options, Remote};
-pub use several::Remotes;
 pub use uncopy_tcp_fast::Wait;
 pub use uncopy_tcp_proto::{Algorithm, Limits};
-pub use uncopy_tcp_wire::over::Way;
+pub use uncopy_tcp_wire::over::Access;

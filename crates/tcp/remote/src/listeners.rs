@@ -1,6 +1,6 @@
-//! Who listens for other hosts, as programs have shown, and whether that one still does, as Linux
-//! says. A port that its program has given up may be another user's next: what comes for that one
-//! is not ours.
+//! Who listens for other hosts, as programs have registered, and whether that one still does, as
+//! Linux says. A port that its program has given up may be another user's next: what comes for that
+//! one is not ours.
 
 use crate::parts::Part;
 use std::collections::{BTreeMap, HashMap};
@@ -9,12 +9,12 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use uncopy_tcp_proto::ListenerId;
 use uncopy_tcp_service::Owner;
 
-/// A socket that listens: what Linux says of it, and what is known of one that was shown.
+/// A socket that listens: what Linux says of it, and what is known of one that was registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listens {
     /// Where.
     pub at: SocketAddrV4,
-    /// Whose it is. (Of one that was shown: whose the program is.)
+    /// The user whose it is; for a registered one, the program's user.
     pub user: u32,
     /// The socket.
     pub inode: u64,
@@ -25,11 +25,11 @@ pub struct Listens {
 /// A listener, and where the kernel steers connections to it from.
 #[derive(Debug)]
 pub struct Listener {
-    /// As the protocol knows it.
+    /// The protocol's name for it.
     pub id: ListenerId,
     /// The program's number there.
     pub app: u16,
-    /// That of the user whose programs have shown it.
+    /// That of the user whose programs have registered it.
     pub part: Part,
     /// Their sockets: a program may have been given another user's.
     pub sockets: Vec<u64>,
@@ -38,12 +38,12 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// The user whose programs have shown it.
+    /// The user whose programs have registered it.
     pub fn user(&self) -> u32 {
         self.part.owner().uid()
     }
 
-    /// This socket is one of those that were shown, or another one of the same user's.
+    /// This socket is one of those that were registered, or another one of the same user's.
     fn is(&self, other: &Listens) -> bool {
         self.user() == other.user || self.sockets.contains(&other.inode)
     }
@@ -61,13 +61,13 @@ impl Listeners {
         self.all.get_mut(&at)
     }
 
-    /// Whether who is found at an address of this host's is one that was shown.
+    /// Whether who is found at an address of this host's is one that was registered.
     pub fn has(&self, at: SocketAddrV4, found: &Listens) -> bool {
         let any = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, at.port());
         self.all.get(&at).or_else(|| self.all.get(&any)).is_some_and(|known| known.is(found))
     }
 
-    /// Whose a connection to this address is.
+    /// The owner of a connection to this address.
     pub fn owner(&self, at: SocketAddrV4) -> Option<Owner> {
         let any = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, at.port());
         self.all.get(&at).or_else(|| self.all.get(&any)).map(|listener| listener.part.owner())
@@ -78,7 +78,7 @@ impl Listeners {
         self.all.insert(at, listener);
     }
 
-    /// Those of which `now` has none are taken out.
+    /// Takes listeners out that have no socket among `now`.
     pub fn take_gone(&mut self, now: &[Listens]) -> Vec<Listener> {
         let mut there: HashMap<SocketAddrV4, Vec<&Listens>> = HashMap::new();
         now.iter().for_each(|one| there.entry(one.at).or_default().push(one));
@@ -134,7 +134,7 @@ pub fn of_this_host() -> io::Result<Vec<Listens>> {
     Ok(all)
 }
 
-/// Of a line of `/proc/net/tcp`. None: it is no listener. Some of nothing: none of IPv4.
+/// Parses a line of `/proc/net/tcp`. `None`: it is no listener. `Some(None)`: none of IPv4.
 fn listener(line: &str) -> Option<Option<Listens>> {
     let mut words = line.split_ascii_whitespace().skip(1);
     let local = words.next()?;

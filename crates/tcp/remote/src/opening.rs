@@ -1,27 +1,29 @@
 //! Connections that programs open, on the slow path.
 
-use crate::outward::{Opening, Outward};
-use crate::room::{Held, Room, lock};
+use crate::active_opens::{ActiveOpens, Opening};
+use crate::bridge::Connection;
+use crate::connection_table::{ConnectionTable, lock};
 use crate::stand_in;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use uncopy_tcp_events::line::Line;
 use uncopy_tcp_fast::View;
 use uncopy_tcp_fast::applications::SlowOut;
-use uncopy_tcp_proto::{Connect, Endpoint, FlowId, FlowOptions, Reason, Refusal, Seq, Time};
+use uncopy_tcp_proto::{Connect, Endpoint, FlowId, FlowOptions, Refusal, ResetReason, Seq, Time};
 
-impl Room {
+impl ConnectionTable {
     /// A program's SYN has come: ours goes to the peer.
     pub(crate) fn open(
         &self,
         time: Time,
-        outward: &Outward,
+        active_opens: &ActiveOpens,
         opening: Opening,
         endpoint: &mut Endpoint<View<'_>>,
         out: &mut SlowOut<'_, Self>,
     ) {
-        if !Outward::is_current(&opening) {
+        if !ActiveOpens::is_current(&opening) {
             // It has failed meanwhile.
-            return outward.gives_up(&opening);
+            return active_opens.gives_up(&opening);
         }
         let (local, peer) = (opening.local, opening.asked.to);
         // (Another address of this host's would be answered by another device.)
@@ -29,7 +31,7 @@ impl Room {
         let ours = self.routes.addresses().contains(local.ip());
         let part = self.parts.connection(opening.asked.owner);
         let (Some(route), Some(part)) = (route.filter(|_| ours), part) else {
-            return outward.by_linux(&opening);
+            return active_opens.by_linux(&opening);
         };
         let app = lock(&self.programs).of(opening.asked.program, endpoint);
         let connect = Connect {
@@ -50,12 +52,12 @@ impl Room {
         endpoint.leave();
         match opened {
             Ok(flow) => {
-                self.hold(flow).is_part_of(part);
-                outward.opens(flow, opening);
+                self.insert(flow).is_part_of(part);
+                active_opens.opens(flow, opening);
             }
             // One between the same ends that Linux knows nothing of is not over yet.
-            Err(Refusal::InUse) => outward.later(opening),
-            Err(_) => outward.by_linux(&opening),
+            Err(Refusal::InUse) => active_opens.later(opening),
+            Err(_) => active_opens.by_linux(&opening),
         }
     }
 
@@ -63,30 +65,31 @@ impl Room {
     pub(crate) fn decided(
         &self,
         time: Time,
-        outward: &Outward,
+        active_opens: &ActiveOpens,
         endpoint: &mut Endpoint<View<'_>>,
         out: &mut SlowOut<'_, Self>,
     ) -> bool {
-        let decided = outward.take_decided();
+        let decided = active_opens.take_decided();
         let some = !decided.is_empty();
         for (flow, opening, why_not) in decided {
             match why_not {
-                // What it says now is of another connection.
-                _ if !Outward::is_current(&opening) => {
+                // The socket belongs to another connection by now.
+                _ if !ActiveOpens::is_current(&opening) => {
                     let _ = endpoint.abort(time, flow, out);
                     endpoint.leave();
                     self.forget(flow);
-                    outward.gives_up(&opening);
+                    active_opens.gives_up(&opening);
                 }
-                Some(Reason::Refused | Reason::ByPeer) => outward.refused(&opening),
-                // (Linux has its own patience, which the program may have set.)
-                Some(_) => outward.by_linux(&opening),
+                Some(ResetReason::Refused | ResetReason::ByPeer) => active_opens.refused(&opening),
+                // (Linux has its own timeout, which the program may have set.)
+                Some(_) => active_opens.by_linux(&opening),
                 None => {
                     let connects = || stand_in::connected(opening.asked.to, opening.local);
-                    let held = self.at(flow);
-                    let met = held.map(|held| (outward.meets(&opening, connects), held));
-                    if let Some((Ok((socket, connected)), held)) = met {
-                        self.stands_in(&held, socket, connected);
+                    let connection = self.at(flow);
+                    let met = connection
+                        .map(|connection| (active_opens.meets(&opening, connects), connection));
+                    if let Some((Ok((socket, connected)), connection)) = met {
+                        self.stands_in(&connection, socket, connected);
                         continue;
                     }
                     // (No descriptor, or an older stand-in has that name: that is not the peer's
@@ -94,7 +97,7 @@ impl Room {
                     let _ = endpoint.abort(time, flow, out);
                     endpoint.leave();
                     self.forget(flow);
-                    outward.by_linux(&opening);
+                    active_opens.by_linux(&opening);
                 }
             }
         }
@@ -117,13 +120,13 @@ impl Room {
     }
 
     /// A stand-in was made for a connection.
-    pub(crate) fn stands_in(&self, held: &Held, socket: OwnedFd, connected: bool) {
-        let desk = self.desk(held);
-        let line = Line::new(socket, Some(&desk.context));
-        let mut bridge = held.lock();
-        bridge.stands_in(line, connected, self.patience);
-        lock(&desk.bridges).insert(bridge.key, held.clone());
+    pub(crate) fn stands_in(&self, connection: &Arc<Connection>, socket: OwnedFd, connected: bool) {
+        let state = self.lane_of(connection);
+        let line = Line::new(socket, Some(&state.context));
+        let mut bridge = connection.lock();
+        bridge.stands_in(line, connected, self.fin_timeout);
+        lock(&state.bridges).insert(bridge.key, connection.clone());
         drop(bridge);
-        self.to_lane(held.clone(), None);
+        self.to_lane(connection.clone(), None);
     }
 }

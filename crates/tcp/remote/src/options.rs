@@ -44,7 +44,8 @@ pub fn get(socket: impl AsFd, level: i32, option: i32, value: &mut [u8]) -> Resu
     if done { Ok(length as usize) } else { Err(failed()) }
 }
 
-/// How the program that has this socket wants it to slow down, where it has said so: what is not the system's own choice is the program's.
+/// How the program that has this socket wants it to slow down, where it has said so: what is not
+/// the system's own choice is the program's.
 pub fn congestion(socket: impl AsFd) -> Option<Algorithm> {
     // (TCP_CA_NAME_MAX of include/net/tcp.h.)
     let mut name = [0; 16];

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use uncopy_tcp_service::Owner;
 
-/// Of what.
+/// A count is kept for each owner, and each kind.
 type Key = (Owner, Kind);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -18,13 +18,13 @@ enum Kind {
 #[derive(Debug)]
 pub struct Parts {
     used: Arc<Mutex<HashMap<Key, usize>>>,
-    /// It is of several users.
+    /// The service has several users.
     pub shared: bool,
     /// Connections, listeners.
     most: [usize; 2],
 }
 
-/// One of them, until this is dropped.
+/// A connection or a listener of a user's part, until this is dropped.
 #[derive(Debug)]
 pub struct Part {
     used: Arc<Mutex<HashMap<Key, usize>>>,
@@ -32,7 +32,7 @@ pub struct Part {
 }
 
 impl Parts {
-    /// So many there are. `shared`: of several users.
+    /// Divides this many connections and listeners. `shared`: among several users.
     pub fn new(connections: usize, listeners: usize, shared: bool) -> Self {
         let part = |all: usize| if shared { all.div_ceil(2) } else { all };
         Self { used: Arc::default(), shared, most: [connections, listeners].map(part) }
@@ -72,7 +72,7 @@ impl Parts {
 }
 
 impl Part {
-    /// Whose it is.
+    /// The owner of the part.
     pub fn owner(&self) -> Owner {
         self.key.0
     }

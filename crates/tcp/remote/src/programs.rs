@@ -1,13 +1,13 @@
 //! The service's programs as the protocol's applications: each has its own limits. A program has a
 //! number there while it has listeners or connections.
 //!
-//! A connection that comes is of the program that has shown the listener last, whoever accepts it;
-//! one that is opened is of the program that connects.
+//! A connection that comes is of the program that has registered the listener last, whoever accepts
+//! it; one that is opened is of the program that connects.
 
 use std::collections::HashMap;
 use uncopy_tcp_proto::Limits;
 
-/// What of an application has to be known.
+/// The parts of an application's state that are used here.
 pub trait Applications {
     /// How many connections it has.
     fn connections(&self, app: u16) -> u32;
@@ -57,12 +57,12 @@ impl Programs {
         app
     }
 
-    /// It has a listener more.
+    /// A program has one listener more.
     pub fn listens(&mut self, app: u16) {
         self.listeners[usize::from(app)] += 1;
     }
 
-    /// It has one less.
+    /// A program has one listener less.
     pub fn listens_no_more(&mut self, app: u16) {
         self.listeners[usize::from(app)] -= 1;
     }

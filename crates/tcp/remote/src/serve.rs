@@ -1,11 +1,11 @@
 //! A device: opened, and run.
 
+use crate::active_opens::{ActiveOpens, Passed};
+use crate::connection_table::{Command, ConnectionTable, Sizes};
 use crate::detour::Detour;
-use crate::outward::{Outward, Passed};
 use crate::parts::Parts;
 use crate::privileges;
 use crate::programs::Programs;
-use crate::room::{Ask, Room};
 use crate::stand_in;
 use rustix::event::{PollFd, PollFlags, poll};
 use std::fmt;
@@ -18,7 +18,7 @@ use uncopy_tcp_proto::{Algorithm, Config, Limits};
 use uncopy_tcp_routes::{Routes, loopback};
 use uncopy_tcp_trace::{Trace, Traced};
 use uncopy_tcp_wire::Wire;
-use uncopy_tcp_wire::over::{self, Over, Way};
+use uncopy_tcp_wire::over::{self, Access, Over};
 use uncopy_tcp_wire::steer::Steer;
 
 /// Addresses and ports at which may be listened.
@@ -37,8 +37,8 @@ pub struct Options {
     /// The devices.
     pub devices: Vec<String>,
     /// How each is reached. None: as is best there, or by the other way where that is refused.
-    pub way: Option<Way>,
-    /// The service where programs show their sockets.
+    pub way: Option<Access>,
+    /// The service where programs register their sockets.
     pub name: String,
     /// Connections over each, at most.
     pub connections: usize,
@@ -48,7 +48,7 @@ pub struct Options {
     pub wait: Wait,
     /// How connections slow down of which the program does not say.
     pub congestion: Algorithm,
-    /// What one program may have.
+    /// The limits of one program.
     pub limits: Limits,
     /// Lanes that run for each, at most. None: one for each of its queues.
     pub cores: Option<usize>,
@@ -59,7 +59,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Over this device, for the service of this name.
+    /// Options for this device, and the service of this name.
     pub fn over(device: &str, name: &str) -> Self {
         Self {
             devices: vec![device.to_owned()],
@@ -98,7 +98,8 @@ impl fmt::Display for Failure {
         if self.why.kind() == io::ErrorKind::PermissionDenied {
             write!(
                 f,
-                " (a service over a device is started as root, or with CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_PERFMON)"
+                " (a service over a device is started as root, or with CAP_NET_ADMIN, CAP_NET_RAW, \
+                 CAP_BPF and CAP_PERFMON)"
             )?;
         }
         Ok(())
@@ -121,14 +122,14 @@ fn step<T, E: Into<io::Error>>(what: &str, result: Result<T, E>) -> Result<T, Fa
     result.map_err(|why| Failure { what: what.to_owned(), why: why.into() })
 }
 
-/// A device's wire, opened: [`crate::several`] runs it.
+/// A device's wire, opened: [`crate::multi_device`] runs it.
 pub struct Remote {
     device: String,
-    service: Arc<Service<Room>>,
+    service: Arc<Service<ConnectionTable>>,
     routes: Arc<Routes>,
     wires: Vec<Over>,
-    way: Way,
-    refused: Option<(Way, io::Error)>,
+    way: Access,
+    refused: Option<(Access, io::Error)>,
     lanes: usize,
     stop: OwnedFd,
     why_not: Option<io::Error>,
@@ -137,14 +138,14 @@ pub struct Remote {
 
 /// A device, reached.
 struct Reached {
-    way: Way,
+    way: Access,
     steer: Arc<Steer>,
     wires: Vec<Over>,
-    refused: Option<(Way, io::Error)>,
+    refused: Option<(Access, io::Error)>,
 }
 
-fn reach(device: &str, options: &Options) -> Result<Reached, Failure> {
-    let by = |way: Way| {
+fn open_device(device: &str, options: &Options) -> Result<Reached, Failure> {
+    let by = |way: Access| {
         let opened = over::open(device, way, options.connections as u32, LISTENERS);
         step(&format!("the device {device} by {}", way.name()), opened)
             .map(|(steer, wires)| Reached { way, steer: Arc::new(steer), wires, refused: None })
@@ -152,7 +153,7 @@ fn reach(device: &str, options: &Options) -> Result<Reached, Failure> {
     if let Some(way) = options.way {
         return by(way);
     }
-    let best = step(&format!("the device {device}"), Way::best(device))?;
+    let best = step(&format!("the device {device}"), Access::best(device))?;
     by(best).or_else(|refused| match by(best.other()) {
         Ok(reached) => Ok(Reached { refused: Some((best, refused.why)), ..reached }),
         Err(_) => Err(refused),
@@ -165,7 +166,7 @@ pub(crate) struct Opened {
     index: u32,
     reached: Reached,
     routes: Arc<Routes>,
-    outward: Option<Outward>,
+    active_opens: Option<ActiveOpens>,
     why_not: Option<io::Error>,
 }
 
@@ -183,9 +184,10 @@ impl Opened {
             device,
         );
         let index = step(&format!("the device {device}"), index)?;
-        let reached = reach(device, options)?;
+        let reached = open_device(device, options)?;
         step(
-            "making accepted sockets, and refusals, take their peer's mark (net.ipv4.tcp_fwmark_accept, fwmark_reflect)",
+            "making accepted sockets, and refusals, take their peer's mark \
+             (net.ipv4.tcp_fwmark_accept, fwmark_reflect)",
             stand_in::accept_marks(),
         )?;
         step(
@@ -196,11 +198,12 @@ impl Opened {
         let source = routes.addresses().first().copied();
         let source = source.ok_or_else(|| io::Error::other("the device has no address"));
         let detour = source.and_then(|source| Detour::open(index, source));
-        let (outward, why_not) = match detour.and_then(|detour| Ok(Outward::new(detour)?)) {
-            Ok(outward) => (Some(outward), None),
+        let opened = detour.and_then(|detour| Ok(ActiveOpens::new(detour)?));
+        let (active_opens, why_not) = match opened {
+            Ok(active_opens) => (Some(active_opens), None),
             Err(error) => (None, Some(error)),
         };
-        Ok(Self { device: device.to_owned(), index, reached, routes, outward, why_not })
+        Ok(Self { device: device.to_owned(), index, reached, routes, active_opens, why_not })
     }
 
     /// The device's number.
@@ -209,7 +212,7 @@ impl Opened {
     }
 }
 
-/// What is given up once all devices are open.
+/// Gives up privileges once all devices are open.
 pub(crate) fn give_up(options: &Options) -> Result<(), Failure> {
     step("giving privileges up", privileges::drop_them(options.user, privileges::OF_WIRES))
 }
@@ -224,7 +227,7 @@ impl Remote {
         options: &Options,
         trace: &Arc<Trace>,
     ) -> Result<Self, Failure> {
-        let Opened { device, reached, routes, outward, why_not, .. } = opened;
+        let Opened { device, reached, routes, active_opens, why_not, .. } = opened;
         let Reached { way, steer, wires, refused } = reached;
         let mtu = routes.device().mtu.clamp(576, 65_535) as u16;
         // (Each that uses its number has a listener or a connection; and one number is for all
@@ -238,24 +241,29 @@ impl Remote {
             stamp_offset: fastrand::u32(..),
             mtu,
             most: wires[0].offers().segment.map_or(0, u32::from),
-            // What is for nobody here is Linux'.
+            // Segments for nobody here are Linux'.
             reset_strangers: false,
             ack_wait: ACK_WAIT,
             watch_after: WATCH_AFTER,
             ..Config::default()
         };
         let lanes = options.cores.map_or(wires.len(), |cores| cores.clamp(1, wires.len()));
-        let room = Room::new(
-            (options.connections, wires.len(), lanes, options.bits),
+        let connections = ConnectionTable::new(
+            Sizes {
+                flows: options.connections,
+                lanes: wires.len(),
+                carrying: lanes,
+                bits: options.bits,
+            },
             options.congestion,
             (options.parts(), Programs::new(programs, options.limits)),
             &options.name,
             routes.clone(),
             steer.clone(),
-            outward,
+            active_opens,
         );
-        let room = step("the lanes' sets", room)?;
-        let service = step("the lanes", Service::new(&config, wires.len(), room))?;
+        let connections = step("the lanes' sets", connections)?;
+        let service = step("the lanes", Service::new(&config, wires.len(), connections))?;
         let service = service.waits(options.wait).at_most(lanes).steered_by(steer);
         let stop = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC);
         let stop = step("an eventfd", stop)?;
@@ -274,12 +282,12 @@ impl Remote {
     }
 
     /// How it reaches the device.
-    pub fn way(&self) -> Way {
+    pub fn way(&self) -> Access {
         self.way
     }
 
     /// The way that would have been better, and why it is refused, where nobody has said how.
-    pub fn refused(&self) -> Option<&(Way, io::Error)> {
+    pub fn refused(&self) -> Option<&(Access, io::Error)> {
         self.refused.as_ref()
     }
 
@@ -294,7 +302,7 @@ impl Remote {
     }
 
     /// Why programs that connect are Linux's, if they are.
-    pub fn why_not_outward(&self) -> Option<&io::Error> {
+    pub fn why_no_active_opens(&self) -> Option<&io::Error> {
         self.why_not.as_ref()
     }
 
@@ -303,8 +311,8 @@ impl Remote {
         &self.device
     }
 
-    /// Its threads' service.
-    pub(crate) fn service(&self) -> &Arc<Service<Room>> {
+    /// The service that its threads run.
+    pub(crate) fn service(&self) -> &Arc<Service<ConnectionTable>> {
         &self.service
     }
 
@@ -317,18 +325,18 @@ impl Remote {
         let wires = wires.into_iter().map(|wire| Traced::new(wire, trace.clone())).collect();
         std::thread::scope(|scope| {
             let keeper = std::thread::Builder::new().name("uncopy-routes".into());
-            let (told, stop) = (&service, &stop);
+            let (service, stop) = (&service, &stop);
             let kept = keeper.spawn_scoped(scope, move || {
                 let kept = routes.keep(stop.as_fd(), || {
-                    told.applications().ask(Ask::Addresses);
-                    told.ask();
+                    service.applications().command(Command::Addresses);
+                    service.ask();
                 });
-                // (Who does not hear where its peers are cannot go on.)
-                told.stop();
+                // (Without news of routes it cannot go on.)
+                service.stop();
                 kept
             })?;
             let connects = std::thread::Builder::new().name("uncopy-connects".into());
-            let hears = connects.spawn_scoped(scope, move || hear(told, stop))?;
+            let hears = connects.spawn_scoped(scope, move || hear(service, stop))?;
             let result = service.run(wires);
             let _ = rustix::io::write(stop, &1u64.to_ne_bytes());
             let kept = kept.join().expect("it does not panic");
@@ -339,37 +347,37 @@ impl Remote {
 }
 
 /// Programs that connect: their segments, until there are none any more.
-fn hear(service: &Service<Room>, stop: &OwnedFd) {
-    let room = service.applications();
-    let Some(outward) = room.outward() else { return };
+fn hear(service: &Service<ConnectionTable>, stop: &OwnedFd) {
+    let connections = service.applications();
+    let Some(active_opens) = connections.active_opens() else { return };
     let mut packet = [0; 2048];
     loop {
         let mut fds = [
-            PollFd::from_borrowed_fd(outward.detour().descriptor(), PollFlags::IN),
-            PollFd::from_borrowed_fd(outward.bell(), PollFlags::IN),
+            PollFd::from_borrowed_fd(active_opens.detour().descriptor(), PollFlags::IN),
+            PollFd::from_borrowed_fd(active_opens.timer(), PollFlags::IN),
             PollFd::new(stop, PollFlags::IN),
         ];
         if poll(&mut fds, None).is_ok_and(|_| !fds[2].revents().is_empty()) {
             return;
         }
         if !fds[1].revents().is_empty() {
-            outward.purge();
+            active_opens.purge();
         }
         loop {
-            let ask = match outward.detour().read(&mut packet) {
-                Ok(Some(length)) => match outward.passes(&packet[..length]) {
+            let command = match active_opens.detour().read(&mut packet) {
+                Ok(Some(length)) => match active_opens.passes(&packet[..length]) {
                     None => continue,
-                    Some(Passed::Opens(opening)) => Ask::Connect(Box::new(opening)),
-                    Some(Passed::Again(before)) => Ask::Closes(before),
+                    Some(Passed::Opens(opening)) => Command::Connect(Box::new(opening)),
+                    Some(Passed::Again(before)) => Command::Closes(before),
                 },
                 Ok(None) => break,
                 // Somebody has taken the device away: Linux connects.
                 Err(_) => {
-                    room.ask(Ask::NoDetour);
+                    connections.command(Command::NoDetour);
                     return service.ask();
                 }
             };
-            room.ask(ask);
+            connections.command(command);
             service.ask();
         }
     }

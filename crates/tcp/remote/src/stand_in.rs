@@ -68,7 +68,7 @@ pub fn connected(peer: SocketAddrV4, local: SocketAddrV4) -> Result<(OwnedFd, bo
 
 /// How long Linux keeps a connection that a program has closed and its peer has not
 /// (`net.ipv4.tcp_fin_timeout`).
-pub fn patience() -> Duration {
+pub fn fin_timeout() -> Duration {
     let seconds = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_fin_timeout").ok();
     let seconds = seconds.and_then(|text| text.trim().parse().ok()).unwrap_or(60u64);
     Duration::from_secs(seconds.max(1))
@@ -80,10 +80,10 @@ pub fn patience() -> Duration {
 ///
 /// # Errors
 /// Those of setsockopt(2).
-pub fn asks(socket: impl std::os::fd::AsFd, patience: Duration) -> Result<(), Errno> {
+pub fn asks(socket: impl std::os::fd::AsFd, fin_timeout: Duration) -> Result<(), Errno> {
     let socket = socket.as_fd();
-    sockopt::set_tcp_keepidle(socket, patience)?;
-    sockopt::set_tcp_keepintvl(socket, patience)?;
+    sockopt::set_tcp_keepidle(socket, fin_timeout)?;
+    sockopt::set_tcp_keepintvl(socket, fin_timeout)?;
     sockopt::set_socket_keepalive(socket, true)
 }
 

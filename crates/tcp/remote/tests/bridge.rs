@@ -66,7 +66,7 @@ impl Wire {
     /// The lane's turn.
     fn turn(&mut self) {
         self.bridge.advance();
-        self.read += self.bridge.take_untold().read as usize;
+        self.read += self.bridge.take_unreported().read as usize;
         assert!(self.read <= self.came);
         if self.bridge.wants_distance() {
             self.asked += 1;
@@ -146,7 +146,7 @@ fn at_its_ring_with(service: &str, spare: u64) -> (Wire, Program, Arc<Flow>, Tcp
     let linux = ours.try_clone().unwrap();
     let line = Line::new(ours.into(), Some(&lane));
     let flow = line.flow().unwrap().clone();
-    let program = Program { flow: program.show(theirs.as_raw_fd(), false), socket: theirs };
+    let program = Program { flow: program.register(theirs.as_raw_fd(), false), socket: theirs };
     let bridge = Bridge::new(1, BITS, Limit::new(BITS, BITS), Spare::new(spare));
     let mut wire = Wire { bridge, came: 0, read: 0, size: BITS, away: FAR, asked: 0 };
     wire.bridge.stands_in(line, true, Duration::from_secs(60));
@@ -252,7 +252,7 @@ fn in_any_order(service: &str, seed: u64, spare: u64, gives_back: bool) {
                 let _ = wire.bridge.hears(OUT);
                 if wire.came == end {
                     // (Who closes has the program's last bytes counted, however few.)
-                    wire.bridge.untold_read();
+                    wire.bridge.unreported_read();
                 }
                 wire.turn();
             }
@@ -285,7 +285,7 @@ fn far_away(wire: &mut Wire, program: &Program) {
         while let Ok(1..) = program.receives(&mut buffer) {}
         assert!(wire.came - begins < 1_000_000);
     }
-    wire.bridge.untold_read();
+    wire.bridge.unreported_read();
     wire.turn();
 }
 
@@ -339,7 +339,7 @@ fn a_peer_may_send_what_the_ring_has_room_for_and_the_lane_is_told_of_room() {
     while let Ok(1..) = program.receives(&mut buffer) {}
     wire.turn();
     assert_eq!(wire.read, read);
-    assert_eq!(wire.bridge.untold_read(), 5000);
+    assert_eq!(wire.bridge.unreported_read(), 5000);
     wire.turn();
     assert_eq!(wire.read, wire.came);
 }

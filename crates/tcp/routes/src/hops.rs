@@ -19,11 +19,11 @@ const EVER: u64 = 1 << 50;
 /// See the module.
 pub struct Hops {
     words: Box<[AtomicU64]>,
-    numbers: Mutex<Numbers>,
+    numbers: Mutex<HopNumbers>,
 }
 
 #[derive(Debug, Default)]
-struct Numbers {
+struct HopNumbers {
     of: HashMap<NextHop, u16>,
     /// Numbers up to this one were given.
     last: u16,
@@ -53,7 +53,7 @@ impl Hops {
         Self { words: (0..NUMBERS).map(|_| AtomicU64::new(0)).collect(), numbers: Mutex::default() }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Numbers> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HopNumbers> {
         self.numbers.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
@@ -67,7 +67,7 @@ impl Hops {
             return Some((*number, false));
         }
         if numbers.free.is_empty() && numbers.last == u16::MAX {
-            let Numbers { of, free, .. } = &mut *numbers;
+            let HopNumbers { of, free, .. } = &mut *numbers;
             of.retain(|_, number| {
                 let keeps = self.words[usize::from(*number)].load(Relaxed) & (EVER | USED) != 0;
                 if !keeps {

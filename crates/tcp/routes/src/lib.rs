@@ -6,7 +6,7 @@
 //! | --- | --- |
 //! | [`messages`] | netlink's bytes: what has changed; what is asked. Pure |
 //! | [`table`] | all that is known: from a peer's address to its next hop. Pure |
-//! | [`hops`] | next hops by number, with their hardware addresses: read by any thread without a lock |
+//! | [`hops`] | next hops by number, with hardware addresses: any thread reads without a lock |
 //! | [`kernel`] | the socket |
 //! | [`watch`] | the three together: a thread that keeps them |
 //! | [`detour`] | what has another mark goes by a device of ours: a rule and a route |

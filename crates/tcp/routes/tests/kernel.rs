@@ -1,13 +1,16 @@
-//! Against Linux itself, in two network namespaces with a veth between them: what `ip` changes is known soon, and a neighbour that nobody has asked for is found.
+//! Against Linux itself, in two network namespaces with a veth between them: what `ip` changes is
+//! known soon, and a neighbour that nobody has asked for is found.
 //!
 //! Needs root and `ip`; is left out, with the reason, where one is missing.
 
 use std::fs::File;
+use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use uncopy_tcp_routes::{Routes, loopback};
+use uncopy_tests::shell::shell;
 use uncopy_tests::verdict::leave_out;
 
 const PEER: Ipv4Addr = Ipv4Addr::new(10, 78, 8, 1);
@@ -15,38 +18,29 @@ const BEHIND: Ipv4Addr = Ipv4Addr::new(10, 99, 3, 4);
 const OWN: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const THERE: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
-fn ip(words: &str) -> Result<(), String> {
-    let output = Command::new("sh").args(["-c", words]).output().map_err(|e| e.to_string())?;
-    if output.status.success() {
-        return Ok(());
-    }
-    Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
-}
-
 struct Namespaces(String, String);
 
 impl Namespaces {
-    fn new() -> Result<Self, String> {
+    fn new() -> io::Result<Self> {
         let id = std::process::id();
         let both = Self(format!("ucti{id}"), format!("ucto{id}"));
         let Self(inner, outer) = &both;
-        ip(&format!(
+        shell(&format!(
             "ip netns add {inner} && ip netns add {outer} && \
              ip -n {inner} link add inner address 02:00:00:00:00:02 type veth peer name outer address 02:00:00:00:00:01 netns {outer} && \
              ip -n {inner} addr add 10.78.8.2/24 dev inner && ip -n {inner} link set inner up && \
              ip -n {outer} addr add 10.78.8.1/24 dev outer && ip -n {outer} link set outer up && ip -n {inner} link set lo up"
         ))?;
-        let namespace = File::open(format!("/run/netns/{inner}")).map_err(|e| e.to_string())?;
+        let namespace = File::open(format!("/run/netns/{inner}"))?;
         let network = Some(rustix::thread::LinkNameSpaceType::Network);
-        rustix::thread::move_into_link_name_space(namespace.as_fd(), network)
-            .map_err(|e| e.to_string())?;
+        rustix::thread::move_into_link_name_space(namespace.as_fd(), network)?;
         Ok(both)
     }
 }
 
 impl Drop for Namespaces {
     fn drop(&mut self) {
-        let _ = ip(&format!("ip netns del {}; ip netns del {}", self.0, self.1));
+        let _ = shell(&format!("ip netns del {}; ip netns del {}", self.0, self.1));
     }
 }
 
@@ -87,18 +81,18 @@ fn what_changes_is_known_soon_and_a_neighbour_that_nobody_asked_for_is_found() {
         scope.spawn(|| routes.keep(stop.as_fd(), || {}).unwrap());
         let number = routes.number(PEER).expect("on the link");
         soon("the neighbour", || routes.find(number) == Some(THERE));
-        ip(&format!("ip -n {inner} route add 10.99.0.0/16 via 10.78.8.1")).unwrap();
+        shell(&format!("ip -n {inner} route add 10.99.0.0/16 via 10.78.8.1")).unwrap();
         soon("a route", || routes.number(BEHIND) == Some(number));
-        ip(&format!("ip -n {inner} route add blackhole 10.99.3.0/24")).unwrap();
+        shell(&format!("ip -n {inner} route add blackhole 10.99.3.0/24")).unwrap();
         soon("a route that leads nowhere", || routes.number(BEHIND).is_none());
-        ip(&format!("ip -n {inner} neigh replace 10.78.8.1 lladdr 02:00:00:00:00:77 dev inner"))
+        shell(&format!("ip -n {inner} neigh replace 10.78.8.1 lladdr 02:00:00:00:00:77 dev inner"))
             .unwrap();
         soon("it has moved", || routes.find(number) == Some([2, 0, 0, 0, 0, 0x77]));
-        ip(&format!("ip -n {inner} neigh del 10.78.8.1 dev inner")).unwrap();
+        shell(&format!("ip -n {inner} neigh del 10.78.8.1 dev inner")).unwrap();
         soon("it is gone", || routes.find(number).is_none());
-        ip(&format!("ip -n {inner} addr add 10.78.8.9/24 dev inner")).unwrap();
+        shell(&format!("ip -n {inner} addr add 10.78.8.9/24 dev inner")).unwrap();
         soon("an address", || routes.addresses().len() == 2);
-        ip(&format!("ip -n {inner} link set inner down")).unwrap();
+        shell(&format!("ip -n {inner} link set inner down")).unwrap();
         soon("it is down", || !routes.device().up && routes.number(PEER).is_none());
     });
     // Made once, and found the next time.

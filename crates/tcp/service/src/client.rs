@@ -1,4 +1,4 @@
-//! A program's side: says hello, shows sockets, and learns what became of them without a system
+//! A program's side: says hello, registers sockets, and learns what became of them without a system
 //! call while nothing has.
 //!
 //! unsafe: the mailbox's mapping; a question that rustix does not know.
@@ -19,12 +19,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use uncopy_kernel::apart;
 use uncopy_kernel::descriptors::Kept;
+use uncopy_kernel::placement;
 use uncopy_tcp_shared::layout::PAGE;
 
 /// So long an answer is waited for. A service that has a core takes microseconds.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// So long for the whole state, for which no program waits: of 64,000 connections it takes a
 /// quarter of a second of a core, and 3.5 s where eight busy servers share that core.
@@ -54,12 +54,12 @@ impl Client {
     pub fn connect(name: &str, doors: &[BorrowedFd]) -> Result<Self, Errno> {
         let (socket, user) = (open(name)?, rustix::process::geteuid());
         protocol::send(socket.as_fd(), Message::Hello(VERSION), doors)?;
-        let (message, fds) = answer(&socket, PATIENCE)?;
+        let (message, fds) = answer(&socket, TIMEOUT)?;
         let (Message::Welcome { version: VERSION, wire }, [mailbox]) = (message, fds.as_slice())
         else {
             return Err(Errno::PROTO);
         };
-        let at = apart::SMALL.next(PAGE) as *mut _;
+        let at = placement::SMALL.next(PAGE) as *mut _;
         // SAFETY: a new mapping. It is the service's, which we have to trust not to shorten it: it
         // is of our user, or root's.
         let mailbox =
@@ -77,20 +77,20 @@ impl Client {
         failed != 0 || [real, effective, saved].contains(&self.user.as_raw())
     }
 
-    /// Shows a socket, which is this end of a connection. The answer comes later, or never. The
+    /// Registers a socket, which is this end of a connection. The answer comes later, or never. The
     /// socket itself stays here.
-    pub fn show(&self, token: u64, socket: BorrowedFd, name: EndName) -> Result<(), Errno> {
-        let message = Message::Show { token, name, filtered: ends::has_filter(socket) };
+    pub fn register(&self, token: u64, socket: BorrowedFd, name: EndName) -> Result<(), Errno> {
+        let message = Message::Register { token, name, filtered: ends::has_filter(socket) };
         protocol::send(self.socket.as_fd(), message, &[Proof::of(socket)?.as_fd()])
     }
 
-    /// What was shown by this name is closed, and no answer has come. (One may still come.)
+    /// What was registered by this name is closed, and no answer has come. (One may still come.)
     pub fn forgets(&self, token: u64) -> Result<(), Errno> {
         protocol::send(self.socket.as_fd(), Message::Forget { token }, &[])
     }
 
-    /// Shows a socket that [listens](ends::listens) here, to a service that [takes](Self::takes)
-    /// connections for it.
+    /// Registers a socket that [listens](ends::listens) here, to a service that
+    /// [takes](Self::takes) connections for it.
     pub fn listens(&self, socket: BorrowedFd, at: SocketAddrV4) -> Result<(), Errno> {
         let message = Message::Listen { address: at.ip().to_bits().into(), port: at.port().into() };
         protocol::send(self.socket.as_fd(), message, &[Proof::of(socket)?.as_fd()])
@@ -104,7 +104,7 @@ impl Client {
             Message::Withdraw { address: at.ip().to_bits().into(), port: at.port().into() };
         protocol::send(self.socket.as_fd(), message, &[proof.as_fd(), theirs.as_fd()])?;
         drop(theirs);
-        wait(&own, PATIENCE)?;
+        wait(&own, TIMEOUT)?;
         let (got, _) = rustix::net::recv(&own, &mut [0], RecvFlags::DONTWAIT)?;
         Ok(got == 1)
     }
@@ -135,7 +135,7 @@ impl Client {
             Message::Connect { address: to.ip().to_bits().into(), port: to.port().into() };
         protocol::send(self.socket.as_fd(), message, &[socket, theirs.as_fd()])?;
         drop(theirs);
-        wait(&own, PATIENCE)?;
+        wait(&own, TIMEOUT)?;
         let mut byte = [0];
         let (got, _) = rustix::net::recv(&own, &mut byte, RecvFlags::DONTWAIT)?;
         Ok(got == 1)
@@ -147,7 +147,7 @@ impl Client {
         let (own, theirs) = pair()?;
         protocol::send(self.socket.as_fd(), Message::Info, &[socket, theirs.as_fd()])?;
         drop(theirs);
-        wait(&own, PATIENCE)?;
+        wait(&own, TIMEOUT)?;
         let mut bytes = [0; INFO];
         let (got, _) = rustix::net::recv(&own, &mut bytes, RecvFlags::DONTWAIT)?;
         Ok(Wired::of_bytes(&bytes[..got]))
@@ -216,7 +216,7 @@ impl Client {
         let with = [socket, stand_in, first, theirs.as_fd()];
         protocol::send(self.socket.as_fd(), Message::Relay, &with)?;
         drop(theirs);
-        wait(&own, PATIENCE)?;
+        wait(&own, TIMEOUT)?;
         match rustix::net::recv(&own, &mut [0], RecvFlags::DONTWAIT)? {
             (1, _) => Ok(Relaying(own)),
             _ => Err(Errno::CONNREFUSED),
@@ -254,7 +254,7 @@ impl Relaying {
     }
 }
 
-/// For an answer to one message.
+/// A pair of sockets, for the answer to one message.
 fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
     let (unix, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
     rustix::net::socketpair(unix, kind, SocketFlags::CLOEXEC, None)
@@ -275,8 +275,8 @@ pub(crate) fn open(name: &str) -> Result<OwnedFd, Errno> {
 }
 
 /// See [`answer`]. Signals do not make it longer.
-fn wait(socket: &OwnedFd, patience: Duration) -> Result<(), Errno> {
-    let end = Instant::now() + patience;
+fn wait(socket: &OwnedFd, timeout: Duration) -> Result<(), Errno> {
+    let end = Instant::now() + timeout;
     loop {
         let left = end.saturating_duration_since(Instant::now());
         let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
@@ -289,8 +289,8 @@ fn wait(socket: &OwnedFd, patience: Duration) -> Result<(), Errno> {
 }
 
 /// It answers at once. Somebody who has stopped it shall not stop us.
-fn answer(socket: &OwnedFd, patience: Duration) -> Result<(Message, Vec<OwnedFd>), Errno> {
-    wait(socket, patience)?;
+fn answer(socket: &OwnedFd, timeout: Duration) -> Result<(Message, Vec<OwnedFd>), Errno> {
+    wait(socket, timeout)?;
     protocol::receive(socket.as_fd(), RecvFlags::DONTWAIT)
 }
 
@@ -328,7 +328,7 @@ pub fn trace(
 }
 
 fn traced(socket: &OwnedFd) -> Result<u64, Errno> {
-    match answer(socket, PATIENCE)? {
+    match answer(socket, TIMEOUT)? {
         (Message::Traced { frames, error: 0 }, _) => Ok(frames),
         (Message::Traced { error, .. }, _) => Err(Errno::from_raw_os_error(error as i32)),
         _ => Err(Errno::PROTO),
@@ -397,7 +397,7 @@ mod tests {
                 }
             });
             let begun = Instant::now();
-            assert_eq!(wait(&own, PATIENCE), Err(Errno::TIMEDOUT));
+            assert_eq!(wait(&own, TIMEOUT), Err(Errno::TIMEDOUT));
             done.store(true, Ordering::Relaxed);
             assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
         });

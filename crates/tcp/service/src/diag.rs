@@ -18,7 +18,7 @@ const REQUEST: usize = 56;
 const MESSAGE: usize = 72;
 /// Attributes' kinds; those that are to come are bits, counted from 1.
 const INET_DIAG_CONG: u16 = 4;
-/// To be asked for: [`Found::congestion`].
+/// To be asked for: [`DiagSocket::congestion`].
 pub const CONGESTION: u8 = 1 << (INET_DIAG_CONG - 1);
 /// `TCP_LISTEN` of include/net/tcp_states.h.
 const LISTEN: u8 = 10;
@@ -31,10 +31,10 @@ pub struct Diag(Mutex<OwnedFd>);
 
 /// A socket, as Linux has it: `struct inet_diag_msg`, whole, and attributes.
 #[derive(Debug)]
-pub struct Found(Vec<u8>);
+pub struct DiagSocket(Vec<u8>);
 
 impl Diag {
-    /// In this network namespace.
+    /// Opens it in this network namespace.
     ///
     /// # Errors
     /// A kernel that does not tell of TCP's sockets; no descriptor is left.
@@ -66,7 +66,7 @@ impl Diag {
         Ok(Self(Mutex::new(socket)))
     }
 
-    /// To be closed.
+    /// Its descriptor, to be closed.
     pub fn into_fd(self) -> OwnedFd {
         self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
@@ -75,25 +75,25 @@ impl Diag {
     ///
     /// # Errors
     /// ENOENT: there is none, or the kernel cannot tell.
-    pub fn end(&self, addresses: [SocketAddr; 2]) -> Result<Found, Errno> {
+    pub fn end(&self, addresses: [SocketAddr; 2]) -> Result<DiagSocket, Errno> {
         let found = self.ask(addresses, 0)?;
         // (Where there is no such connection, a listener at the address is found.)
         let is_it = found.0[1] != LISTEN && found.ports() == addresses.map(|at| at.port());
         if is_it { Ok(found) } else { Err(Errno::NOENT) }
     }
 
-    /// The listener that who connects to this address from this host finds: of IPv4, or of both.
-    /// With these attributes besides.
+    /// The listener that a connection from this host to this address finds: of IPv4, or of both.
+    /// It is told with these attributes.
     ///
     /// # Errors
     /// As above.
-    pub fn listener(&self, at: SocketAddrV4, attributes: u8) -> Result<Found, Errno> {
+    pub fn listener(&self, at: SocketAddrV4, attributes: u8) -> Result<DiagSocket, Errno> {
         let nobody = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
         let found = self.ask([at, nobody].map(Into::into), attributes)?;
         if found.0[1] == LISTEN { Ok(found) } else { Err(Errno::NOENT) }
     }
 
-    fn ask(&self, of: [SocketAddr; 2], attributes: u8) -> Result<Found, Errno> {
+    fn ask(&self, of: [SocketAddr; 2], attributes: u8) -> Result<DiagSocket, Errno> {
         let request = request(of, attributes)?;
         let (kernel, mut answer) = (SocketAddrNetlink::new(0, 0), [0; 4096]);
         let socket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -101,11 +101,11 @@ impl Diag {
         // (The kernel has answered when that returns.)
         let (length, _) = rustix::net::recv(&*socket, &mut answer, RecvFlags::DONTWAIT)?;
         drop(socket);
-        Found::read(&answer[..length])
+        DiagSocket::read(&answer[..length])
     }
 }
 
-impl Found {
+impl DiagSocket {
     fn read(answer: &[u8]) -> Result<Self, Errno> {
         let (header, rest) = answer.split_at_checked(HEADER).ok_or(Errno::BADMSG)?;
         let number = |of: &[u8]| of.first_chunk().copied().map(i32::from_ne_bytes);
@@ -131,7 +131,7 @@ impl Found {
         [4, 6].map(|at| u16::from_be_bytes([self.0[at], self.0[at + 1]]))
     }
 
-    /// Whose that is.
+    /// The user of that socket.
     pub fn user(&self) -> u32 {
         u32::from_ne_bytes(self.word(64))
     }

@@ -2,7 +2,7 @@
 //!
 //! unsafe: `getsockopt` for an option that rustix does not know.
 
-use crate::reason::Reason;
+use crate::stay_reason::StayReason;
 use rustix::net::{AddressFamily, SocketType, getpeername, getsockname, ipproto, sockopt};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::{AsFd, AsRawFd};
@@ -80,8 +80,8 @@ pub fn network_namespace(socket: impl AsFd) -> Option<u64> {
     option(socket, SO_NETNS_COOKIE).map(u64::from_ne_bytes)
 }
 
-/// Who has the other end of a UNIX socket: process, user. The process is 0 where it is of a PID
-/// namespace that is not seen from here (rustix has no such number).
+/// The holder of the other end of a UNIX socket: process, user. The process is 0 where it is of a
+/// PID namespace that is not seen from here (rustix has no such number).
 pub fn peer(socket: impl AsFd) -> Option<(u32, u32)> {
     // `struct ucred`: process, user, group.
     let [p0, p1, p2, p3, u0, u1, u2, u3, ..]: [u8; 12] = option(socket, libc::SO_PEERCRED)?;
@@ -140,9 +140,9 @@ pub fn has_filter(socket: impl AsFd) -> bool {
     failed != 0 || length != 0
 }
 
-/// Where a shown socket listens for other hosts by IPv4, such that the service may take connections
-/// for it. Not by one device alone: the service would come by another one; and not with a filter,
-/// which sees the segments of the wire.
+/// Where a registered socket listens for other hosts by IPv4, such that the service may take
+/// connections for it. Not by one device alone: the service would come by another one; and not with
+/// a filter, which sees the segments of the wire.
 pub fn listens(socket: impl AsFd) -> Option<SocketAddrV4> {
     let socket = socket.as_fd();
     listens_at(socket).filter(|_| !is_bound_to_device(socket) && !has_filter(socket))
@@ -173,7 +173,7 @@ pub fn is_connected(socket: impl AsFd) -> bool {
 }
 
 /// Which end of which connection this is.
-pub fn name(socket: impl AsFd) -> Result<EndName, Reason> {
+pub fn name(socket: impl AsFd) -> Result<EndName, StayReason> {
     let named = || {
         let socket = socket.as_fd();
         if sockopt::socket_type(socket).ok()? != SocketType::STREAM
@@ -185,7 +185,7 @@ pub fn name(socket: impl AsFd) -> Result<EndName, Reason> {
         let peer = SocketAddr::try_from(getpeername(socket).ok()??).ok()?;
         Some(EndName { local: plain(local), peer: plain(peer) })
     };
-    named().ok_or(Reason::NotConnected)
+    named().ok_or(StayReason::NotConnected)
 }
 
 #[cfg(test)]
@@ -206,7 +206,7 @@ mod tests {
             let (addresses, ports) = name(&a).unwrap().words();
             assert_eq!(EndName::of_words(addresses, ports), name(&a).unwrap());
             assert!(name(&a).unwrap().is_local());
-            assert_eq!(name(&listener), Err(Reason::NotConnected));
+            assert_eq!(name(&listener), Err(StayReason::NotConnected));
         }
     }
 
@@ -277,10 +277,10 @@ mod tests {
     #[test]
     fn what_is_no_tcp_socket_proves_nothing() {
         let (unix, _other) = std::os::unix::net::UnixStream::pair().unwrap();
-        assert_eq!(name(&unix), Err(Reason::NotConnected));
-        assert_eq!(name(std::fs::File::open("/dev/null").unwrap()), Err(Reason::NotConnected));
+        assert_eq!(name(&unix), Err(StayReason::NotConnected));
+        assert_eq!(name(std::fs::File::open("/dev/null").unwrap()), Err(StayReason::NotConnected));
         let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         udp.connect("127.0.0.1:9").unwrap();
-        assert_eq!(name(&udp), Err(Reason::NotConnected));
+        assert_eq!(name(&udp), Err(StayReason::NotConnected));
     }
 }

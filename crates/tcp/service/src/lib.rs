@@ -1,14 +1,14 @@
-//! The rendezvous of programs on one host that talk TCP to each other. Each shows its sockets;
-//! where both ends of one connection were shown, both get a slot of a region that only the two of
-//! them share (`uncopy-tcp-shared`). No byte of theirs passes through here, and what is connected
-//! goes on when the service ends.
+//! The rendezvous of programs on one host that talk TCP to each other. Each registers its sockets;
+//! where both ends of one connection were registered, both get a slot of a region that only the two
+//! of them share (`uncopy-tcp-shared`). No byte of theirs passes through here, and what is
+//! connected goes on when the service ends.
 //!
 //! | module | one idea |
 //! | --- | --- |
 //! | [`protocol`] | the messages |
 //! | [`client`] | a program's side of them |
 //! | [`server`] | the service: programs come, and are heard |
-//! | `reading` | what they say, and what their descriptors are |
+//! | `requests` | what they say, and what their descriptors are |
 //! | `registry` | what is known of them all |
 //! | [`options`] | how to serve |
 //! | [`owner`] | whose programs are, and which owners meet |
@@ -23,7 +23,7 @@
 //! | [`ends`] | ends of connections, by name; what sockets say of themselves |
 //! | `proof` | what proves that a program has a socket |
 //! | [`diag`] | what Linux says of a socket that is not here |
-//! | [`relay`] | the last resort of a program that executes another one over a ring that nobody takes back |
+//! | [`relay`] | the last resort of a program that executes another one over a ring |
 //! | [`wired`] | what is told of a connection over the wire |
 //! | [`state`] | what is told of it all to who looks from outside |
 
@@ -39,15 +39,15 @@ pub mod owner;
 mod program;
 mod proof;
 pub mod protocol;
-mod reading;
-pub mod reason;
 mod regions;
 mod registry;
 pub mod relay;
 pub mod rendezvous;
+mod requests;
 pub mod server;
 mod share;
 pub mod state;
+pub mod stay_reason;
 mod users;
 pub mod wired;
 

@@ -1,5 +1,5 @@
-//! Sockets that programs have shown are closed again at once. If the program has closed its own
-//! meanwhile, that close is the last; and where SO_LINGER is set it waits, for as long as that
+//! Sockets that programs have registered are closed again at once. If the program has closed its
+//! own meanwhile, that close is the last; and where SO_LINGER is set it waits, for as long as that
 //! says, until the peer has taken all. The service does not wait with it. Nor does it clear the
 //! option, which is the program's, whose socket may be open still.
 //!
@@ -18,10 +18,10 @@ const MOST: usize = 64;
 /// So many wait for that. Each is a descriptor, of which others want some too.
 const QUEUED: usize = 256;
 
-/// Who closes what one user's programs have shown and lent.
+/// Closes the sockets that one user's programs have registered and lent.
 #[derive(Debug)]
 pub(crate) struct Closer {
-    apart: bool,
+    own_thread: bool,
     /// Of descriptors; those that wait to be closed are of it.
     share: Share,
     /// Held once more by each socket whose close takes its time.
@@ -37,9 +37,9 @@ struct Left {
 }
 
 impl Closer {
-    /// `apart`: a thread of its own closes what was lent, whatever the sockets say.
-    pub fn new(apart: bool, share: Share) -> Self {
-        Self { apart, share, waiting: Arc::default(), left: Mutex::default() }
+    /// `own_thread`: a thread of its own closes what was lent, whatever the sockets say.
+    pub fn new(own_thread: bool, share: Share) -> Self {
+        Self { own_thread, share, waiting: Arc::default(), left: Mutex::default() }
     }
 
     /// Nothing is left to be closed.
@@ -78,7 +78,7 @@ impl Closer {
 
     /// Closes it, now or soon.
     pub fn close(self: &Arc<Self>, socket: OwnedFd, taken: Option<Taken>) {
-        if self.apart { self.leave(socket, taken) } else { self.close_now(socket) }
+        if self.own_thread { self.leave(socket, taken) } else { self.close_now(socket) }
     }
 
     /// To be closed by a thread, after those that are there.
@@ -92,7 +92,7 @@ impl Closer {
         let closer = self.clone();
         let thread = std::thread::Builder::new().name("uncopy-close".into());
         if thread.spawn(move || closer.close_all()).is_err() {
-            // (With the next one.)
+            // (It is closed with the next one.)
             self.left().runs = false;
         }
     }
@@ -166,14 +166,14 @@ impl Lent {
         Self { socket: Some((socket, taken)), closer }
     }
 
-    /// Who waits at its other end for a byte hears that what it has asked for is done.
+    /// Tells the one who waits at its other end for a byte that the request is done.
     pub fn is_done(&self) {
         self.says(&[1]);
     }
 
-    /// Who waits at its other end hears this.
+    /// Sends the one who waits at its other end these bytes.
     pub fn says(&self, bytes: &[u8]) {
-        // (Who has not waited does not hear it.)
+        // (Somebody who has not waited does not hear it.)
         let _ = rustix::net::send(self, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 }

@@ -1,6 +1,6 @@
 //! What a service that has a wire to other hosts does for programs.
 
-use crate::diag::Found;
+use crate::diag::DiagSocket;
 use crate::linger::Lent;
 use crate::owner::Owner;
 #[cfg(doc)]
@@ -10,10 +10,10 @@ use rustix::io::Errno;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;
 
-/// Who carries connections between this host's programs and other hosts. Asked by several threads.
+/// Carries connections between this host's programs and other hosts. Asked by several threads.
 pub trait Listening: Send + Sync {
-    /// A program of this owner has shown that it listens here, and Linux finds this.
-    fn listens(&self, program: (u64, Owner), at: SocketAddrV4, found: &Found);
+    /// A program of this owner has registered that it listens here, and Linux finds this.
+    fn listens(&self, program: (u64, Owner), at: SocketAddrV4, found: &DiagSocket);
     /// A program's listener at this address is Linux's from now on. A byte is to come by `answer`
     /// once that is so.
     fn withdraws(&self, at: SocketAddrV4, answer: Lent);
@@ -26,7 +26,7 @@ pub trait Listening: Send + Sync {
     /// EBUSY: somebody else's are already. Those of the file.
     fn trace(
         &self,
-        whose: u64,
+        program: u64,
         end: (Option<Ipv4Addr>, Option<u16>),
         file: OwnedFd,
     ) -> Result<(), Errno>;
@@ -34,7 +34,7 @@ pub trait Listening: Send + Sync {
     ///
     /// # Errors
     /// What kept one from being written.
-    fn end_trace(&self, whose: u64) -> Result<u64, Errno>;
+    fn end_trace(&self, program: u64) -> Result<u64, Errno>;
     /// What there is to tell of the connections that it carries.
     fn wired(&self) -> Wires;
     /// What there is to tell of the connection between these ends, this host's first, is to come by

@@ -3,7 +3,8 @@
 use crate::rendezvous;
 use std::time::Duration;
 
-/// What one program may have; where a service serves all users, what all of a user's may have together, and half of what there is.
+/// What one program may have; where a service serves all users, what all of a user's may have
+/// together, and half of what there is.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Connections.

@@ -1,9 +1,9 @@
-//! Whose programs are, and which owners a service brings together.
+//! The owners of programs, and which owners a service brings together.
 
 use rustix::io::Errno;
 use std::path::PathBuf;
 
-/// Whose a program is.
+/// The owner of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Owner {
     /// The service itself: its ends stand in for other hosts.
@@ -22,7 +22,7 @@ impl Owner {
     }
 }
 
-/// Whom a service serves.
+/// The users whom a service serves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Serves {
     /// The user as whom it runs.
@@ -36,8 +36,8 @@ pub enum Serves {
 }
 
 impl Serves {
-    /// Whose this program is. None: nobody's whom it serves.
-    pub(crate) fn whose(self, (process, user): (u32, u32)) -> Option<Owner> {
+    /// This program's owner. None: the service does not serve it.
+    pub(crate) fn owner_of(self, (process, user): (u32, u32)) -> Option<Owner> {
         if self != Self::ItsUser && process == std::process::id() {
             return Some(Owner::Service);
         }
@@ -51,7 +51,7 @@ impl Serves {
         all || a == b || [a, b].contains(&Owner::Service)
     }
 
-    /// A socket of this user's may be shown by a program of this owner.
+    /// A socket of this user's may be registered by a program of this owner.
     pub(crate) fn may_show(self, owner: Owner, user: u32) -> bool {
         self == Self::ItsUser || [0, user].contains(&owner.uid())
     }
@@ -107,7 +107,7 @@ fn is_no_label(error: &std::io::Error) -> bool {
 struct Standing {
     namespaces: [PathBuf; 2],
     ids: Vec<String>,
-    /// In force.
+    /// The capabilities in force.
     capabilities: u64,
     /// None: there is no security module.
     label: Option<Vec<u8>>,
@@ -122,7 +122,7 @@ impl Standing {
         let ids: Vec<String> = status.lines().filter(is_one).map(String::from).collect();
         let value = |name| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
         let capabilities = u64::from_str_radix(value("CapEff:")?, 16).ok()?;
-        // (Who can have no new privileges may be in a domain of Landlock's, which shows nowhere.)
+        // (A process without new privileges may be in a domain of Landlock's, which shows nowhere.)
         if value("NoNewPrivs:").is_some_and(|none| none != "0") {
             return None;
         }
@@ -181,7 +181,8 @@ mod tests {
     #[test]
     fn two_that_are_not_alike_could_not_trace_each_other() {
         let own = std::process::id();
-        // (Who has no capabilities, or may make no namespaces, has nothing to tell apart here.)
+        // (One without capabilities, or that may make no namespaces, has nothing to tell apart
+        // here.)
         let mut others = vec![];
         for with in [
             &["setpriv", "--bounding-set=-all", "--inh-caps=-all"][..],

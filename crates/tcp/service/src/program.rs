@@ -6,7 +6,7 @@
 
 use crate::ends::EndName;
 use crate::owner::Owner;
-use crate::protocol::{self, DOOR_COUNT, Message, Reason};
+use crate::protocol::{self, DOOR_COUNT, Message, StayReason};
 use crate::share::Taken;
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -35,8 +35,8 @@ pub(crate) struct Program {
     pub owner: Owner,
     pub doors: Vec<OwnedFd>,
     pub mailbox: Option<OwnedFd>,
-    /// How many connections it has shown.
-    pub shown: usize,
+    /// How many connections it has registered.
+    pub registered: usize,
     /// It uses more memory than it may.
     pub over: bool,
     pub pid: u32,
@@ -44,8 +44,8 @@ pub(crate) struct Program {
     /// It only looks.
     pub looks: bool,
     /// How many of its connections stayed Linux's, by reason; and the last of them.
-    pub stayed: [u64; Reason::ALL.len()],
-    pub last: VecDeque<(EndName, SystemTime, Reason)>,
+    pub stayed: [u64; StayReason::ALL.len()],
+    pub last: VecDeque<(EndName, SystemTime, StayReason)>,
     id: u64,
     messages: u32,
     /// Messages that its socket has not taken yet.
@@ -73,12 +73,12 @@ impl Program {
             owner,
             doors: vec![],
             mailbox: None,
-            shown: 0,
+            registered: 0,
             over: false,
             pid,
             since: SystemTime::now(),
             looks: false,
-            stayed: [0; Reason::ALL.len()],
+            stayed: [0; StayReason::ALL.len()],
             last: VecDeque::new(),
             id,
             messages: 0,
@@ -91,7 +91,7 @@ impl Program {
     }
 
     /// A connection of its stays Linux's.
-    pub fn stays(&mut self, name: Option<EndName>, reason: Reason) {
+    pub fn stays(&mut self, name: Option<EndName>, reason: StayReason) {
         self.stayed[reason as usize - 1] += 1;
         if let Some(name) = name {
             if self.last.len() == LAST {
@@ -202,7 +202,7 @@ mod tests {
         program.mailbox =
             Some(rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::CLOEXEC).unwrap());
         let door = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
-        let said = |token| Message::Stays { token, reason: Reason::OverLimit };
+        let said = |token| Message::Stays { token, reason: StayReason::OverLimit };
         (0..1000).for_each(|token| assert!(program.tell(said(token), &[])));
         let message = Message::Door { region: 1, slot: 2, side: 0, generation: 3 };
         let kept = (0..1000).filter(|_| program.tell(message, &[door.as_fd()])).count();

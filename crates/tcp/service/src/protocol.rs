@@ -3,7 +3,7 @@
 //! whoever dies, and it is the network namespace's own, as addresses are.
 
 use crate::ends::EndName;
-pub use crate::reason::Reason;
+pub use crate::stay_reason::StayReason;
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -16,7 +16,7 @@ use uncopy_tcp_shared::wanted::ASK;
 
 /// Both must speak the same: the layout of what is shared is part of it.
 pub const VERSION: u64 = 18;
-/// The service takes connections from other hosts for listeners that it is shown.
+/// The service takes connections from other hosts for listeners that are registered with it.
 pub const TAKES: u64 = 1;
 /// It carries connections that programs open to other hosts.
 pub const CARRIES: u64 = 2;
@@ -42,7 +42,7 @@ pub enum Message {
         wire: u64,
     },
     /// Program: with what proves that it has this end (`proof`).
-    Show {
+    Register {
         /// The program's name for it.
         token: u64,
         /// Which end of which connection it is.
@@ -50,10 +50,10 @@ pub enum Message {
         /// It has a filter, which the kernel alone heeds.
         filtered: bool,
     },
-    /// Service: the other end was shown too. With the region's memfd and the other side's doors, if
-    /// the region is new to this side.
+    /// Service: the other end was registered too. With the region's memfd and the other side's
+    /// doors, if the region is new to this side.
     Matched {
-        /// As in `Show`.
+        /// As in `Register`.
         token: u64,
         /// Which region.
         region: u64,
@@ -99,7 +99,7 @@ pub enum Message {
         region: u64,
         /// As in `Matched`.
         side: u64,
-        /// By which runs name it.
+        /// The number by which runs name it.
         number: u64,
         /// As in `Arena`.
         generation: u32,
@@ -121,14 +121,15 @@ pub enum Message {
     },
     /// Service: it stays Linux's.
     Stays {
-        /// As in `Show`.
+        /// As in `Register`.
         token: u64,
         /// Why.
-        reason: Reason,
+        reason: StayReason,
     },
-    /// Program: what it has shown by this name is closed, and it has not heard what became of it.
+    /// Program: what it has registered by this name is closed, and it has not heard what became of
+    /// it.
     Forget {
-        /// As in `Show`.
+        /// As in `Register`.
         token: u64,
     },
     /// Service: the other program of this region has gone.
@@ -177,7 +178,7 @@ pub enum Message {
         /// Its port.
         port: u64,
     },
-    /// Who has asked for that: it ends.
+    /// The program that has asked for a trace ends it.
     EndTrace,
     /// Service: the answer to both.
     Traced {
@@ -212,7 +213,7 @@ impl Message {
         match self {
             Self::Hello(version) => of(1, &[version]),
             Self::Welcome { version, wire } => of(2, &[version, wire]),
-            Self::Show { token, name, filtered } => {
+            Self::Register { token, name, filtered } => {
                 let ([a, b, c, d], ports) = name.words();
                 of(3, &[token, a, b, c, d, u64::from(filtered) << 32 | u64::from(ports)])
             }
@@ -254,13 +255,13 @@ impl Message {
         Some(match kind {
             1 => Self::Hello(a),
             2 => Self::Welcome { version: a, wire: b },
-            3 => Self::Show {
+            3 => Self::Register {
                 token: a,
                 name: EndName::of_words([b, c, d, e], f as u32),
                 filtered: f >> 32 != 0,
             },
             4 => Self::Matched { token: a, region: b, slot: c, side: d, generation: e },
-            5 => Self::Stays { token: a, reason: Reason::of(b)? },
+            5 => Self::Stays { token: a, reason: StayReason::of(b)? },
             6 => Self::Gone { region: a },
             7 => Self::Tell,
             8 => Self::Told { words: a },
@@ -360,13 +361,13 @@ mod tests {
         for message in [
             Message::Hello(1),
             Message::Welcome { version: 2, wire: TAKES | CARRIES },
-            Message::Show {
+            Message::Register {
                 token: u64::MAX,
                 name: EndName::of_words([1, 2, 3, 4], 5 << 16 | 6),
                 filtered: true,
             },
             Message::Matched { token: 1, region: 2, slot: 3, side: 1, generation: 5 },
-            Message::Stays { token: 9, reason: Reason::OverLimit },
+            Message::Stays { token: 9, reason: StayReason::OverLimit },
             Message::Gone { region: 7 },
             Message::Tell,
             Message::Told { words: 99 },
@@ -444,9 +445,9 @@ mod tests {
     #[test]
     fn every_reason_is_documented_with_its_name_and_what_it_means() {
         let page = include_str!("../../../../docs/inside/tcp.md");
-        for (i, reason) in Reason::ALL.into_iter().enumerate() {
+        for (i, reason) in StayReason::ALL.into_iter().enumerate() {
             assert_eq!(reason as usize, i + 1);
-            assert_eq!(Reason::of(reason as u64), Some(reason));
+            assert_eq!(StayReason::of(reason as u64), Some(reason));
             let row = format!("| `{}` | {} |", reason.name(), reason.text());
             assert!(page.contains(&row), "docs/inside/tcp.md lacks: {row}");
         }

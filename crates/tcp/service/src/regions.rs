@@ -3,9 +3,9 @@
 //! region nor believes it beyond that: who lies gives away a slot of its own.
 
 use crate::ends::EndName;
-use crate::matching::Shown;
+use crate::matching::Registration;
 use crate::owner::Owner;
-use crate::protocol::Reason;
+use crate::protocol::StayReason;
 use crate::share::Taken;
 use std::os::fd::OwnedFd;
 use std::time::SystemTime;
@@ -15,14 +15,14 @@ use uncopy_tcp_shared::region;
 
 /// A region and its two programs (side 0, side 1).
 #[derive(Debug)]
-pub struct Held {
+pub struct PairRegion {
     /// Its number.
     pub id: u64,
     /// The memory.
     pub memory: OwnedFd,
     /// Its programs.
     pub programs: [u64; 2],
-    /// Whose they are.
+    /// The owners of the programs.
     pub owners: [Owner; 2],
     /// What the memory's descriptor counts against.
     _taken: Vec<Taken>,
@@ -43,7 +43,7 @@ struct Named {
     /// As side 0 names it.
     name: EndName,
     since: SystemTime,
-    /// By what its programs have shown it.
+    /// The tokens by which its programs have registered it.
     tokens: [u64; 2],
 }
 
@@ -65,7 +65,7 @@ pub type Side = (u64, Owner);
 #[derive(Debug, Default)]
 pub struct Regions {
     /// The list.
-    pub held: Vec<Held>,
+    pub held: Vec<PairRegion>,
     generation: u32,
     scan: usize,
 }
@@ -75,7 +75,7 @@ const fn closed_at(side: usize) -> usize {
     HEADER - 128 + side * 64 + 4
 }
 
-impl Held {
+impl PairRegion {
     /// Gives back what both sides have closed.
     fn scan(&mut self) {
         for slot in 0..SLOTS {
@@ -163,13 +163,14 @@ impl Held {
 
 impl Regions {
     /// A slot for a connection between two programs, of a region that they have: `a` will be the
-    /// side that [`Held::programs`] says.
+    /// side that [`PairRegion::programs`] says.
     pub fn give(&mut self, a: u64, b: u64) -> Option<Given> {
-        let of_both = |held: &Held| {
+        let of_both = |held: &PairRegion| {
             held.alive == [true; 2] && (held.programs == [a, b] || held.programs == [b, a])
         };
-        let with_room =
-            |list: &[Held]| list.iter().position(|held| of_both(held) && !held.free.is_empty());
+        let with_room = |list: &[PairRegion]| {
+            list.iter().position(|held| of_both(held) && !held.free.is_empty())
+        };
         let mut found = with_room(&self.held);
         if found.is_none() && !self.held.is_empty() {
             // One region for each question, in turn: closed slots are found again before long, and
@@ -188,9 +189,14 @@ impl Regions {
 
     /// A slot of a new region, of this number. `taken`: what its memory's descriptor counts
     /// against.
-    pub fn make(&mut self, id: u64, sides: [Side; 2], taken: Vec<Taken>) -> Result<Given, Reason> {
-        let memory = region::create().map_err(|_| Reason::NoMemory)?;
-        self.held.push(Held {
+    pub fn make(
+        &mut self,
+        id: u64,
+        sides: [Side; 2],
+        taken: Vec<Taken>,
+    ) -> Result<Given, StayReason> {
+        let memory = region::create().map_err(|_| StayReason::NoMemory)?;
+        self.held.push(PairRegion {
             id,
             memory,
             programs: sides.map(|(program, _)| program),
@@ -202,7 +208,7 @@ impl Regions {
             free: (0..=u8::MAX).rev().collect(),
             names: vec![None; SLOTS],
         });
-        self.give_of(self.held.len() - 1).ok_or(Reason::NoMemory)
+        self.give_of(self.held.len() - 1).ok_or(StayReason::NoMemory)
     }
 
     fn give_of(&mut self, region: usize) -> Option<Given> {
@@ -230,12 +236,13 @@ impl Regions {
         self.held.retain(|held| held.alive[0] && held.alive[1]);
     }
 
-    /// A program has closed what it has shown by this name, without having looked at its slot.
+    /// A program has closed what it has registered by this name, without having looked at its slot.
     /// False: it is none of these.
-    pub fn take_back(&mut self, shown: Shown) -> bool {
+    pub fn take_back(&mut self, registration: Registration) -> bool {
         for held in &self.held {
-            for side in (0..2).filter(|&side| held.programs[side] == shown.program) {
-                let named = |of: &Option<Named>| of.is_some_and(|n| n.tokens[side] == shown.token);
+            for side in (0..2).filter(|&side| held.programs[side] == registration.program) {
+                let named =
+                    |of: &Option<Named>| of.is_some_and(|n| n.tokens[side] == registration.token);
                 if let Some(slot) = held.names.iter().position(named) {
                     held.closes(side, slot);
                     return true;
@@ -246,23 +253,23 @@ impl Regions {
     }
 
     /// The region of this number, of which `program` is this side.
-    pub fn of_side(&mut self, program: u64, region: u64, side: usize) -> Option<&mut Held> {
+    pub fn of_side(&mut self, program: u64, region: u64, side: usize) -> Option<&mut PairRegion> {
         self.held.iter_mut().find(|held| held.id == region && held.programs[side] == program)
     }
 
     /// The program on the other side of a region, of which `program` is this side.
     pub fn other_side(&self, program: u64, region: u64, side: usize) -> Option<u64> {
-        let of = |held: &&Held| held.id == region && held.programs[side] == program;
+        let of = |held: &&PairRegion| held.id == region && held.programs[side] == program;
         Some(self.held.iter().find(of)?.programs[1 - side])
     }
 
     /// Those of a program.
-    pub fn of(&self, program: u64) -> impl Iterator<Item = &Held> {
+    pub fn of(&self, program: u64) -> impl Iterator<Item = &PairRegion> {
         self.held.iter().filter(move |held| held.programs.contains(&program))
     }
 
     /// Those of an owner.
-    pub fn of_owner(&self, owner: Owner) -> impl Iterator<Item = &Held> {
+    pub fn of_owner(&self, owner: Owner) -> impl Iterator<Item = &PairRegion> {
         self.held.iter().filter(move |held| held.owners.contains(&owner))
     }
 }
@@ -271,7 +278,7 @@ impl Regions {
 mod tests {
     use super::*;
 
-    fn close(held: &Held, slot: usize, side: usize, generation: u32) {
+    fn close(held: &PairRegion, slot: usize, side: usize, generation: u32) {
         let at = (slot_at(slot) + header_at() + closed_at(side)) as u64;
         rustix::io::pwrite(&held.memory, &generation.to_ne_bytes(), at).unwrap();
     }
@@ -300,7 +307,7 @@ mod tests {
         let again = give(&mut regions, 2, 1);
         assert_eq!((again.region, again.slot), (0, 9));
         assert_eq!(give(&mut regions, 1, 2).region, 1, "no other slot was free");
-        assert_eq!(regions.of(1).map(Held::used).sum::<usize>(), SLOTS + 1);
+        assert_eq!(regions.of(1).map(PairRegion::used).sum::<usize>(), SLOTS + 1);
         assert_eq!(regions.of_owner(Owner::User(7)).count(), 2);
         assert_eq!(regions.of_owner(Owner::User(8)).count(), 0);
         let region = regions.held[0].id;

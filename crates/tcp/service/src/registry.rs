@@ -2,12 +2,12 @@
 //! for a program.
 
 use crate::ends::EndName;
-use crate::matching::{Inodes, Shown, Waiting};
+use crate::matching::{Inodes, Registration, Waiting};
 use crate::options::Limits;
 use crate::owner::{self, Owner, Serves};
 use crate::program::{COSTS, Program};
-use crate::protocol::{self, DOOR_COUNT, Message, Reason, VERSION};
-use crate::regions::{Given, Held, Regions};
+use crate::protocol::{self, DOOR_COUNT, Message, StayReason, VERSION};
+use crate::regions::{Given, PairRegion, Regions};
 use crate::state::{self, State};
 use crate::users::{Quota, User};
 use crate::wired::Wires;
@@ -48,7 +48,7 @@ pub(crate) struct Session {
 }
 
 impl Registry {
-    /// Of nobody.
+    /// A registry that knows nobody yet.
     pub fn new(serves: Serves, limits: Limits) -> Self {
         let since = SystemTime::now();
         // (Their numbers are no earlier service's: programs still have regions of that one.)
@@ -84,7 +84,7 @@ impl Registry {
     ) -> Result<(), Errno> {
         let taken = self
             .room(owner, COSTS)
-            .and_then(|()| self.user(owner).quota.share.take(COSTS).ok_or(Reason::OverLimit));
+            .and_then(|()| self.user(owner).quota.share.take(COSTS).ok_or(StayReason::OverLimit));
         let taken = taken.map_err(|_| Errno::MFILE)?;
         let id = self.last_program + 1;
         let program = Program::new(socket.clone(), (id, pid, owner), set, taken)?;
@@ -130,65 +130,74 @@ impl Registry {
         (self.programs.values().any(|program| !program.looks), self.waiting.next())
     }
 
-    /// Who has waited long enough hears it.
+    /// Tells ends that have waited long enough.
     pub fn expire(&mut self) {
         let programs = &mut self.programs;
-        self.waiting.expire(Instant::now(), |shown, name| {
-            stays(programs, shown, Some(name), Reason::PeerNotHere);
+        self.waiting.expire(Instant::now(), |registration, name| {
+            stays(programs, registration, Some(name), StayReason::PeerNotHere);
         });
     }
 
-    /// A socket was shown as this end, and whether it is was found.
-    pub fn shown(&mut self, shown: Shown, name: EndName, found: Result<Inodes, Reason>) {
+    /// A socket was registered as this end, and whether it is was found.
+    pub fn registered(
+        &mut self,
+        registration: Registration,
+        name: EndName,
+        found: Result<Inodes, StayReason>,
+    ) {
         let outcome = found.and_then(|inodes| {
-            self.is_within_limits(shown)?;
-            Ok(self.waiting.show(name, shown, inodes, Instant::now()))
+            self.is_within_limits(registration)?;
+            Ok(self.waiting.register(name, registration, inodes, Instant::now()))
         });
         let name = found.ok().map(|_| name);
         match outcome {
             Ok(None) => {}
             Ok(Some(other)) => {
-                if let Err(reason) = self.matched(other, shown, name) {
+                if let Err(reason) = self.matched(other, registration, name) {
                     let programs = &mut self.programs;
                     stays(programs, other, name.map(EndName::other), reason);
-                    stays(programs, shown, name, reason);
+                    stays(programs, registration, name, reason);
                 }
             }
-            Err(reason) => stays(&mut self.programs, shown, name, reason),
+            Err(reason) => stays(&mut self.programs, registration, name, reason),
         }
     }
 
     /// One more connection would not be too many.
-    fn is_within_limits(&mut self, Shown { program: id, owner, .. }: Shown) -> Result<(), Reason> {
+    fn is_within_limits(
+        &mut self,
+        Registration { program: id, owner, .. }: Registration,
+    ) -> Result<(), StayReason> {
         // (What is used is asked of the kernel, a call for each region: not each time.)
         let bytes = |of: &Self| of.bytes_of(id, owner) >= of.limits.bytes;
-        let program = self.programs.get(&id).ok_or(Reason::NoService)?;
-        let looks = program.shown.is_multiple_of(LOOKS);
+        let program = self.programs.get(&id).ok_or(StayReason::NoService)?;
+        let looks = program.registered.is_multiple_of(LOOKS);
         let is_over = if looks { bytes(self) } else { program.over };
-        let program = self.programs.get_mut(&id).ok_or(Reason::NoService)?;
-        (program.over, program.shown) = (is_over, program.shown + 1);
-        let user = self.users.get(&owner).ok_or(Reason::NoService)?;
-        let count = |of: &mut dyn Iterator<Item = &Held>| of.map(Held::used).sum::<usize>();
+        let program = self.programs.get_mut(&id).ok_or(StayReason::NoService)?;
+        (program.over, program.registered) = (is_over, program.registered + 1);
+        let user = self.users.get(&owner).ok_or(StayReason::NoService)?;
+        let count =
+            |of: &mut dyn Iterator<Item = &PairRegion>| of.map(PairRegion::used).sum::<usize>();
         let flows = count(&mut user.regions.of(id)) + count(&mut self.mixed.of(id));
         let mut over = is_over || flows + self.waiting.of(id) >= self.limits.flows;
         if self.serves != Serves::ItsUser && owner != Owner::Service {
             let both = user.regions.held.iter().chain(self.mixed.of_owner(owner));
-            let flows = both.map(Held::used).sum::<usize>() + self.waiting.of_owner(owner);
+            let flows = both.map(PairRegion::used).sum::<usize>() + self.waiting.of_owner(owner);
             over |= flows >= self.limits.flows || self.uses_too_much(owner);
         }
-        if over { Err(Reason::OverLimit) } else { Ok(()) }
+        if over { Err(StayReason::OverLimit) } else { Ok(()) }
     }
 
     /// A user's programs have more memory than they may, or all have.
     fn uses_too_much(&mut self, owner: Owner) -> bool {
         let mixed = &self.mixed;
         let Some(user) = self.users.get_mut(&owner) else { return true };
-        if user.shown.is_multiple_of(LOOKS) {
+        if user.registered.is_multiple_of(LOOKS) {
             let both = user.regions.held.iter().chain(mixed.of_owner(owner));
-            user.bytes = both.map(Held::bytes).sum();
+            user.bytes = both.map(PairRegion::bytes).sum();
             user.over = user.bytes >= self.limits.bytes;
         }
-        user.shown += 1;
+        user.registered += 1;
         let over = user.over;
         let all: u64 = self.users.values().map(|user| user.bytes).sum();
         over || all / 2 >= self.limits.bytes
@@ -197,21 +206,21 @@ impl Registry {
     /// Bytes that a program's connections use.
     fn bytes_of(&self, program: u64, owner: Owner) -> u64 {
         let own = self.users.get(&owner).into_iter().flat_map(|user| user.regions.of(program));
-        own.chain(self.mixed.of(program)).map(Held::bytes).sum()
+        own.chain(self.mixed.of(program)).map(PairRegion::bytes).sum()
     }
 
     /// There is room for so many descriptors of a user's; it is looked for, if need be.
-    fn room(&mut self, owner: Owner, count: usize) -> Result<(), Reason> {
+    fn room(&mut self, owner: Owner, count: usize) -> Result<(), StayReason> {
         let share = self.user(owner).quota.share.clone();
         if !share.has(count) {
             let programs = self.programs.values_mut().filter(|program| program.owner == owner);
             programs.for_each(Program::looks_what_it_took);
         }
-        if share.has(count) { Ok(()) } else { Err(Reason::OverLimit) }
+        if share.has(count) { Ok(()) } else { Err(StayReason::OverLimit) }
     }
 
     /// A place for a connection.
-    fn give(&mut self, a: Shown, b: Shown) -> Result<Given, Reason> {
+    fn give(&mut self, a: Registration, b: Registration) -> Result<Given, StayReason> {
         let regions = regions_between(&mut self.users, &mut self.mixed, a.owner, b.owner)?;
         if let Some(given) = regions.give(a.program, b.program) {
             return Ok(given);
@@ -221,7 +230,7 @@ impl Registry {
         let both = [a.owner, b.owner];
         for &owner in if a.owner == b.owner { &both[..1] } else { &both } {
             self.room(owner, 1 + 2 * (1 + DOOR_COUNT))?;
-            taken.push(self.user(owner).quota.share.take(1).ok_or(Reason::OverLimit)?);
+            taken.push(self.user(owner).quota.share.take(1).ok_or(StayReason::OverLimit)?);
         }
         self.last_region += 1;
         let sides = [(a.program, a.owner), (b.program, b.owner)];
@@ -230,9 +239,14 @@ impl Registry {
     }
 
     /// `name` is what `b` calls the connection.
-    fn matched(&mut self, a: Shown, b: Shown, name: Option<EndName>) -> Result<(), Reason> {
+    fn matched(
+        &mut self,
+        a: Registration,
+        b: Registration,
+        name: Option<EndName>,
+    ) -> Result<(), StayReason> {
         if !self.serves.meet(a.owner, b.owner) {
-            return Err(Reason::OtherUser);
+            return Err(StayReason::OtherUser);
         }
         let given = self.give(a, b)?;
         let regions = regions_between(&mut self.users, &mut self.mixed, a.owner, b.owner)?;
@@ -246,7 +260,7 @@ impl Registry {
             };
             held.name(given.slot, name, tokens, SystemTime::now());
         }
-        for (shown, side) in [(a, side_of_a), (b, 1 - side_of_a)] {
+        for (registration, side) in [(a, side_of_a), (b, 1 - side_of_a)] {
             let other = held.programs[1 - side];
             // (Borrowed from it for as long as the message is made: both may be one program.)
             let of_other = self.programs.get_mut(&other);
@@ -257,14 +271,15 @@ impl Registry {
                 with.extend(doors.iter().map(AsFd::as_fd));
             }
             let message = Message::Matched {
-                token: shown.token,
+                token: registration.token,
                 region: held.id,
                 slot: given.slot as u64,
                 side: side as u64,
                 generation: given.generation.into(),
             };
-            // (Whom it does not reach does not attach, and the other then uses it no more than it.)
-            if let Some(program) = self.programs.get_mut(&shown.program)
+            // (A program that it does not reach does not attach, and the other then uses it no more
+            // than it.)
+            if let Some(program) = self.programs.get_mut(&registration.program)
                 && program.tell(message, &with)
             {
                 held.sent[side] = true;
@@ -276,10 +291,12 @@ impl Registry {
         Ok(())
     }
 
-    /// What was shown by this name is closed.
-    pub fn take_back(&mut self, shown: Shown) {
-        if !self.waiting.take_back(shown) && !self.user(shown.owner).regions.take_back(shown) {
-            self.mixed.take_back(shown);
+    /// What was registered by this name is closed.
+    pub fn take_back(&mut self, registration: Registration) {
+        if !self.waiting.take_back(registration)
+            && !self.user(registration.owner).regions.take_back(registration)
+        {
+            self.mixed.take_back(registration);
         }
     }
 
@@ -390,13 +407,13 @@ impl Registry {
         let held = users.flat_map(|(_, user)| &user.regions.held);
         let held =
             held.chain(self.mixed.held.iter().filter(|held| held.owners.into_iter().any(is_its)));
-        let flows: Vec<state::Flow> = held.flat_map(flows_of).collect();
-        let waiting = self.waiting.ends().filter(|(_, shown, _)| is_its(shown.owner));
-        let waiting = waiting.map(|(name, shown, since)| state::Stayed {
-            program: shown.program,
+        let flows: Vec<state::FlowReport> = held.flat_map(flows_of).collect();
+        let waiting = self.waiting.ends().filter(|(_, registration, _)| is_its(registration.owner));
+        let waiting = waiting.map(|(name, registration, since)| state::Stayed {
+            program: registration.program,
             addresses: name.addresses(),
             since: SystemTime::now() - since.elapsed(),
-            reason: Reason::Waiting,
+            reason: StayReason::Waiting,
         });
         let stayed = its().flat_map(|(&program, of)| {
             of.last.iter().map(move |&(name, since, reason)| state::Stayed {
@@ -421,7 +438,7 @@ impl Registry {
             flows,
             programs,
         };
-        // (Of those that are told of.)
+        // (Only programs that are reported.)
         for (program, count) in refused {
             state.refused(program, count);
         }
@@ -430,7 +447,7 @@ impl Registry {
 }
 
 /// A region's connections.
-fn flows_of(held: &Held) -> impl Iterator<Item = state::Flow> {
+fn flows_of(held: &PairRegion) -> impl Iterator<Item = state::FlowReport> {
     held.named().filter_map(|(slot, generation, name, since)| {
         let place = (held.id, slot as u64);
         let header = held.header(slot)?;
@@ -438,7 +455,7 @@ fn flows_of(held: &Held) -> impl Iterator<Item = state::Flow> {
         if held.is_closed(slot, &header) {
             return None;
         }
-        Some(state::Flow::read(&header, held.programs, place, generation, name, since))
+        Some(state::FlowReport::read(&header, held.programs, place, generation, name, since))
     })
 }
 
@@ -447,21 +464,21 @@ fn regions_between<'a>(
     mixed: &'a mut Regions,
     a: Owner,
     b: Owner,
-) -> Result<&'a mut Regions, Reason> {
+) -> Result<&'a mut Regions, StayReason> {
     if a != b {
         return Ok(mixed);
     }
-    users.get_mut(&a).map(|user| &mut user.regions).ok_or(Reason::NoService)
+    users.get_mut(&a).map(|user| &mut user.regions).ok_or(StayReason::NoService)
 }
 
 fn stays(
     programs: &mut HashMap<u64, Program>,
-    shown: Shown,
+    registration: Registration,
     name: Option<EndName>,
-    reason: Reason,
+    reason: StayReason,
 ) {
-    if let Some(program) = programs.get_mut(&shown.program) {
+    if let Some(program) = programs.get_mut(&registration.program) {
         program.stays(name, reason);
-        program.tell(Message::Stays { token: shown.token, reason }, &[]);
+        program.tell(Message::Stays { token: registration.token, reason }, &[]);
     }
 }

@@ -75,8 +75,8 @@ impl Rendezvous {
     }
 }
 
-/// Who says so is there: it has not taken those that have come already; does not answer in time;
-/// has sent this one away.
+/// Whether an error says that a service is there: it has not taken those that have come already;
+/// does not answer in time; has sent this one away.
 fn is_there(error: Errno) -> bool {
     matches!(
         error,
@@ -134,7 +134,7 @@ mod tests {
             };
             Rendezvous::OfUser.ask(ask)
         };
-        // (Who hears that nobody is there starts one.)
+        // (A program that hears that nobody is there starts a service.)
         for busy in [Errno::AGAIN, Errno::TIMEDOUT, Errno::CONNRESET, Errno::PIPE, Errno::NOTCONN] {
             assert_eq!(where_it_says(busy), Err((busy, OF_SYSTEM.to_owned())));
         }

@@ -2,7 +2,7 @@
 //! way of any byte.
 //!
 //! One thread where it serves one user. Where it serves all, one for each of them besides: what a
-//! program sends can hold up who looks at it (`reading`).
+//! program sends can hold up who looks at it (`requests`).
 
 use crate::diag::Diag;
 use crate::ends;
@@ -10,8 +10,8 @@ use crate::listening::Listening;
 use crate::options::Options;
 use crate::owner::{Owner, Serves};
 use crate::proof::Looking;
-use crate::reading::{STOP, Shared, bell};
 use crate::registry::Registry;
+use crate::requests::{STOP, ServerState, bell};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -35,7 +35,8 @@ impl fmt::Display for ServiceError {
             Self::Running(name) => {
                 write!(
                     f,
-                    "a service already runs here (its socket is @{name}): use that one, or end it first"
+                    "a service already runs here (its socket is @{name}): use that one, or end it \
+                     first"
                 )
             }
             Self::System(what, error) => write!(f, "{what}: {error}"),
@@ -76,7 +77,7 @@ impl Stop {
 /// A service that runs, as its main thread has it.
 struct Running {
     options: Options,
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     listener: OwnedFd,
     set: Arc<OwnedFd>,
     /// So that who comes where no descriptor is left can be sent away.
@@ -120,7 +121,7 @@ impl Service {
         self
     }
 
-    /// Whom it serves.
+    /// The users whom it serves.
     pub fn serving(mut self, whom: Serves) -> Self {
         self.serves = whom;
         self
@@ -136,7 +137,7 @@ impl Service {
         let system = |what| move |error| ServiceError::System(what, error);
         let set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("epoll_create1"))?;
         let Self { options, serves, listener, stop, listening, diag, looking } = self;
-        let shared = Shared {
+        let shared = ServerState {
             registry: Mutex::new(Registry::new(serves, options.limits)),
             listening,
             diag,
@@ -172,17 +173,14 @@ impl Running {
             if has_programs {
                 idle_since = now;
             }
-            let idle_ends = self
-                .options
-                .ends_idle
-                .filter(|_| !has_programs)
-                .map(|patience| idle_since + patience);
+            let idle_ends =
+                self.options.ends_idle.filter(|_| !has_programs).map(|idle| idle_since + idle);
             if idle_ends.is_some_and(|end| end <= now) {
                 return Ok(());
             }
             // (A relay that ends does not say so.)
             let relays_end =
-                relayed.then(|| self.options.ends_idle.map(|patience| now + patience)).flatten();
+                relayed.then(|| self.options.ends_idle.map(|idle| now + idle)).flatten();
             let until = [idle_ends, relays_end, expires].into_iter().flatten().min();
             let timeout = until.map(|until| {
                 let left = until.saturating_duration_since(now) + Duration::from_millis(1);
@@ -222,8 +220,8 @@ impl Running {
         };
         let Some(peer) = ends::peer(&socket) else { return };
         let mut registry = self.shared.registry();
-        // Whom it does not serve learns no more than that somebody is here.
-        let Some(owner) = registry.serves.whose(peer) else { return };
+        // A user whom it does not serve learns no more than that somebody is here.
+        let Some(owner) = registry.serves.owner_of(peer) else { return };
         let closer = registry.user(owner).quota.closer.clone();
         let socket = Arc::new(socket);
         let comes = self

@@ -6,7 +6,7 @@
 //! theirs to say, and nothing is decided by it.
 
 use crate::ends::EndName;
-use crate::protocol::Reason;
+use crate::protocol::StayReason;
 use crate::wired::Wired;
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
@@ -14,7 +14,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, SystemTime};
 use uncopy_tcp_shared::layout::{Direction, End, HEADER};
-use uncopy_tcp_shared::phase::{At, Found};
+use uncopy_tcp_shared::phase::{At, PhaseWord};
 use uncopy_tcp_shared::ring::{BY_LINUX, FINISHED, GONE, RECEIVES, RING};
 use uncopy_tcp_shared::wanted::Doors;
 
@@ -33,11 +33,11 @@ pub struct Program {
     pub waiting: u64,
     /// Bytes of memory that its connections use.
     pub bytes: u64,
-    /// How many connections stayed Linux's, by reason: in the order of [`Reason::ALL`].
-    pub stayed: [u64; Reason::ALL.len()],
+    /// How many connections stayed Linux's, by reason: in the order of [`StayReason::ALL`].
+    pub stayed: [u64; StayReason::ALL.len()],
 }
 
-/// Who waits for something.
+/// Threads that wait for something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waits {
     /// A thread sleeps over it.
@@ -56,38 +56,38 @@ impl Waits {
 
 /// One direction of a connection, as its two sides say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Way {
+pub struct DirectionReport {
     /// Where it is. None: what stands there is no phase.
     pub at: Option<At>,
     /// Why it is Linux's, where it is.
-    pub reason: Option<Reason>,
+    pub reason: Option<StayReason>,
     /// Bytes that ever went through the ring.
     pub bytes: u64,
     /// Times that bytes were put there.
     pub writes: u64,
     /// Bytes that are unread there.
     pub unread: u32,
-    /// Who waits for bytes.
+    /// Threads that wait for bytes.
     pub data: Waits,
-    /// Who waits for room.
+    /// Threads that wait for room.
     pub room: Waits,
 }
 
 /// A connection with both ends here.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Flow {
+pub struct FlowReport {
     /// Its programs: side 0, side 1.
     pub programs: [u64; 2],
     /// Their addresses.
     pub addresses: [SocketAddr; 2],
     /// Which region, and the slot in it.
     pub place: (u64, u64),
-    /// Since when both ends were shown.
+    /// Since when both ends were registered.
     pub since: SystemTime,
     /// Which sides have taken the slot.
     pub attached: [bool; 2],
     /// From side 0, from side 1.
-    pub ways: [Way; 2],
+    pub ways: [DirectionReport; 2],
 }
 
 /// A connection that stayed Linux's.
@@ -100,7 +100,7 @@ pub struct Stayed {
     /// Since when.
     pub since: SystemTime,
     /// Why.
-    pub reason: Reason,
+    pub reason: StayReason,
 }
 
 /// All of it.
@@ -113,14 +113,14 @@ pub struct State {
     /// The programs.
     pub programs: Vec<Program>,
     /// Their connections.
-    pub flows: Vec<Flow>,
+    pub flows: Vec<FlowReport>,
     /// Those that wait, and the last of those that stayed Linux's.
     pub stayed: Vec<Stayed>,
     /// Those over the wire.
     pub wired: Vec<Wired>,
 }
 
-impl Way {
+impl DirectionReport {
     fn read(header: &[u8; HEADER], side: usize) -> Self {
         use std::mem::offset_of;
         use uncopy_tcp_shared::ring::{Consumed, Produced};
@@ -131,21 +131,21 @@ impl Way {
         let consumed = offset_of!(Direction, consumed);
         let (produced_flags, consumed_flags) =
             (word(offset_of!(Produced, flags)), word(consumed + offset_of!(Consumed, flags)));
-        let at = Found::of(word(offset_of!(Direction, switch))).ok();
+        let at = PhaseWord::of(word(offset_of!(Direction, switch))).ok();
         let unread = word(offset_of!(Produced, tail))
             .wrapping_sub(word(consumed + offset_of!(Consumed, head)));
         let bytes = long(offset_of!(Produced, bytes));
         let reason = match at {
             Some(At::Offered | At::Ring) => None,
             _ if produced_flags & FINISHED != 0 || consumed_flags & GONE != 0 => {
-                Some(Reason::Ended)
+                Some(StayReason::Ended)
             }
-            Some(At::Returned) => Some(Reason::GivenBack),
-            _ if consumed_flags & BY_LINUX != 0 => Some(Reason::GivenBack),
-            Some(At::Leaving) => Some(Reason::Left),
-            _ if consumed_flags & RECEIVES == 0 => Some(Reason::NotAwaited),
-            _ if bytes > 0 => Some(Reason::Left),
-            _ => Some(Reason::NotOffered),
+            Some(At::Returned) => Some(StayReason::GivenBack),
+            _ if consumed_flags & BY_LINUX != 0 => Some(StayReason::GivenBack),
+            Some(At::Leaving) => Some(StayReason::Left),
+            _ if consumed_flags & RECEIVES == 0 => Some(StayReason::NotAwaited),
+            _ if bytes > 0 => Some(StayReason::Left),
+            _ => Some(StayReason::NotOffered),
         };
         Self {
             at,
@@ -159,8 +159,8 @@ impl Way {
     }
 }
 
-impl Flow {
-    /// Of a slot's header.
+impl FlowReport {
+    /// Reads it from a slot's header.
     pub fn read(
         header: &[u8; HEADER],
         programs: [u64; 2],
@@ -179,7 +179,7 @@ impl Flow {
             place,
             since,
             attached: [attached(0), attached(1)],
-            ways: [Way::read(header, 0), Way::read(header, 1)],
+            ways: [DirectionReport::read(header, 0), DirectionReport::read(header, 1)],
         }
     }
 }
@@ -235,7 +235,7 @@ impl Out {
         of.agreed.iter().for_each(|&agreed| self.word(agreed.into()));
     }
 
-    fn way(&mut self, way: &Way) {
+    fn way(&mut self, way: &DirectionReport) {
         self.word(way.at.map_or(u64::MAX, |at| at as u64));
         self.word(way.reason.map_or(0, |reason| reason as u64));
         self.word(way.bytes);
@@ -297,16 +297,16 @@ impl In<'_> {
         })
     }
 
-    fn way(&mut self) -> Option<Way> {
+    fn way(&mut self) -> Option<DirectionReport> {
         let at = self.word()?;
         let reason = self.word()?;
         let [bytes, writes] = [self.word()?, self.word()?];
         let unread = self.word()?.try_into().ok()?;
         let waits = self.word()?;
         let bit = |bit: u32| waits & 1 << bit != 0;
-        Some(Way {
-            at: u32::try_from(at).ok().and_then(|at| Found::of(at).ok()),
-            reason: Reason::of(reason),
+        Some(DirectionReport {
+            at: u32::try_from(at).ok().and_then(|at| PhaseWord::of(at).ok()),
+            reason: StayReason::of(reason),
             bytes,
             writes,
             unread,
@@ -347,7 +347,7 @@ impl State {
     /// A program did not get so many connections over the wire, because it has as many as it may.
     pub(crate) fn refused(&mut self, program: u64, count: u64) {
         if let Some(program) = self.programs.iter_mut().find(|known| known.id == program) {
-            program.stayed[Reason::OverLimit as usize - 1] += count;
+            program.stayed[StayReason::OverLimit as usize - 1] += count;
         }
     }
 
@@ -403,7 +403,7 @@ impl State {
                     waiting: from.word()?,
                     bytes: from.word()?,
                     stayed: {
-                        let mut stayed = [0; Reason::ALL.len()];
+                        let mut stayed = [0; StayReason::ALL.len()];
                         for count in &mut stayed {
                             *count = from.word()?;
                         }
@@ -412,7 +412,7 @@ impl State {
                 })
             })?,
             flows: from.list(|from| {
-                Some(Flow {
+                Some(FlowReport {
                     programs: [from.word()?, from.word()?],
                     addresses: [from.address()?, from.address()?],
                     place: (from.word()?, from.word()?),
@@ -426,7 +426,7 @@ impl State {
                     program: from.word()?,
                     addresses: [from.address()?, from.address()?],
                     since: from.time()?,
-                    reason: Reason::of(from.word()?)?,
+                    reason: StayReason::of(from.word()?)?,
                 })
             })?,
             wired: from.list(In::wired)?,
@@ -478,7 +478,7 @@ mod tests {
         let addresses =
             ["127.0.0.1:80".parse().unwrap(), "[::1]:65535".parse::<SocketAddr>().unwrap()];
         let waits = Waits { asleep: true, set: false };
-        let way = Way {
+        let way = DirectionReport {
             at: Some(At::Ring),
             reason: None,
             bytes: u64::MAX,
@@ -487,7 +487,7 @@ mod tests {
             data: waits,
             room: Waits { asleep: false, set: true },
         };
-        let other = Way { at: None, reason: Some(Reason::Ended), ..way };
+        let other = DirectionReport { at: None, reason: Some(StayReason::Ended), ..way };
         State {
             pid: 1,
             since,
@@ -501,7 +501,7 @@ mod tests {
                 stayed: std::array::from_fn(|i| i as u64),
             }],
             flows: vec![
-                Flow {
+                FlowReport {
                     programs: [1, 2],
                     addresses,
                     place: (3, 4),
@@ -511,7 +511,7 @@ mod tests {
                 };
                 2
             ],
-            stayed: vec![Stayed { program: 1, addresses, since, reason: Reason::Remote }],
+            stayed: vec![Stayed { program: 1, addresses, since, reason: StayReason::Remote }],
             wired: vec![Wired {
                 addresses,
                 state: 3,

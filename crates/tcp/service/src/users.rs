@@ -13,11 +13,11 @@ use std::sync::Arc;
 /// What threads have of a user, without asking what all share.
 #[derive(Clone, Debug)]
 pub(crate) struct Quota {
-    /// Of descriptors.
+    /// The share of descriptors.
     pub share: Share,
     /// Held once more by each connection that is relayed.
     pub relays: Arc<()>,
-    /// Who closes what it has shown and lent.
+    /// Closes the sockets that its programs have registered and lent.
     pub closer: Arc<Closer>,
 }
 
@@ -28,8 +28,8 @@ pub(crate) struct User {
     /// Where its thread sleeps, while it has one.
     pub set: Option<Arc<OwnedFd>>,
     pub programs: usize,
-    /// Connections that they have shown.
-    pub shown: usize,
+    /// Connections that they have registered.
+    pub registered: usize,
     /// Bytes that they used, when that was asked last.
     pub bytes: u64,
     /// They use more than they may.
@@ -49,7 +49,7 @@ impl User {
             quota: Quota { share, relays, closer },
             set: None,
             programs: 0,
-            shown: 0,
+            registered: 0,
             bytes: 0,
             over: false,
             regions: Regions::default(),

@@ -12,7 +12,7 @@ use std::io::Read;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
-use uncopy_tcp_service::protocol::{self, Message, Reason, VERSION};
+use uncopy_tcp_service::protocol::{self, Message, StayReason, VERSION};
 use uncopy_tcp_service::{Client, Limits, Options, Service, ends};
 
 fn connection(listener: &TcpListener) -> (TcpStream, TcpStream) {
@@ -49,8 +49,8 @@ fn who_claims_an_end_of_anothers_does_not_get_it_and_the_other_does() {
         (4, listener.as_fd(), of(&x)),
         (5, unconnected.as_fd(), of(&x)),
     ] {
-        thief.show(token, socket, claim).unwrap();
-        assert_eq!(answer(&thief), Message::Stays { token, reason: Reason::NotConnected });
+        thief.register(token, socket, claim).unwrap();
+        assert_eq!(answer(&thief), Message::Stays { token, reason: StayReason::NotConnected });
     }
     // By the listener, of a connection that it had.
     let (gone, accepted) = connection(&listener);
@@ -58,14 +58,14 @@ fn who_claims_an_end_of_anothers_does_not_get_it_and_the_other_does() {
     for end in [gone, accepted] {
         sockopt::set_socket_linger(&end, Some(Duration::ZERO)).unwrap();
     }
-    thief.show(9, listener.as_fd(), name_of_gone).unwrap();
-    assert_eq!(answer(&thief), Message::Stays { token: 9, reason: Reason::NotConnected });
+    thief.register(9, listener.as_fd(), name_of_gone).unwrap();
+    assert_eq!(answer(&thief), Message::Stays { token: 9, reason: StayReason::NotConnected });
     // By nothing but its name.
     let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&x));
     let path = rustix::fs::open(path, rustix::fs::OFlags::PATH, rustix::fs::Mode::empty());
-    assert!(thief.show(6, path.unwrap().as_fd(), of(&x)).is_err());
-    one.show(7, x.as_fd(), of(&x)).unwrap();
-    other.show(8, y.as_fd(), of(&y)).unwrap();
+    assert!(thief.register(6, path.unwrap().as_fd(), of(&x)).is_err());
+    one.register(7, x.as_fd(), of(&x)).unwrap();
+    other.register(8, y.as_fd(), of(&y)).unwrap();
     assert!(matches!(answer(&one), Message::Matched { token: 7, .. }));
     assert!(matches!(answer(&other), Message::Matched { token: 8, .. }));
     assert!(thief.next().is_none());
@@ -90,8 +90,8 @@ fn what_was_shown_to_a_service_that_does_not_look_ends_when_it_is_closed() {
     drop(listener);
     let (data, nothing) = (epoll::EventData::new_u64(1), epoll::EventFlags::empty());
     epoll::add(&set, &x, data, nothing).unwrap();
-    let show = Message::Show { token: 1, name: ends::name(&x).unwrap(), filtered: false };
-    protocol::send(program.as_fd(), show, &[set.as_fd()]).unwrap();
+    let register = Message::Register { token: 1, name: ends::name(&x).unwrap(), filtered: false };
+    protocol::send(program.as_fd(), register, &[set.as_fd()]).unwrap();
     let port = x.local_addr().unwrap();
     sockopt::set_socket_linger(&x, Some(Duration::ZERO)).unwrap();
     drop(x);
@@ -104,7 +104,7 @@ fn what_was_shown_to_a_service_that_does_not_look_ends_when_it_is_closed() {
     let runs = std::thread::spawn(|| service.run());
     let receives = || protocol::receive(program.as_fd(), rustix::net::RecvFlags::empty());
     assert!(matches!(receives().unwrap().0, Message::Welcome { .. }));
-    let stays = Message::Stays { token: 1, reason: Reason::NotConnected };
+    let stays = Message::Stays { token: 1, reason: StayReason::NotConnected };
     assert_eq!(receives().unwrap().0, stays);
     stop.stop();
     runs.join().unwrap().unwrap();

@@ -1,4 +1,5 @@
-//! No descriptor is left: the service goes on with those that it has, and uses no processor time for those that come.
+//! No descriptor is left: the service goes on with those that it has, and uses no processor time
+//! for those that come.
 
 #![allow(missing_docs)]
 
@@ -12,7 +13,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
-use uncopy_tcp_service::protocol::{self, DOOR_COUNT, Message, Reason, VERSION};
+use uncopy_tcp_service::protocol::{self, DOOR_COUNT, Message, StayReason, VERSION};
 use uncopy_tcp_service::{Client, Limits, Options, Service, ends};
 
 #[test]
@@ -28,8 +29,8 @@ fn where_no_descriptor_is_left_programs_that_are_here_stay_and_others_are_sent_a
     let client = Client::connect(&name, &doors).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let show = |token, socket: &TcpStream| {
-        client.show(token, socket.as_fd(), ends::name(socket).unwrap()).unwrap();
+    let register = |token, socket: &TcpStream| {
+        client.register(token, socket.as_fd(), ends::name(socket).unwrap()).unwrap();
     };
     // A program that speaks for itself: what is made for a message is there before.
     let (unix, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
@@ -50,9 +51,10 @@ fn where_no_descriptor_is_left_programs_that_are_here_stay_and_others_are_sent_a
         used.push(fd);
     }
     // One that is here.
-    let shown = Message::Show { token: 7, name: ends::name(&socket).unwrap(), filtered: false };
-    protocol::send(program.as_fd(), shown, &[set.as_fd()]).unwrap();
-    assert_eq!(receives(), Message::Stays { token: 7, reason: Reason::NoMemory });
+    let registration =
+        Message::Register { token: 7, name: ends::name(&socket).unwrap(), filtered: false };
+    protocol::send(program.as_fd(), registration, &[set.as_fd()]).unwrap();
+    assert_eq!(receives(), Message::Stays { token: 7, reason: StayReason::NoMemory });
     // One that comes.
     used.pop();
     let begun = Instant::now();
@@ -65,9 +67,9 @@ fn where_no_descriptor_is_left_programs_that_are_here_stay_and_others_are_sent_a
     assert!(spent < 100_000_000, "{spent} ns of half a second");
     // As before.
     used.clear();
-    show(8, &socket);
+    register(8, &socket);
     let (other, _) = listener.accept().unwrap();
-    show(9, &other);
+    register(9, &other);
     assert!(matches!(answer(&client), Message::Matched { token: 8, .. }));
     stop.stop();
     service.join().unwrap().unwrap();

@@ -1,4 +1,5 @@
-//! Sockets that come with messages which the service does not take are closed, and it does not wait for that: not even where SO_LINGER is set, and theirs is the last close.
+//! Sockets that come with messages which the service does not take are closed, and it does not wait
+//! for that: not even where SO_LINGER is set, and theirs is the last close.
 
 #![allow(missing_docs)]
 
@@ -43,10 +44,10 @@ fn sockets_of_messages_that_are_not_taken_keep_nobody_waiting() {
     let doors: Vec<BorrowedFd> = doors.iter().map(AsFd::as_fd).collect();
     let mut kept = vec![];
     let (end, _peer) = full(&listener);
-    let show = Message::Show { token: 1, name: ends::name(&end).unwrap(), filtered: false };
-    let unknown = [show, Message::Hello(0), Message::Tell];
+    let register = Message::Register { token: 1, name: ends::name(&end).unwrap(), filtered: false };
+    let unknown = [register, Message::Hello(0), Message::Tell];
     // Of one that is known: in place of a set, without a wire, and with too few.
-    let known = [show, Message::Connect { address: 1, port: 1 }, Message::Relay];
+    let known = [register, Message::Connect { address: 1, port: 1 }, Message::Relay];
     let says_hello = [false, true].into_iter();
     let all = says_hello.zip([&unknown, &known]).flat_map(|(of, all)| all.map(|one| (of, one)));
     for (is_known, message) in all {

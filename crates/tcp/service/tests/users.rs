@@ -1,6 +1,8 @@
-//! A service of all users: each is served apart from the others, and none can take, see or hold up what is another's.
+//! A service of all users: each is served apart from the others, and none can take, see or hold up
+//! what is another's.
 //!
-//! The programs are threads of this test, each as another user; the service is a process of its own, or a thread where the test looks into it. As root.
+//! The programs are threads of this test, each as another user; the service is a process of its
+//! own, or a thread where the test looks into it. As root.
 
 #![allow(missing_docs)]
 
@@ -21,8 +23,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use uncopy_tcp_service::diag::Found;
-use uncopy_tcp_service::protocol::{self, DOOR_COUNT, Message, Reason};
+use uncopy_tcp_service::diag::DiagSocket;
+use uncopy_tcp_service::protocol::{self, DOOR_COUNT, Message, StayReason};
 use uncopy_tcp_service::rendezvous::is_running;
 use uncopy_tcp_service::state::State;
 use uncopy_tcp_service::{
@@ -152,13 +154,13 @@ impl Program {
     }
 
     /// One of its user's.
-    fn shows(&self, token: u64, socket: &TcpStream) {
+    fn registers(&self, token: u64, socket: &TcpStream) {
         std::os::unix::fs::fchown(socket, Some(self.user), None).unwrap();
         self.shows_as_it_is(token, socket);
     }
 
     fn shows_as_it_is(&self, token: u64, socket: &TcpStream) {
-        self.client.show(token, socket.as_fd(), ends::name(socket).unwrap()).unwrap();
+        self.client.register(token, socket.as_fd(), ends::name(socket).unwrap()).unwrap();
     }
 }
 
@@ -189,7 +191,7 @@ fn greeted(name: &str, uid: u32) -> OwnedFd {
     socket
 }
 
-fn stays(program: &Program, of: u64) -> Reason {
+fn stays(program: &Program, of: u64) -> StayReason {
     match program.says().0 {
         Message::Stays { token, reason } if token == of => reason,
         other => panic!("{other:?}"),
@@ -204,19 +206,20 @@ fn ends_of_one_user_meet_and_those_of_two_stay_with_linux() {
     let service = Running::usual("meet");
     let [alice, other, bob, root] = [ALICE, ALICE, BOB, 0].map(|uid| service.program(uid));
     let (x, y) = connection();
-    alice.shows(1, &x);
-    other.shows(2, &y);
+    alice.registers(1, &x);
+    other.registers(2, &y);
     assert!(matches!(alice.says(), (Message::Matched { token: 1, .. }, 6)));
     assert!(matches!(other.says(), (Message::Matched { token: 2, .. }, 6)));
     for (token, strangers) in [(3, &bob), (4, &root)] {
         let (x, y) = connection();
-        alice.shows(token, &x);
-        strangers.shows(token, &y);
-        assert_eq!(stays(&alice, token), Reason::OtherUser);
-        assert_eq!(stays(strangers, token), Reason::OtherUser);
+        alice.registers(token, &x);
+        strangers.registers(token, &y);
+        assert_eq!(stays(&alice, token), StayReason::OtherUser);
+        assert_eq!(stays(strangers, token), StayReason::OtherUser);
     }
     let told = service.tells(ALICE);
-    let counts = told.programs.iter().map(|program| program.stayed[Reason::OtherUser as usize - 1]);
+    let counts =
+        told.programs.iter().map(|program| program.stayed[StayReason::OtherUser as usize - 1]);
     assert_eq!(counts.sum::<u64>(), 2);
 }
 
@@ -230,9 +233,9 @@ fn a_socket_that_another_user_has_made_stays_linuxs_but_for_root() {
     let service = Running::new("given", true, 1000, 1000);
     let [alice, bob, root] = [ALICE, BOB, 0].map(|uid| service.program(uid));
     let (x, y) = connection();
-    alice.shows(1, &x);
+    alice.registers(1, &x);
     bob.shows_as_it_is(2, &x);
-    assert_eq!(stays(&bob, 2), Reason::OtherUser);
+    assert_eq!(stays(&bob, 2), StayReason::OtherUser);
     root.shows_as_it_is(3, &y);
     assert!(matches!(alice.says(), (Message::Matched { token: 1, .. }, 6)));
     assert!(matches!(root.says(), (Message::Matched { token: 3, .. }, 6)));
@@ -246,8 +249,8 @@ fn where_that_was_said_ends_of_two_users_meet() {
     let service = Running::new("across", true, 1000, 1000);
     let (alice, bob) = (service.program(ALICE), service.program(BOB));
     let (x, y) = connection();
-    alice.shows(1, &x);
-    bob.shows(2, &y);
+    alice.registers(1, &x);
+    bob.registers(2, &y);
     assert!(matches!(alice.says(), (Message::Matched { token: 1, .. }, 6)));
     assert!(matches!(bob.says(), (Message::Matched { token: 2, .. }, 6)));
     // Each is told of the connection, and of its own program.
@@ -266,12 +269,12 @@ fn who_asks_is_told_of_its_own_and_root_of_all() {
     let service = Running::usual("tell");
     let [alice, other, bob] = [ALICE, ALICE, BOB].map(|uid| service.program(uid));
     let (pair, half) = (connection(), connection());
-    alice.shows(1, &pair.0);
-    other.shows(2, &pair.1);
-    alice.shows(3, &half.0);
+    alice.registers(1, &pair.0);
+    other.registers(2, &pair.1);
+    alice.registers(3, &half.0);
     alice.says();
     let (nothing, _end) = connection();
-    bob.shows(4, &nothing);
+    bob.registers(4, &nothing);
     wait_until("both wait", || service.tells(0).stayed.len() == 2);
     let of = |told: &State| (told.programs.len(), told.flows.len(), told.stayed.len());
     assert_eq!(of(&service.tells(ALICE)), (2, 1, 1));
@@ -293,7 +296,7 @@ fn what_programs_did_not_get_over_the_wire_is_told_to_their_user_and_root() {
     let of = |uid| {
         let programs = service.tells(uid).programs;
         let over = |of: &uncopy_tcp_service::state::Program| {
-            (of.uid, of.stayed[Reason::OverLimit as usize - 1] == of.id)
+            (of.uid, of.stayed[StayReason::OverLimit as usize - 1] == of.id)
         };
         let mut all: Vec<_> = programs.iter().map(over).collect();
         all.sort_unstable();
@@ -328,11 +331,11 @@ fn an_end_with_its_listeners_filter_stays_linuxs() {
     assert_eq!(failed, 0);
     let connected = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (accepted, _) = listener.accept().unwrap();
-    alice.shows(1, &connected);
-    other.shows(2, &accepted);
-    assert_eq!(stays(&other, 2), Reason::Filtered);
+    alice.registers(1, &connected);
+    other.registers(2, &accepted);
+    assert_eq!(stays(&other, 2), StayReason::Filtered);
     // Its other end waits in vain, and hears that.
-    assert_eq!(stays(&alice, 1), Reason::PeerNotHere);
+    assert_eq!(stays(&alice, 1), StayReason::PeerNotHere);
 }
 
 #[test]
@@ -356,12 +359,12 @@ fn what_a_user_says_of_anothers_connections_has_no_effect() {
     let service = Running::usual("others");
     let (alice, other) = (service.program(ALICE), service.program(ALICE));
     let (x, y) = connection();
-    alice.shows(1, &x);
-    other.shows(2, &y);
+    alice.registers(1, &x);
+    other.registers(2, &y);
     let Message::Matched { region, slot, generation, .. } = alice.says().0 else { panic!() };
     other.says();
     let (half, end) = connection();
-    alice.shows(3, &half);
+    alice.registers(3, &half);
     let bob = greeted(&service.1, BOB);
     let door = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
     for side in [0, 1] {
@@ -375,7 +378,7 @@ fn what_a_user_says_of_anothers_connections_has_no_effect() {
     }
     // It is still there, and nobody's region comes again, nor did a door.
     wait_until("all was said", || service.tells(BOB).programs.len() == 1);
-    other.shows(4, &end);
+    other.registers(4, &end);
     for program in [&alice, &other] {
         let said = program.says();
         assert!(
@@ -395,20 +398,20 @@ fn one_user_has_at_most_its_share_of_connections_and_another_has_its_own() {
     let programs = [ALICE, ALICE, BOB].map(|uid| service.program(uid));
     let ends: Vec<_> = (0..5).map(|_| connection()).collect();
     // By two programs, none of which has as many.
-    programs[0].shows(0, &ends[0].0);
-    programs[0].shows(1, &ends[1].0);
-    programs[1].shows(2, &ends[2].0);
+    programs[0].registers(0, &ends[0].0);
+    programs[0].registers(1, &ends[1].0);
+    programs[1].registers(2, &ends[2].0);
     wait_until("three wait", || service.tells(ALICE).stayed.len() == 3);
-    programs[1].shows(3, &ends[3].0);
-    assert_eq!(stays(&programs[1], 3), Reason::OverLimit);
-    programs[2].shows(4, &ends[4].0);
+    programs[1].registers(3, &ends[3].0);
+    assert_eq!(stays(&programs[1], 3), StayReason::OverLimit);
+    programs[2].registers(4, &ends[4].0);
     wait_until("another's waits", || service.tells(BOB).stayed.len() == 1);
     // What is given back can be had again.
     programs[0].client.forgets(0).unwrap();
     wait_until("one less", || service.tells(ALICE).stayed.len() == 3);
-    programs[1].shows(5, &ends[3].0);
+    programs[1].registers(5, &ends[3].0);
     wait_until("one more", || {
-        let waits = |s: &&uncopy_tcp_service::state::Stayed| s.reason == Reason::Waiting;
+        let waits = |s: &&uncopy_tcp_service::state::Stayed| s.reason == StayReason::Waiting;
         service.tells(ALICE).stayed.iter().filter(waits).count() == 3
     });
 }
@@ -434,7 +437,8 @@ fn one_user_has_programs_for_at_most_half_of_the_descriptors() {
     wait_until("room again", || Program::new(&service.1, ALICE).is_ok());
 }
 
-/// A socket whose close waits: nobody takes what was sent, and whoever closes it last is to wait for that.
+/// A socket whose close waits: nobody takes what was sent, and whoever closes it last is to wait
+/// for that.
 fn that_lingers() -> (TcpStream, TcpStream) {
     let (mut socket, peer) = connection();
     socket.set_nonblocking(true).unwrap();
@@ -453,7 +457,8 @@ fn a_user_whose_descriptors_take_long_to_close_keeps_nobody_else_waiting() {
     let bob = greeted(&service.1, BOB);
     // (Stopped, so that it has the last copy of each.)
     service.is_sent(Signal::STOP);
-    // As doors of a program that is sent away for that; beside a message that has none; unread by who is sent away.
+    // As doors of a program that is sent away for that; beside a message that has none; unread by
+    // who is sent away.
     let peers: Vec<TcpStream> = (0..3)
         .map(|what| {
             let (socket, peer) = that_lingers();
@@ -481,14 +486,15 @@ fn a_user_whose_descriptors_take_long_to_close_keeps_nobody_else_waiting() {
     let begun = Instant::now();
     let (alice, other) = (service.program(ALICE), service.program(ALICE));
     let (x, y) = connection();
-    alice.shows(1, &x);
-    other.shows(2, &y);
+    alice.registers(1, &x);
+    other.registers(2, &y);
     assert!(matches!(alice.says(), (Message::Matched { .. }, _)));
     assert!(begun.elapsed() < Duration::from_secs(1), "it waited");
     drop(peers);
 }
 
-/// Bytes that the service, which is root, would write to another's socket would be believed to be root's.
+/// Bytes that the service, which is root, would write to another's socket would be believed to be
+/// root's.
 #[test]
 fn bytes_are_relayed_to_a_socket_of_the_user_itself_only_and_from_memory_only() {
     if !is_root() {
@@ -546,10 +552,10 @@ fn bytes_are_relayed_to_a_socket_of_the_user_itself_only_and_from_memory_only() 
 
 /// What a wire is told.
 #[derive(Clone, Default)]
-struct Wire(Arc<Mutex<Told>>);
+struct Wire(Arc<Mutex<Recorded>>);
 
 #[derive(Default)]
-struct Told {
+struct Recorded {
     listens: Vec<(Owner, SocketAddrV4)>,
     withdrawn: Vec<SocketAddrV4>,
     closes: Vec<(u64, u64)>,
@@ -558,7 +564,7 @@ struct Told {
 }
 
 impl Listening for Wire {
-    fn listens(&self, (_, owner): (u64, Owner), at: SocketAddrV4, _: &Found) {
+    fn listens(&self, (_, owner): (u64, Owner), at: SocketAddrV4, _: &DiagSocket) {
         self.0.lock().unwrap().listens.push((owner, at));
     }
 
@@ -627,9 +633,9 @@ fn a_wire_is_told_of_a_listener_by_who_has_it_alone() {
         std::os::unix::fs::fchown(&socket, Some(user), None).unwrap();
         socket
     });
-    for (listener, shown) in [(&own, &own), (&given, &given), (&others, &own)] {
+    for (listener, registration) in [(&own, &own), (&given, &given), (&others, &own)] {
         let (address, port) = place(listener);
-        let (message, proof) = (Message::Listen { address, port }, set_of(shown));
+        let (message, proof) = (Message::Listen { address, port }, set_of(registration));
         protocol::send(program.as_fd(), message, &[proof.as_fd()]).unwrap();
     }
     // (In its turn.)
@@ -676,7 +682,8 @@ fn a_wire_is_told_whose_words_are_and_of_this_hosts_listeners_alone() {
     wait_until("it listens", || !told().listens.is_empty());
     let at = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
     assert_eq!(told().listens, [(Owner::Service, at)]);
-    // It is to be Linux's again. Where nothing is taken that is so already; and without a socket it is not said.
+    // It is to be Linux's again. Where nothing is taken that is so already; and without a socket it
+    // is not said.
     let flags = SocketFlags::CLOEXEC;
     let pair = || socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
     let answered = |own: OwnedFd| {

@@ -77,7 +77,7 @@ mod loom_tests {
 
     const SIZE: u32 = 4;
 
-    struct Shared {
+    struct Fixture {
         produced: Produced,
         consumed: Consumed,
         queue: Queue,
@@ -93,7 +93,7 @@ mod loom_tests {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3);
         model.check(|| {
-            let shared = Arc::new(Shared {
+            let shared = Arc::new(Fixture {
                 produced: Produced::new(),
                 consumed: Consumed::new(),
                 queue: Queue::new(),
@@ -102,7 +102,7 @@ mod loom_tests {
             });
             let other = shared.clone();
             let producer = thread::spawn(move || {
-                let Shared { produced, queue, closed, back, .. } = &*other;
+                let Fixture { produced, queue, closed, back, .. } = &*other;
                 let (mut w, mut out) = (Writer::<SIZE>::new(0), Outgoing::new());
                 let taken_back = |run: Run| {
                     back[usize::from(run.handle)].fetch_add(1, SeqCst);
@@ -123,7 +123,7 @@ mod loom_tests {
                 }
                 put
             });
-            let Shared { produced, consumed, queue, closed, back } = &*shared;
+            let Fixture { produced, consumed, queue, closed, back } = &*shared;
             let (mut r, mut inc) = (Reader::<SIZE>::new(), Incoming::new());
             let mut gives_back = || {
                 r.look(produced).unwrap();

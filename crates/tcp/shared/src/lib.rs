@@ -8,13 +8,13 @@
 //! | module | one idea |
 //! | --- | --- |
 //! | [`layout`] | what lies where |
-//! | [`ring`] | what one producer and one consumer publish, and the positions that each decides by |
+//! | [`ring`] | what producer and consumer publish, and the positions that each decides by |
 //! | [`runs`] | which of a stream's bytes lie in blocks instead |
 //! | [`returns`] | how blocks come back, in any order |
 //! | [`closed`] | who gives back what nobody receives |
 //! | [`mod@file`] | memory files, and the limit of their length |
 //! | [`arena`] | the memfd of blocks, which one program writes |
-//! | [`phase`] | whether a direction's bytes go through Linux or through the ring, and in which order |
+//! | [`phase`] | whether a direction's bytes go through Linux or the ring, and in which order |
 //! | [`wanted`] | who wants to be told, and the falling asleep that loses no wake-up |
 //! | [`notice`] | which of many connections have news |
 //! | [`region`] | the memfd, sealed and mapped |

@@ -2,14 +2,14 @@
 //! switches by itself, at any time, and the bytes stay in order, without counting them:
 //!
 //! ```text
-//!            offer (all sent bytes are in the receiver's queue)        enter (that queue was found empty)
-//!   Linux ------------------------------------------------> Offered ---------------------------------> Ring
-//!    ^ ^ <--------------------------------------------------  |                                        | |
-//!    | |     withdraw (the ring's bytes are sent by Linux)     |                                  leave | |
-//!    | +---------------------------------------------------- Leaving <---------------------------------+ |
-//!    |         left (the ring was found empty)                 |                                         |
-//!    +------------------------------------------------------ Returned <----------------------------------+
-//!              taken_back (the unread bytes are sent by Linux)                    give_back, from anywhere
+//!        offer (all sent bytes are in the receiver's queue)   enter (that queue was found empty)
+//!   Linux --------------------------------------------> Offered ----------------------------> Ring
+//!    ^ ^ <----------------------------------------------  |                                    | |
+//!    | |   withdraw (the ring's bytes are sent by Linux)   |                             leave | |
+//!    | +------------------------------------------------ Leaving <-----------------------------+ |
+//!    |       left (the ring was found empty)               |                                     |
+//!    +-------------------------------------------------- Returned <------------------------------+
+//!            taken_back (the unread bytes are sent by Linux)            give_back, from anywhere
 //! ```
 //!
 //! `offer`, `withdraw`, `leave`, `taken_back`, `refuse` and `offers_again` are the sender's,
@@ -57,11 +57,11 @@ pub struct Phase(AtomicU32);
 /// Bits of [`At`].
 const AT: u32 = 7;
 
-/// What was found: where it was, of which offer.
+/// The word as it was read: where a direction was, and of which offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found(u32);
+pub struct PhaseWord(u32);
 
-impl Found {
+impl PhaseWord {
     /// Reads a word, as it lies in a region.
     #[inline]
     pub const fn of(word: u32) -> Result<At, Poisoned> {
@@ -86,22 +86,22 @@ impl Phase {
     /// Where it is. What the other side wrote before it made it so is seen.
     #[inline]
     pub fn at(&self) -> Result<At, Poisoned> {
-        Found::of(self.0.load(Acquire))
+        PhaseWord::of(self.0.load(Acquire))
     }
 
     /// Where it is, and of which offer.
     #[inline]
-    pub fn found(&self) -> Result<(At, Found), Poisoned> {
+    pub fn found(&self) -> Result<(At, PhaseWord), Poisoned> {
         let word = self.0.load(Acquire);
-        Ok((Found::of(word)?, Found(word)))
+        Ok((PhaseWord::of(word)?, PhaseWord(word)))
     }
 
     fn step(&self, from: At, to: At) -> bool {
         let word = self.0.load(Acquire);
-        Found::of(word) == Ok(from) && self.step_from(Found(word), to)
+        PhaseWord::of(word) == Ok(from) && self.step_from(PhaseWord(word), to)
     }
 
-    fn step_from(&self, found: Found, to: At) -> bool {
+    fn step_from(&self, found: PhaseWord, to: At) -> bool {
         let next = found.0 & !AT | to as u32;
         self.0.compare_exchange(found.0, next, AcqRel, Acquire).is_ok()
     }
@@ -131,7 +131,7 @@ impl Phase {
 
     /// Receiver, at `Offered`, after it found that and then the kernel's queue empty, or has
     /// counted what is there, which comes before the ring. False: the sender has withdrawn.
-    pub fn enter(&self, found: Found) -> bool {
+    pub fn enter(&self, found: PhaseWord) -> bool {
         self.step_from(found, At::Ring)
     }
 

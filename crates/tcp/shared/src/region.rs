@@ -32,17 +32,17 @@ pub fn create() -> Result<OwnedFd, Errno> {
 
 /// A mapped region.
 #[derive(Debug)]
-pub struct Region {
+pub struct SharedRegion {
     at: NonNull<u8>,
 }
 
 // SAFETY: a mapping belongs to no thread; what it holds is atomics, and bytes that anybody may
 // change anyway.
-unsafe impl Send for Region {}
+unsafe impl Send for SharedRegion {}
 // SAFETY: as above.
-unsafe impl Sync for Region {}
+unsafe impl Sync for SharedRegion {}
 
-impl Region {
+impl SharedRegion {
     /// Maps what the service sent, at `hint` (0: anywhere) if that is free. EINVAL: that is no
     /// region, or one whose length could change.
     pub fn map(hint: usize, fd: impl AsFd) -> Result<Self, Errno> {
@@ -102,7 +102,7 @@ impl Region {
     }
 }
 
-impl Drop for Region {
+impl Drop for SharedRegion {
     fn drop(&mut self) {
         // SAFETY: ours, and nobody has a reference into it.
         let _ = unsafe { rustix::mm::munmap(self.at.as_ptr().cast::<c_void>(), REGION) };
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn two_mappings_are_one_memory_and_new_ones_are_zero() {
         let fd = create().unwrap();
-        let (a, b) = (Region::map(0, &fd).unwrap(), Region::map(0, &fd).unwrap());
+        let (a, b) = (SharedRegion::map(0, &fd).unwrap(), SharedRegion::map(0, &fd).unwrap());
         for slot in [0, 1, SLOTS - 1] {
             let header = a.slot(slot).header;
             assert_eq!(header.directions[1].produced.tail.load(Relaxed), 0);
@@ -216,20 +216,20 @@ mod tests {
     fn what_could_shrink_is_refused() {
         let fd = rustix::fs::memfd_create("x", MemfdFlags::ALLOW_SEALING).unwrap();
         rustix::fs::ftruncate(&fd, REGION as u64).unwrap();
-        assert_eq!(Region::map(0, &fd).unwrap_err(), Errno::INVAL);
+        assert_eq!(SharedRegion::map(0, &fd).unwrap_err(), Errno::INVAL);
         rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
             .unwrap();
-        Region::map(0, &fd).unwrap();
+        SharedRegion::map(0, &fd).unwrap();
         let sealed = create().unwrap();
         assert_eq!(rustix::fs::ftruncate(&sealed, 0), Err(Errno::PERM));
         let file = std::fs::File::open("/proc/self/exe").unwrap();
-        assert_eq!(Region::map(0, &file).unwrap_err(), Errno::INVAL);
+        assert_eq!(SharedRegion::map(0, &file).unwrap_err(), Errno::INVAL);
     }
 
     #[test]
     fn small_messages_each_way_use_one_page_of_a_slot() {
         let fd = create().unwrap();
-        let region = Region::map(0, &fd).unwrap();
+        let region = SharedRegion::map(0, &fd).unwrap();
         let before = rustix::fs::fstat(&fd).unwrap().st_blocks;
         let slot = region.slot(3);
         for ring in [0, 1] {

@@ -100,20 +100,20 @@ mod loom_tests {
     use loom::sync::Arc;
     use loom::thread;
 
-    struct Shared {
+    struct Fixture {
         returns: Returns,
         block: UnsafeCell<u8>,
     }
     // SAFETY: who has given all back uses it no more; loom reports where it is otherwise.
-    unsafe impl Sync for Shared {}
+    unsafe impl Sync for Fixture {}
     // SAFETY: as above.
-    unsafe impl Send for Shared {}
+    unsafe impl Send for Fixture {}
 
     /// Caught: `done` added relaxed; its news set relaxed.
     #[test]
     fn a_block_is_written_anew_only_when_nobody_reads_it() {
         loom::model(|| {
-            let shared = Arc::new(Shared { returns: Returns::new(), block: UnsafeCell::new(7) });
+            let shared = Arc::new(Fixture { returns: Returns::new(), block: UnsafeCell::new(7) });
             let readers: Vec<_> = (0..2)
                 .map(|_| {
                     let shared = shared.clone();

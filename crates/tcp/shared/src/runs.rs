@@ -540,7 +540,7 @@ mod loom_tests {
 
     const SIZE: u32 = 4;
 
-    struct Shared {
+    struct Fixture {
         produced: Produced,
         consumed: Consumed,
         queue: Queue,
@@ -548,9 +548,9 @@ mod loom_tests {
         blocks: [UnsafeCell<u8>; 3],
     }
     // SAFETY: the ring orders who uses a byte when; loom reports where it does not.
-    unsafe impl Sync for Shared {}
+    unsafe impl Sync for Fixture {}
     // SAFETY: as above.
-    unsafe impl Send for Shared {}
+    unsafe impl Send for Fixture {}
 
     /// Caught: the count of runs read or written relaxed.
     #[test]
@@ -558,7 +558,7 @@ mod loom_tests {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(2);
         model.check(|| {
-            let shared = Arc::new(Shared {
+            let shared = Arc::new(Fixture {
                 produced: Produced::new(),
                 consumed: Consumed::new(),
                 queue: Queue::new(),
@@ -566,7 +566,7 @@ mod loom_tests {
             });
             let other = shared.clone();
             let producer = thread::spawn(move || {
-                let Shared { produced, consumed, queue, blocks } = &*other;
+                let Fixture { produced, consumed, queue, blocks } = &*other;
                 let (mut w, mut out) = (Writer::<SIZE>::new(0), Outgoing::new());
                 for i in 0..3 {
                     // SAFETY: loom reports a reader.
@@ -580,7 +580,7 @@ mod loom_tests {
                     w.commit(produced, 1);
                 }
             });
-            let Shared { produced, consumed, queue, blocks } = &*shared;
+            let Fixture { produced, consumed, queue, blocks } = &*shared;
             let (mut r, mut inc) = (Reader::<SIZE>::new(), Incoming::new());
             let mut next = 0;
             let mut read = || {

@@ -24,7 +24,7 @@ fn zeroed<T>() -> Box<T> {
 }
 
 /// What both see.
-struct Shared {
+struct Fixture {
     produced: Box<Produced>,
     consumed: Box<Consumed>,
     queue: Box<Queue>,
@@ -41,7 +41,7 @@ struct View {
 
 struct World {
     rng: fastrand::Rng,
-    shared: Shared,
+    shared: Fixture,
     writer: Writer<RING>,
     runs: Outgoing,
     pages: Pages,
@@ -58,7 +58,7 @@ struct World {
 
 impl World {
     fn new(seed: u64) -> Self {
-        let shared = Shared {
+        let shared = Fixture {
             produced: zeroed(),
             consumed: zeroed(),
             queue: zeroed(),

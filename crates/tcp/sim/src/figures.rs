@@ -4,7 +4,7 @@
 use crate::port::Link;
 use crate::results::{PACKET, Series};
 use crate::sender::Sender;
-use crate::simulation::{Setup, run};
+use crate::simulation::{Impossible, Setup, run};
 use crate::topology::{FatTree, One, Topology};
 use crate::traffic::{Pareto, across, on_off};
 use serde::{Deserialize, Serialize};
@@ -144,7 +144,8 @@ impl Figure {
                     given(
                         "network",
                         &format!(
-                            "fat tree of {} servers and {} switches in 3 levels, 1:4 oversubscribed",
+                            "fat tree of {} servers and {} switches in 3 levels, 1:4 \
+                             oversubscribed",
                             tree.pods * tree.edges * tree.hosts,
                             tree.switches()
                         ),
@@ -158,15 +159,17 @@ impl Figure {
                     ours(
                         "switches",
                         &format!(
-                            "{} pods of 8 edge and 4 middle switches, 16 cores; 40 servers on an edge switch; 1:4 between edge and middle, \
-                             1:1 above; ways by a hash of the connection",
+                            "{} pods of 8 edge and 4 middle switches, 16 cores; 40 servers on an \
+                             edge switch; 1:4 between edge and middle, 1:1 above; ways by a hash \
+                             of the connection",
                             tree.pods
                         ),
                     ),
                     ours(
                         "links",
-                        "10 Gbit/s and 20 us to a server (its own time included), 25 Gbit/s and 1 us from edge to middle, 50 Gbit/s and 1 us \
-                         from middle to core: round trips of 86 to 95 us without queues",
+                        "10 Gbit/s and 20 us to a server (its own time included), 25 Gbit/s and 1 \
+                         us from edge to middle, 50 Gbit/s and 1 us from middle to core: round \
+                         trips of 86 to 95 us without queues",
                     ),
                     ours("beginnings of flows", "Poisson for each server"),
                 ]
@@ -176,13 +179,14 @@ impl Figure {
             ours("sizes of flows, in numbers", "shape 1.2, from 10 KB to 10 MB, 45 KB in the mean"),
             ours(
                 "queues of switches",
-                "first in, first out; 1,000 packets, marked above 65, both in proportion to a rate above 10 Gbit/s; \
-                 what may not be marked (acknowledgements, SYN) passes",
+                "first in, first out; 1,000 packets, marked above 65, both in proportion to a rate \
+                 above 10 Gbit/s; what may not be marked (acknowledgements, SYN) passes",
             ),
             ours("queues of senders", "without bounds or marks"),
             ours(
                 "segments",
-                "1,448 bytes, each acknowledged; timestamps, SACK; a connection for each flow; retransmission timeout 10 ms at the least",
+                "1,448 bytes, each acknowledged; timestamps, SACK; a connection for each flow; \
+                 retransmission timeout 10 ms at the least",
             ),
             ours("completion", "from connect to the last byte at the receiver"),
             ours(
@@ -198,12 +202,15 @@ impl Figure {
     }
 
     /// Runs it, on all cores; `done` hears of each run that is complete.
+    ///
+    /// # Errors
+    /// See [`Impossible`].
     pub fn run(
         self,
         seed: u64,
         extent: Extent,
         done: impl Fn(&Series) + Sync,
-    ) -> Result<Results, String> {
+    ) -> Result<Results, Impossible> {
         let senders = self.senders();
         let next = AtomicUsize::new(0);
         let found = Mutex::new(vec![None; senders.len()]);
@@ -234,7 +241,7 @@ impl Figure {
 }
 
 /// Load goes on until all flows that count are complete, so long at most.
-const PATIENCE: u64 = 200 * MILLISECOND;
+const TIMEOUT: u64 = 200 * MILLISECOND;
 
 /// The load before flows count.
 fn warm_up(extent: Extent) -> u64 {
@@ -248,7 +255,7 @@ fn single_link(seed: u64, extent: Extent, sender: Sender) -> Setup {
     let bytes_a_second = 0.75 * middle.rate as f64 / 8.0 / OVERHEAD;
     let mean = SIZES.mean() / bytes_a_second * 1e9;
     let warm = warm_up(extent);
-    let end = warm + extent.time + PATIENCE;
+    let end = warm + extent.time + TIMEOUT;
     Setup {
         topology: Topology::One(One { each, host: room, middle }),
         sender,
@@ -293,7 +300,7 @@ fn cluster(seed: u64, extent: Extent, sender: Sender) -> Setup {
     let beyond = (hosts - hosts / f64::from(tree.pods)) / (hosts - 1.0);
     let mean = SIZES.mean() / (core / beyond / hosts) * 1e9;
     let warm = warm_up(extent);
-    let end = warm + extent.time + PATIENCE;
+    let end = warm + extent.time + TIMEOUT;
     Setup {
         flows: on_off(seed, hosts as u32, mean, SIZES, end),
         topology: Topology::FatTree(tree),

@@ -36,4 +36,4 @@ pub mod vanilla;
 
 pub use results::Series;
 pub use sender::Sender;
-pub use simulation::{Setup, run};
+pub use simulation::{Impossible, Setup, run};

@@ -8,6 +8,7 @@ use crate::results::{Finished, LayerSeen, Series, summed_up};
 use crate::sender::Sender;
 use crate::topology::{Map, Topology};
 use crate::traffic::Plan;
+use core::fmt;
 use uncopy_tcp_proto::Time;
 use uncopy_tcp_proto::time::SECOND;
 
@@ -37,10 +38,33 @@ pub struct Setup {
     pub seed: u64,
 }
 
+/// Why a setup cannot be simulated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Impossible {
+    /// The network has no such flow: a host that is not there, one host at both ends, or no bytes.
+    Flow(Plan),
+    /// More ends of connections are needed at once than [`Setup::connections`], which is this.
+    Connections(usize),
+}
+
+impl fmt::Display for Impossible {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flow(plan) => write!(f, "there is no such flow in this network: {plan:?}"),
+            Self::Connections(most) => {
+                write!(f, "no room for more than {most} ends of connections at once")
+            }
+        }
+    }
+}
+
+impl core::error::Error for Impossible {}
+
 /// Time 0 of the plans: the core's clocks take 0 for "never".
 const BEGIN: u64 = SECOND;
 
-struct Flow {
+/// A flow of the plan that has begun.
+struct PlannedFlow {
     plan: Plan,
     began: u64,
     list: u32,
@@ -67,7 +91,7 @@ struct Run<'a> {
     events: Events,
     network: Network,
     hosts: Hosts,
-    flows: Vec<Flow>,
+    flows: Vec<PlannedFlow>,
     /// The next one of each list, and whether it is its turn.
     next: Vec<u32>,
     finished: Vec<Finished>,
@@ -79,8 +103,11 @@ struct Run<'a> {
     base: Vec<Counts>,
 }
 
-/// Runs it. An error says what there was no room for.
-pub fn run(name: &str, setup: &Setup) -> Result<Series, String> {
+/// Runs it.
+///
+/// # Errors
+/// See [`Impossible`].
+pub fn run(name: &str, setup: &Setup) -> Result<Series, Impossible> {
     let map = Map::new(setup.topology.clone());
     let network = Network::new(map, setup.seed);
     let counts = |plan: &Plan| setup.measured.contains(&plan.start);
@@ -88,7 +115,7 @@ pub fn run(name: &str, setup: &Setup) -> Result<Series, String> {
     if let Some(bad) = all.clone().find(|plan| {
         plan.from == plan.to || plan.from.max(plan.to) >= network.map.hosts() || plan.size == 0
     }) {
-        return Err(format!("there is no such flow in this network: {bad:?}"));
+        return Err(Impossible::Flow(*bad));
     }
     let mut run = Run {
         setup,
@@ -125,7 +152,7 @@ impl Run<'_> {
     }
 
     /// Says when it ended.
-    fn go(&mut self) -> Result<u64, String> {
+    fn go(&mut self) -> Result<u64, Impossible> {
         let end = BEGIN + self.setup.end;
         let mut seen: Option<Vec<Counts>> = None;
         let mut now = BEGIN;
@@ -159,7 +186,7 @@ impl Run<'_> {
         Ok((now - BEGIN).min(self.setup.measured.end))
     }
 
-    fn event(&mut self, now: u64) -> Result<(), String> {
+    fn event(&mut self, now: u64) -> Result<(), Impossible> {
         let Some((_, event)) = self.events.pop() else { return Ok(()) };
         match event {
             Event::Packet(number) => {
@@ -172,14 +199,11 @@ impl Run<'_> {
                 let plan = self.setup.flows[list as usize][*at as usize];
                 *at += 1;
                 let number = self.flows.len() as u32;
-                self.flows.push(Flow { plan, began: now, list });
+                self.flows.push(PlannedFlow { plan, began: now, list });
                 let (Run { hosts, network, events, .. }, time) = (&mut *self, Time(now));
                 let (flow, ends) = ((number, plan.size), (plan.from, plan.to));
                 if !hosts.start(time, flow, ends, network, events) {
-                    return Err(format!(
-                        "no room for more than {} ends of connections at once",
-                        self.setup.connections
-                    ));
+                    return Err(Impossible::Connections(self.setup.connections));
                 }
                 hosts.poll(time, network, events);
                 if !self.setup.in_turn {
@@ -214,7 +238,7 @@ impl Run<'_> {
     fn heard(&mut self, now: u64) {
         while let Some(news) = self.hosts.news.pop() {
             let (News::Complete(number) | News::Failed(number)) = news;
-            let Flow { plan, began, list } = self.flows[number as usize];
+            let PlannedFlow { plan, began, list } = self.flows[number as usize];
             if self.setup.measured.contains(&plan.start) {
                 self.missing -= 1;
                 match news {

@@ -14,7 +14,8 @@ const SECOND: u64 = 1_000 * MILLISECOND;
 /// The link.
 const RATE: u64 = 200 * MBIT;
 
-/// Four hosts to others over 200 Mbit/s, a round trip of 100 us, 1 MB before the link, marks from 65 packets on.
+/// Four hosts to others over 200 Mbit/s, a round trip of 100 us, 1 MB before the link, marks from
+/// 65 packets on.
 fn crowd(algorithm: Algorithm, flows: u32) -> Series {
     let host = Link { rate: 10_000 * MBIT, delay: 10_000, mark: u64::MAX, room: u64::MAX };
     let middle = Link { rate: RATE, delay: 30_000, mark: 65 * PACKET, room: 1_000_000 };
@@ -63,8 +64,8 @@ fn a_crowd_that_is_marked_shares_a_slow_link_and_nothing_is_lost() {
 
 #[test]
 fn a_crowd_of_which_segments_have_to_be_lost_keeps_the_link_busy_with_what_is_new() {
-    // A segment of each is nearly what the queue holds. Without round trips that are measured while losses go on, most of what the link
-    // carries was there before.
+    // A segment of each is nearly what the queue holds. Without round trips that are measured while
+    // losses go on, most of what the link carries was there before.
     for algorithm in [Algorithm::Dctcp, Algorithm::Cubic, Algorithm::Reno] {
         let series = crowd(algorithm, 512);
         let (goodput, got) = seen(&series);

@@ -1,12 +1,14 @@
-//! Closed-loop RPCs between two processes over loopback: Linux' TCP against the shared-memory wire, in the same run. Both ends' processor time is counted,
-//! every answer is compared.
+//! Closed-loop RPCs between two processes over loopback: Linux' TCP against the shared-memory wire,
+//! in the same run. Both ends' processor time is counted, every answer is compared.
 //!
 //! ```text
-//! cargo run --release -p uncopy-tcp-socket --example rpc -- [--size 64] [--connections 1] [--wait spin|sleep|adaptive] [--seconds 2] [--wire shared|linux|both]
+//! cargo run --release -p uncopy-tcp-socket --example rpc -- [--size 64] [--connections 1]
+//!     [--wait spin|sleep|adaptive] [--seconds 2] [--wire shared|linux|both]
 //! ```
 //!
-//! The server answers each request with as many bytes. One connection blocks in recv (or spins in it); more are served from an epoll set, on both
-//! sides. Spinning Linux is recv and epoll_wait without waiting.
+//! The server answers each request with as many bytes. One connection blocks in recv (or spins in
+//! it); more are served from an epoll set, on both sides. Spinning Linux is recv and epoll_wait
+//! without waiting.
 
 use rustix::event::epoll;
 use std::io::{BufRead, BufReader, Write};
@@ -191,8 +193,9 @@ fn context(load: &Load) -> Option<Arc<Context>> {
 
 fn connection(load: &Load, context: Option<&Arc<Context>>, socket: TcpStream) -> Connection {
     socket.set_nodelay(true).unwrap();
-    let flow = context.map(|context| context.show(socket.as_raw_fd(), false));
-    // Over Linux spinning is a loop around a call that does not wait; over the ring it is the library's.
+    let flow = context.map(|context| context.register(socket.as_raw_fd(), false));
+    // Over Linux spinning is a loop around a call that does not wait; over the ring it is the
+    // library's.
     let spins = load.wait == Wait::Spin && flow.is_none();
     Connection { socket, flow, spins, got: 0, sent: 0 }
 }
@@ -257,7 +260,8 @@ struct Row {
 }
 
 fn request(size: usize, number: u64, into: &mut [u8]) {
-    // Eight bytes that are unlike every other request's, over and over: cheap beside what is measured.
+    // Eight bytes that are unlike every other request's, over and over: cheap beside what is
+    // measured.
     let word = number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes();
     for part in into[..size].chunks_mut(8) {
         part.copy_from_slice(&word[..part.len()]);
@@ -395,7 +399,8 @@ fn run(load: &Load) -> Row {
     Row { rpcs, seconds, processor, p50: percentile(0.5), p99: percentile(0.99), by_ring }
 }
 
-/// User and system time of another process, to the nanosecond: its first thread's, and it has no other.
+/// User and system time of another process, to the nanosecond: its first thread's, and it has no
+/// other.
 fn processor_of(process: u32) -> f64 {
     let text = std::fs::read_to_string(format!("/proc/{process}/schedstat")).unwrap();
     text.split(' ').next().unwrap().parse::<f64>().unwrap() / 1e9
@@ -446,7 +451,8 @@ fn main() {
         assert!(wire == "linux" || row.by_ring, "a connection did not come to the ring");
         let each = row.processor * 1e6 / row.rpcs as f64;
         println!(
-            "{wire:7} {:5} x {:7} B: {:9.0} RPC/s, {each:8.3} us CPU of both, p50 {:8.2} us, p99 {:8.2} us",
+            "{wire:7} {:5} x {:7} B: {:9.0} RPC/s, {each:8.3} us CPU of both, p50 {:8.2} us, p99 \
+             {:8.2} us",
             load.connections,
             load.size,
             row.rpcs as f64 / row.seconds,

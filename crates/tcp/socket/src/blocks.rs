@@ -21,13 +21,13 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicUsize
 use std::sync::{Arc, OnceLock};
 use uncopy_kernel::call::syscall4;
 use uncopy_kernel::descriptors::{Kept, OwnFd};
-use uncopy_kernel::{apart, clock, critical};
+use uncopy_kernel::{clock, critical, placement};
 use uncopy_tcp_blocks::out::Out;
 use uncopy_tcp_blocks::pages::{Block, Pages};
 use uncopy_tcp_service::protocol::GIVERS;
 use uncopy_tcp_shared::arena::{ARENA, Arena};
 use uncopy_tcp_shared::layout::PAGE;
-use uncopy_tcp_shared::region::Region;
+use uncopy_tcp_shared::region::SharedRegion;
 use uncopy_tcp_shared::returns::Returns;
 use uncopy_tcp_shared::ring::ARENAS;
 use uncopy_tcp_shared::runs::Run;
@@ -35,7 +35,7 @@ use uncopy_tcp_shared::runs::Run;
 /// Which messages go in blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blocks {
-    /// From so many bytes on.
+    /// The bytes from which on a message goes in blocks.
     pub from: usize,
     /// Whether the receiver would take them or not, for tests.
     pub always: bool,
@@ -85,7 +85,7 @@ pub(crate) enum Given {
 /// Of one region: what this side has given to the other, and what it was given.
 #[derive(Debug)]
 pub(crate) struct Exchange {
-    /// Whose the books are; 0: a parent process', which a forked child leaves alone.
+    /// The process whose books they are; 0: a parent process', which a forked child leaves alone.
     process: AtomicU32,
     /// Our own arena, once the other side was offered it.
     own: OnceLock<Arc<Own>>,
@@ -141,7 +141,7 @@ pub(crate) struct Place<'a> {
 }
 
 impl Exchange {
-    /// Of this process.
+    /// The books of this process.
     pub fn new(process: u32) -> Self {
         Self {
             process: AtomicU32::new(process),
@@ -161,7 +161,7 @@ impl Exchange {
         }
     }
 
-    /// In a forked child.
+    /// Leaves the books alone in a forked child.
     pub fn is_inherited(&self) {
         self.process.store(0, Ordering::Relaxed);
     }
@@ -233,7 +233,7 @@ impl Exchange {
         let mut out = lock(&self.out);
         self.take_back(&mut out, returns);
         let mut pages = lock(&own.pages);
-        // Who keeps much leaves as much for others.
+        // A program that keeps much leaves as much for others.
         let free = (pages.free() * PAGE) as u64;
         let slot = u8::try_from(slot).ok()?;
         if !out.may(slot, bytes) || out.bytes() + u64::from(bytes) > free {
@@ -303,7 +303,7 @@ impl Exchange {
         self.take_back(&mut out, returns);
         let onward = lock(&self.onward);
         let of = onward.get(usize::from(number))?.as_ref();
-        // (Who forks holds these books meanwhile: the child has what is given before.)
+        // (A fork holds these books meanwhile: the child has what is given before.)
         if !sole() || !of.is_some_and(|of| of.id == peer.id && !of.ends) {
             return None;
         }
@@ -585,7 +585,7 @@ pub struct Peer {
     /// And nothing that is unread names it.
     done: AtomicBool,
     /// The region by which it comes, and the side of it that we are.
-    region: Arc<Region>,
+    region: Arc<SharedRegion>,
     side: usize,
     /// Ranges that were handed over, and are not released.
     viewed: AtomicUsize,
@@ -702,7 +702,7 @@ impl Own {
     pub fn new(may_hold: fn(u64) -> bool) -> Result<Self, Errno> {
         let mut memory = None;
         let fd = Kept::if_room(|| {
-            let (mapped, fd) = Arena::create(apart::SHARED.next(ARENA))?;
+            let (mapped, fd) = Arena::create(placement::SHARED.next(ARENA))?;
             memory = Some(mapped);
             Ok(fd)
         })?;
@@ -748,7 +748,7 @@ impl Exchange {
         &self,
         fd: OwnFd,
         (number, generation): (u64, u32),
-        region: &Arc<Region>,
+        region: &Arc<SharedRegion>,
         (id, side): (u64, usize),
         by: [u64; GIVERS],
     ) -> Result<(), Errno> {
@@ -760,7 +760,7 @@ impl Exchange {
         if !fits || forsworn || has.is_some_and(|has| has >= generation) || !is_dumpable() {
             return Err(Errno::INVAL);
         }
-        let memory = Arena::of_peer(apart::SHARED.next(ARENA), &fd)?;
+        let memory = Arena::of_peer(placement::SHARED.next(ARENA), &fd)?;
         // (Opened anew: locks are of what was opened.)
         let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
@@ -835,8 +835,8 @@ mod tests {
         rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::CLOEXEC).unwrap()
     }
 
-    fn region() -> Arc<Region> {
-        Arc::new(Region::map(0, uncopy_tcp_shared::region::create().unwrap()).unwrap())
+    fn region() -> Arc<SharedRegion> {
+        Arc::new(SharedRegion::map(0, uncopy_tcp_shared::region::create().unwrap()).unwrap())
     }
 
     /// What a program has given, of which one arena has come.

@@ -6,7 +6,7 @@
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 use std::ptr::NonNull;
 use std::sync::Mutex;
-use uncopy_kernel::apart;
+use uncopy_kernel::placement;
 
 /// Bytes of each: 64 KB of a file that are read by 32 KB take a seventh more time, by 8 KB twice as
 /// much.
@@ -24,7 +24,7 @@ unsafe impl Send for Buffer {}
 impl Buffer {
     fn new() -> Option<Self> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        let at = apart::SMALL.next(SIZE) as *mut _;
+        let at = placement::SMALL.next(SIZE) as *mut _;
         // SAFETY: a new place.
         let at = unsafe { mmap_anonymous(at, SIZE, access, MapFlags::PRIVATE) };
         let at = at.ok()?;

@@ -1,5 +1,5 @@
 //! A process: its doors, its connection to the service, the regions that it shares with others. It
-//! knows of connections what `Shown` says.
+//! knows of connections what `Registered` says.
 
 use crate::blocks::{Blocks, Exchange, Own, Peer};
 use crate::door::knock_at;
@@ -9,7 +9,7 @@ use crate::holders::Words;
 use crate::knocks::Knocks;
 use crate::lengths::Lengths;
 use crate::lock::{Guarded, lock};
-use crate::mapped::{Mapped, Shown};
+use crate::mapped::{Mapped, Registered};
 use crate::order::{AllNews, ByLinux, Knocked, News};
 use crate::settings::Settings;
 use crate::sleepers::Sleepers;
@@ -24,13 +24,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use uncopy_kernel::descriptors::{Kept, OwnFd, have_room};
-use uncopy_kernel::{apart, clock, critical};
+use uncopy_kernel::{clock, critical, placement};
 use uncopy_tcp_service::ends::EndName;
-use uncopy_tcp_service::protocol::{Message, Reason};
+use uncopy_tcp_service::protocol::{Message, StayReason};
 use uncopy_tcp_service::{Client, Wired};
 use uncopy_tcp_shared::layout::REGION;
 use uncopy_tcp_shared::notice::{Notice, SLOTS};
-use uncopy_tcp_shared::region::Region;
+use uncopy_tcp_shared::region::SharedRegion;
 use uncopy_tcp_shared::stores::Prices;
 use uncopy_tcp_shared::ticks::ticks;
 use uncopy_tcp_shared::wanted::{ASK, DOORS};
@@ -63,7 +63,7 @@ const TRIES_AGAIN: u64 = 20;
 const SELDOM: u64 = 1000;
 
 /// An answer to "is there a service?".
-pub(crate) enum Found {
+pub(crate) enum ClientLookup {
     Here(Arc<Client>),
     NotYet,
     None,
@@ -98,9 +98,9 @@ pub struct Context {
     /// How many sets share each door.
     sets: [AtomicU32; DOORS],
     last_token: AtomicU64,
-    shown: Guarded<HashMap<u64, Weak<dyn Shown>>>,
-    unshown: Guarded<VecDeque<(u64, EndName)>>,
-    has_unshown: AtomicBool,
+    registered: Guarded<HashMap<u64, Weak<dyn Registered>>>,
+    unregistered: Guarded<VecDeque<(u64, EndName)>>,
+    has_unregistered: AtomicBool,
     regions: Guarded<Vec<Arc<Mapped>>>,
     /// Some of these may be let go of: programs have gone.
     has_left: AtomicBool,
@@ -118,7 +118,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// Nothing happens before the first socket is shown, but for the doors, which are made.
+    /// Nothing happens before the first socket is registered, but for the doors, which are made.
     pub fn new(settings: Settings) -> Result<Arc<Self>, Errno> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let door = |_| Kept::new(OwnFd::from(eventfd(0, flags)?));
@@ -146,9 +146,9 @@ impl Context {
             next_door: AtomicU32::new(0),
             sets: [const { AtomicU32::new(0) }; DOORS],
             last_token: AtomicU64::new(0),
-            shown: Guarded::default(),
-            unshown: Guarded::default(),
-            has_unshown: AtomicBool::new(false),
+            registered: Guarded::default(),
+            unregistered: Guarded::default(),
+            has_unregistered: AtomicBool::new(false),
             regions: Guarded::default(),
             has_left: AtomicBool::new(false),
             deaths: Deaths::default(),
@@ -173,17 +173,19 @@ impl Context {
         }
     }
 
-    fn client(&self) -> Found {
+    fn client(&self) -> ClientLookup {
         self.client_of(self.settings.start)
     }
 
     /// `start`: what starts a service where none is.
-    pub(crate) fn client_of(&self, start: Option<fn()>) -> Found {
+    pub(crate) fn client_of(&self, start: Option<fn()>) -> ClientLookup {
         let mut service = lock(&self.service);
         match &*service {
-            Service::Here(client) => return Found::Here(client.clone()),
-            Service::None(since) if since.elapsed() < AGAIN => return Found::None,
-            Service::Silent(since, pause) if since.elapsed() < *pause => return Found::NotYet,
+            Service::Here(client) => return ClientLookup::Here(client.clone()),
+            Service::None(since) if since.elapsed() < AGAIN => return ClientLookup::None,
+            Service::Silent(since, pause) if since.elapsed() < *pause => {
+                return ClientLookup::NotYet;
+            }
             _ => {}
         }
         let doors: Vec<BorrowedFd> = self.doors.iter().map(AsFd::as_fd).collect();
@@ -199,42 +201,42 @@ impl Context {
             (Ok(client), ..) => {
                 let client = Arc::new(client);
                 *service = Service::Here(client.clone());
-                Found::Here(client)
+                ClientLookup::Here(client)
             }
             (Err(Errno::CONNREFUSED), Service::Starting(since), _) if since.elapsed() < STARTS => {
-                Found::NotYet
+                ClientLookup::NotYet
             }
             (Err(Errno::CONNREFUSED), Service::NotAsked | Service::Silent(..), Some(start)) => {
                 start();
                 *service = Service::Starting(Instant::now());
-                Found::NotYet
+                ClientLookup::NotYet
             }
             // It is there, and many have come before.
-            (Err(Errno::AGAIN), ..) => Found::NotYet,
+            (Err(Errno::AGAIN), ..) => ClientLookup::NotYet,
             // It is there, and has no core, or was stopped. Each question may take this program's
-            // patience: so they are fewer and fewer.
+            // timeout: so they are fewer and fewer.
             (Err(Errno::TIMEDOUT), before, _) => {
                 let pause = match before {
                     Service::Silent(_, pause) => (*pause * 2).min(AGAIN),
                     _ => PAUSE,
                 };
                 *service = Service::Silent(Instant::now(), pause);
-                Found::NotYet
+                ClientLookup::NotYet
             }
             // (Somebody else may start one.)
             (Err(Errno::CONNREFUSED), Service::NotAsked, None) if self.settings.start.is_some() => {
-                Found::NotYet
+                ClientLookup::NotYet
             }
             // (Nothing is started a second time.)
             _ => {
                 *service = Service::None(Instant::now());
-                Found::None
+                ClientLookup::None
             }
         }
     }
 
     /// The service has ended: the next connection starts another one. Those that wait for its
-    /// answer are shown anew.
+    /// answer are registered anew.
     pub(crate) fn lost(&self, client: &Arc<Client>) {
         {
             let mut service = lock(&self.service);
@@ -242,14 +244,14 @@ impl Context {
                 *service = Service::NotAsked;
             }
         }
-        lock(&self.unshown).clear();
+        lock(&self.unregistered).clear();
         {
             // Nobody will say any more that the other programs have gone.
             let regions = lock(&self.regions);
             regions.iter().for_each(|mapped| mapped.gone.store(true, Ordering::Relaxed));
         }
         self.let_go_of_regions();
-        let waiting = std::mem::take(&mut *lock(&self.shown));
+        let waiting = std::mem::take(&mut *lock(&self.registered));
         waiting.values().filter_map(Weak::upgrade).for_each(|flow| flow.not_yet());
     }
 
@@ -291,8 +293,8 @@ impl Context {
         }
         *lock(&self.service) = Service::NotAsked;
         *lock(&self.words) = Words::default();
-        lock(&self.shown).clear();
-        lock(&self.unshown).clear();
+        lock(&self.registered).clear();
+        lock(&self.unregistered).clear();
         self.deaths.clear();
         self.sleepers.clear();
         self.asleep.iter().for_each(|door| door.store(0, Ordering::Relaxed));
@@ -310,8 +312,8 @@ impl Context {
         self.service.hold();
         self.pumping.hold();
         self.deaths.hold();
-        self.unshown.hold();
-        self.shown.hold();
+        self.unregistered.hold();
+        self.registered.hold();
         self.words.hold();
         self.regions.hold();
         // SAFETY: it is held.
@@ -332,8 +334,8 @@ impl Context {
         });
         self.regions.let_go();
         self.words.let_go();
-        self.shown.let_go();
-        self.unshown.let_go();
+        self.registered.let_go();
+        self.unregistered.let_go();
         self.deaths.let_go();
         self.pumping.let_go();
         self.service.let_go();
@@ -375,41 +377,42 @@ impl Context {
         self.sets[door].fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Shows a connection to the service, by one short message.
-    pub(crate) fn show_to_service(&self, flow: Arc<dyn Shown>, name: EndName) {
+    /// Registers a connection with the service, by one short message.
+    pub(crate) fn register_with_service(&self, flow: Arc<dyn Registered>, name: EndName) {
         let client = match self.client() {
-            Found::Here(client) => client,
-            Found::NotYet => return flow.not_yet(),
-            Found::None => return flow.stays(Reason::NoService),
+            ClientLookup::Here(client) => client,
+            ClientLookup::NotYet => return flow.not_yet(),
+            ClientLookup::None => return flow.stays(StayReason::NoService),
         };
         let token = self.last_token.fetch_add(1, Ordering::Relaxed);
         flow.is_named(token);
-        lock(&self.shown).insert(token, Arc::downgrade(&flow));
+        lock(&self.registered).insert(token, Arc::downgrade(&flow));
         // In the order of accepting; and answers are read while questions are asked, so that
         // neither queue overflows in a storm of connections.
-        lock(&self.unshown).push_back((token, name));
-        self.has_unshown.store(true, Ordering::Relaxed);
+        lock(&self.unregistered).push_back((token, name));
+        self.has_unregistered.store(true, Ordering::Relaxed);
         self.pump();
         self.ask(&client);
     }
 
-    /// What was shown by this name is closed, and nobody has said what becomes of it. The answer
-    /// may find a program that sleeps for long: so the service hears that nobody waits for it.
+    /// What was registered by this name is closed, and nobody has said what becomes of it. The
+    /// answer may find a program that sleeps for long: so the service hears that nobody waits for
+    /// it.
     pub(crate) fn forgets(&self, token: u64) {
-        // (While nobody shows: one that was not shown yet is passed over there.)
-        let unshown = lock(&self.unshown);
-        let waited = lock(&self.shown).remove(&token).is_some();
-        drop(unshown);
+        // (While nobody registers: one that was not registered yet is passed over there.)
+        let unregistered = lock(&self.unregistered);
+        let waited = lock(&self.registered).remove(&token).is_some();
+        drop(unregistered);
         if waited && let Some(client) = self.known_client() {
-            // (Whom it does not reach hears it with this program's next call.)
+            // (A service that it does not reach hears it with this program's next call.)
             let _ = client.forgets(token);
         }
     }
 
-    /// Shows a socket that listens here, to a service that is there and takes connections for it:
-    /// none is started for it. True: one has taken it.
-    pub fn show_listener(&self, socket: BorrowedFd, at: SocketAddrV4) -> bool {
-        let Found::Here(client) = self.client_of(None) else { return false };
+    /// Registers a socket that listens here, to a service that is there and takes connections for
+    /// it: none is started for it. True: one has taken it.
+    pub fn register_listener(&self, socket: BorrowedFd, at: SocketAddrV4) -> bool {
+        let ClientLookup::Here(client) = self.client_of(None) else { return false };
         if !client.takes() {
             return false;
         }
@@ -421,16 +424,18 @@ impl Context {
     /// # Errors
     /// There is none that answers.
     pub fn wired(&self, socket: BorrowedFd) -> Result<Option<Wired>, Errno> {
-        let Found::Here(client) = self.client_of(None) else { return Err(Errno::CONNREFUSED) };
+        let ClientLookup::Here(client) = self.client_of(None) else {
+            return Err(Errno::CONNREFUSED);
+        };
         client.info(socket).inspect_err(|error| _ = self.has_lost(&client, *error))
     }
 
     /// A socket that listens here is to be Linux's again. False: it may not be yet.
     pub fn withdraw_listener(&self, socket: BorrowedFd, at: SocketAddrV4) -> bool {
         let client = match self.client_of(None) {
-            Found::Here(client) => client,
+            ClientLookup::Here(client) => client,
             // (It may have been there, and have it, though it does not answer this one now.)
-            Found::NotYet | Found::None => {
+            ClientLookup::NotYet | ClientLookup::None => {
                 let doors: Vec<BorrowedFd> = self.doors.iter().map(AsFd::as_fd).collect();
                 match self.settings.service.ask(|name| Client::connect(name, &doors)) {
                     Ok((client, _)) => Arc::new(client),
@@ -448,32 +453,33 @@ impl Context {
         }
     }
 
-    /// Shows what is still to be shown, as far as the service takes it now.
+    /// Registers what is still to be registered, as far as the service takes it now.
     fn ask(&self, client: &Arc<Client>) {
-        let mut unshown = lock(&self.unshown);
-        while let Some(&(token, name)) = unshown.front() {
-            let flow = lock(&self.shown).get(&token).and_then(Weak::upgrade);
-            let outcome = flow.as_ref().map_or(Ok(()), |flow| client.show(token, flow.fd(), name));
+        let mut unregistered = lock(&self.unregistered);
+        while let Some(&(token, name)) = unregistered.front() {
+            let flow = lock(&self.registered).get(&token).and_then(Weak::upgrade);
+            let outcome =
+                flow.as_ref().map_or(Ok(()), |flow| client.register(token, flow.fd(), name));
             match outcome {
                 Err(Errno::AGAIN) => return,
                 Err(error) if says_gone(error) => {
-                    drop(unshown);
+                    drop(unregistered);
                     return self.lost(client);
                 }
                 _ => {}
             }
-            unshown.pop_front();
+            unregistered.pop_front();
             if outcome.is_err() || flow.is_none() {
-                lock(&self.shown).remove(&token);
+                lock(&self.registered).remove(&token);
             }
             if let (Err(error), Some(flow)) = (outcome, flow) {
                 flow.stays(match error {
-                    Errno::MFILE | Errno::NFILE | Errno::NOMEM => Reason::NoMemory,
-                    _ => Reason::NoService,
+                    Errno::MFILE | Errno::NFILE | Errno::NOMEM => StayReason::NoMemory,
+                    _ => StayReason::NoService,
                 });
             }
         }
-        self.has_unshown.store(false, Ordering::Relaxed);
+        self.has_unregistered.store(false, Ordering::Relaxed);
     }
 
     /// Takes the service's answers. Hardly anything, where there are none.
@@ -481,9 +487,9 @@ impl Context {
     pub fn pump(&self) {
         self.collects();
         self.deaths.look_again();
-        let has_unshown = self.has_unshown.load(Ordering::Relaxed);
+        let has_unregistered = self.has_unregistered.load(Ordering::Relaxed);
         let news = match &*lock(&self.service) {
-            Service::Here(client) if client.has_news() || has_unshown => Some(client.clone()),
+            Service::Here(client) if client.has_news() || has_unregistered => Some(client.clone()),
             _ if self.has_left.load(Ordering::Relaxed) => None,
             _ => return,
         };
@@ -494,7 +500,7 @@ impl Context {
         }
         if let Some(news) = news {
             self.pump_news(&news);
-            if has_unshown {
+            if has_unregistered {
                 self.ask(&news);
             }
         }
@@ -515,12 +521,13 @@ impl Context {
             let fds: Vec<OwnFd> = fds.into_iter().map(OwnFd::from).collect();
             match message {
                 Message::Matched { token, region, slot, side, generation } => {
-                    let flow = lock(&self.shown).remove(&token).and_then(|flow| flow.upgrade());
+                    let flow =
+                        lock(&self.registered).remove(&token).and_then(|flow| flow.upgrade());
                     let Some(mapped) = self.mapped(region, side, fds) else {
                         // (Else each connection with that program would stay Linux's, also once
                         // there is room again.)
                         let _ = client.misses(region, side, slot, generation);
-                        flow.into_iter().for_each(|flow| flow.stays(Reason::NoMemory));
+                        flow.into_iter().for_each(|flow| flow.stays(StayReason::NoMemory));
                         continue;
                     };
                     let (slot, generation) = (slot as usize, generation as u32);
@@ -532,7 +539,7 @@ impl Context {
                 }
                 Message::Stays { token, reason } => {
                     if let Some(flow) =
-                        lock(&self.shown).remove(&token).and_then(|flow| flow.upgrade())
+                        lock(&self.registered).remove(&token).and_then(|flow| flow.upgrade())
                     {
                         flow.stays(reason);
                     }
@@ -553,7 +560,7 @@ impl Context {
                         && !self.gives_nothing.load(Ordering::Relaxed)
                     {
                         let which = (mapped.id, mapped.side);
-                        // (Whom it does not fit gets bytes by the ring.)
+                        // (An arena that does not fit is left out: bytes go by the ring.)
                         self.has_arenas.store(true, Ordering::Relaxed);
                         let number = (number, generation);
                         let _ = mapped.exchange.takes(memory, number, &mapped.region, which, by);
@@ -601,7 +608,7 @@ impl Context {
         }
         let side = usize::from(side != 0);
         let memory = fds.remove(0);
-        let region = Arc::new(Region::map(apart::SHARED.next(REGION), &memory).ok()?);
+        let region = Arc::new(SharedRegion::map(placement::SHARED.next(REGION), &memory).ok()?);
         let mapped = Arc::new(Mapped {
             id,
             process: self.process(),
@@ -724,7 +731,7 @@ impl Context {
         let (client, which) = (self.known_client(), (mapped.id, mapped.side));
         let gone = mapped.gone.load(Ordering::Relaxed);
         mapped.exchange.arenas_end(mapped.region.returns(mapped.side), |number, done| {
-            // (Who has gone, or whose service has, hears nothing.)
+            // (A peer that has gone, or whose service has, hears nothing.)
             let tells = |client: &Arc<Client>| client.arena_ends(which, number, done).is_ok();
             gone || client.as_ref().is_some_and(tells)
         })
@@ -774,7 +781,7 @@ impl Context {
 
     /// Takes the notices of a door, for the sets that they are for.
     #[inline]
-    pub(crate) fn news(&self, door: usize) -> AllNews<Arc<dyn Shown>> {
+    pub(crate) fn news(&self, door: usize) -> AllNews<Arc<dyn Registered>> {
         let process = self.process();
         let mut all = AllNews::default();
         for mapped in lock(&self.regions).iter().filter(|mapped| mapped.process == process) {
@@ -826,7 +833,7 @@ impl Context {
     /// The conversation with the service; begun, if it was not.
     pub(crate) fn any_client(&self) -> Option<Arc<Client>> {
         match self.client() {
-            Found::Here(client) => Some(client),
+            ClientLookup::Here(client) => Some(client),
             _ => None,
         }
     }
@@ -956,14 +963,14 @@ mod tests {
         let ask = || context.client_of(Some(|| panic!("it is started")));
         let long_ago = || Service::None(Instant::now().checked_sub(AGAIN).unwrap());
         *lock(&context.service) = long_ago();
-        assert!(matches!(ask(), Found::None));
+        assert!(matches!(ask(), ClientLookup::None));
         let limits = Limits::default();
         let service = Serving::bind(Options { name, limits, ends_idle: None }).unwrap();
         let stop = service.stop();
         let runs = std::thread::spawn(|| service.run());
-        assert!(matches!(ask(), Found::None), "so soon");
+        assert!(matches!(ask(), ClientLookup::None), "so soon");
         *lock(&context.service) = long_ago();
-        assert!(matches!(ask(), Found::Here(_)));
+        assert!(matches!(ask(), ClientLookup::Here(_)));
         stop.stop();
         runs.join().unwrap().unwrap();
     }
@@ -985,17 +992,17 @@ mod tests {
             Service::Silent(_, pause) => *pause,
             other => panic!("{other:?}"),
         };
-        assert!(matches!(ask(), Found::NotYet));
+        assert!(matches!(ask(), ClientLookup::NotYet));
         assert_eq!(pause(), PAUSE);
         let begun = Instant::now();
-        assert!(matches!(ask(), Found::NotYet));
+        assert!(matches!(ask(), ClientLookup::NotYet));
         assert!(begun.elapsed() < PAUSE / 2, "it waited so soon again");
         let later = |pause| Service::Silent(Instant::now().checked_sub(pause).unwrap(), pause);
         *lock(&context.service) = later(PAUSE);
-        assert!(matches!(ask(), Found::NotYet));
+        assert!(matches!(ask(), ClientLookup::NotYet));
         assert_eq!(pause(), PAUSE * 2);
         *lock(&context.service) = later(AGAIN);
-        assert!(matches!(ask(), Found::NotYet));
+        assert!(matches!(ask(), ClientLookup::NotYet));
         assert_eq!(pause(), AGAIN);
         // It answers after all.
         drop(listener);
@@ -1004,12 +1011,12 @@ mod tests {
         let stop = service.stop();
         let runs = std::thread::spawn(|| service.run());
         *lock(&context.service) = later(AGAIN);
-        assert!(matches!(ask(), Found::Here(_)));
+        assert!(matches!(ask(), ClientLookup::Here(_)));
         stop.stop();
         runs.join().unwrap().unwrap();
     }
 
-    /// Who gives it might have whoever knocks there wait.
+    /// A peer could give a door that lets whoever knocks there wait.
     #[test]
     fn what_is_no_eventfd_is_no_door() {
         let context = Context::new(Settings::new("uncopy-tcp-test-nobody")).unwrap();

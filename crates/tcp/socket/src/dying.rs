@@ -5,7 +5,7 @@
 //! both look again later, each time after twice as long, and at so many at once.
 
 use crate::lock::{Guarded, lock};
-use crate::mapped::Shown;
+use crate::mapped::Registered;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -20,23 +20,23 @@ const LOOKS: usize = 3;
 const MOMENT: Duration = Duration::from_millis(1);
 /// Connections at which is looked at once, later: each takes some ten microseconds.
 const AT_ONCE: usize = 64;
-/// For so long that one looks, in ms.
-const PATIENCE: u64 = 2000;
+/// How long a connection is looked at, in ms.
+const LOOKS_FOR_MS: u64 = 2000;
 
 /// Those that are to be looked at: when, in ms, and for how long after that they rest.
 #[derive(Debug, Default)]
 struct Dying {
     next: u64,
-    by_time: BTreeMap<(u64, u64), (Weak<dyn Shown>, u64)>,
+    by_time: BTreeMap<(u64, u64), (Weak<dyn Registered>, u64)>,
 }
 
 impl Dying {
-    fn add(&mut self, at: u64, flow: Weak<dyn Shown>, rest: u64) {
+    fn add(&mut self, at: u64, flow: Weak<dyn Registered>, rest: u64) {
         self.next += 1;
         self.by_time.insert((at, self.next), (flow, rest));
     }
 
-    fn take(&mut self, now: u64) -> Option<(Weak<dyn Shown>, u64)> {
+    fn take(&mut self, now: u64) -> Option<(Weak<dyn Registered>, u64)> {
         let first = self.by_time.first_entry()?;
         (first.key().0 <= now).then(|| first.remove())
     }
@@ -67,7 +67,7 @@ impl Deaths {
     }
 
     /// The program at the other end of these has ended, or a process of it.
-    pub fn look(&self, mut flows: Vec<Arc<dyn Shown>>, may_wait: bool) {
+    pub fn look(&self, mut flows: Vec<Arc<dyn Registered>>, may_wait: bool) {
         if may_wait {
             let mut diag = None;
             for look in 0..LOOKS {
@@ -123,7 +123,7 @@ impl Deaths {
             let next = lock(&self.dying).take(now);
             let Some((flow, rest)) = next else { break };
             let over = flow.upgrade().is_none_or(|flow| flow.may_have_ended(&mut diag));
-            if !over && rest < PATIENCE {
+            if !over && rest < LOOKS_FOR_MS {
                 lock(&self.dying).add(now + rest, flow, rest * 2);
             }
         }

@@ -1,10 +1,10 @@
 //! Shutdown and close.
 
 use crate::attached::Attached;
-use crate::ends::{Held, Receiving, Sending};
+use crate::ends::{Locked, Receiving, Sending};
 use crate::flow::Flow;
 use crate::kernel;
-use crate::mapped::Shown;
+use crate::mapped::Registered;
 use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown, sockopt};
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release, SeqCst};
@@ -134,7 +134,7 @@ impl Flow {
             return;
         }
         self.closed_for_all.store(true, Relaxed);
-        // (Who may not wait has ended the stream before, or resets the connection now.)
+        // (A call that may not wait has ended the stream before, or resets the connection now.)
         let _ = self.flush_all();
         let unread = {
             let mut own = ends.receiving(attached.slot, self.context.process());
@@ -194,7 +194,11 @@ impl Flow {
     /// FINISHED has been said: a side that left its ring to this one before it could see that is
     /// served, any other reclaims it. EAGAIN: Linux has no room now for what was given back, here
     /// or by another thread meanwhile.
-    fn serve_at_the_end(&self, attached: &Attached, own: &mut Held<Sending>) -> Result<(), Errno> {
+    fn serve_at_the_end(
+        &self,
+        attached: &Attached,
+        own: &mut Locked<Sending>,
+    ) -> Result<(), Errno> {
         fence(SeqCst);
         // (Any other error: nobody gets it.)
         self.serve_locked(attached, own)
@@ -229,7 +233,7 @@ impl Flow {
 
 /// Gives back what lies unread in blocks: also what is offered, or was given back to the sender, if
 /// `all`: else that is the sender's to take back. Up to where.
-fn give_back_unread(attached: &Attached, own: &mut Held<Receiving>, all: bool) -> u32 {
+fn give_back_unread(attached: &Attached, own: &mut Locked<Receiving>, all: bool) -> u32 {
     let (inward, side) = (attached.inward(), 1 - attached.mapped.side);
     let gives = match inward.switch.phase.at() {
         Ok(At::Ring | At::Leaving) => true,

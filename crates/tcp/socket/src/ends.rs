@@ -13,11 +13,11 @@ use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
-use uncopy_kernel::apart;
+use uncopy_kernel::placement;
 use uncopy_tcp_shared::Poisoned;
 use uncopy_tcp_shared::layout::home;
 use uncopy_tcp_shared::notice::SLOTS;
-use uncopy_tcp_shared::phase::Found;
+use uncopy_tcp_shared::phase::PhaseWord;
 use uncopy_tcp_shared::ring::{Consumed, Produced, RING, Reader, Writer};
 use uncopy_tcp_shared::runs::{Incoming, Outgoing};
 
@@ -80,7 +80,7 @@ pub struct Receiving {
     /// something where the receiver is at the ring.)
     pub before_ring: usize,
     /// What the other side has taken back of this offer was waited for.
-    pub awaited: Option<Found>,
+    pub awaited: Option<PhaseWord>,
     /// How often it was tried in vain to take a block without copying it, lately.
     pub refused: u32,
     /// So many large messages are taken from the ring before the next is wanted in a block,
@@ -100,7 +100,7 @@ impl Receiving {
         Ok(())
     }
 
-    /// Who has only looked behind Linux' mark stands there still.
+    /// A program that has only looked behind Linux' mark stands there still.
     pub fn stands_at_mark(&self) -> bool {
         self.past_mark && self.reader.head() == self.mark_at
     }
@@ -150,7 +150,7 @@ impl Ends {
     /// Memory for a region's.
     pub fn new() -> Result<Self, Errno> {
         let flags = ProtFlags::READ | ProtFlags::WRITE;
-        let at = apart::SMALL.next(BYTES) as *mut _;
+        let at = placement::SMALL.next(BYTES) as *mut _;
         // SAFETY: a new mapping.
         let at = unsafe { mmap_anonymous(at, BYTES, flags, MapFlags::SHARED) }?;
         NonNull::new(at.cast()).map(Self).ok_or(Errno::NOMEM)
@@ -272,18 +272,18 @@ impl Ends {
         unsafe { &(*self.at(slot)).names }
     }
 
-    /// To send.
+    /// Locks the state for sending.
     #[inline]
-    pub fn sending(&self, slot: usize, process: u32) -> Held<'_, Sending> {
+    pub fn sending(&self, slot: usize, process: u32) -> Locked<'_, Sending> {
         // SAFETY: within the mapping, begun.
-        Held::of(unsafe { &(*self.at(slot)).sending }, process)
+        Locked::of(unsafe { &(*self.at(slot)).sending }, process)
     }
 
-    /// To receive.
+    /// Locks the state for receiving.
     #[inline]
-    pub fn receiving(&self, slot: usize, process: u32) -> Held<'_, Receiving> {
+    pub fn receiving(&self, slot: usize, process: u32) -> Locked<'_, Receiving> {
         // SAFETY: within the mapping, begun.
-        Held::of(unsafe { &(*self.at(slot)).receiving }, process)
+        Locked::of(unsafe { &(*self.at(slot)).receiving }, process)
     }
 }
 
@@ -294,10 +294,10 @@ impl Drop for Ends {
     }
 }
 
-/// With the lock.
-pub struct Held<'a, T>(&'a Guarded<T>, #[expect(dead_code, reason = "ends last")] Section);
+/// Access to one side of an end, with its lock.
+pub struct Locked<'a, T>(&'a Guarded<T>, #[expect(dead_code, reason = "ends last")] Section);
 
-impl<'a, T> Held<'a, T> {
+impl<'a, T> Locked<'a, T> {
     #[inline]
     fn of(guarded: &'a Guarded<T>, process: u32) -> Self {
         let section = Section::begin();
@@ -306,7 +306,7 @@ impl<'a, T> Held<'a, T> {
     }
 }
 
-impl Held<'_, Sending> {
+impl Locked<'_, Sending> {
     /// The next `bytes` are in place. (The mirror says so first: else the other side may have taken
     /// what it does not have yet, and who looks without the lock would find a ring that is full, or
     /// bytes that are unread.)
@@ -323,7 +323,7 @@ impl Held<'_, Sending> {
     }
 }
 
-impl Held<'_, Receiving> {
+impl Locked<'_, Receiving> {
     /// The next `bytes` are read.
     #[inline]
     pub fn release(&mut self, consumed: &Consumed, bytes: u32) {
@@ -332,7 +332,7 @@ impl Held<'_, Receiving> {
     }
 }
 
-impl<T> Deref for Held<'_, T> {
+impl<T> Deref for Locked<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
@@ -341,7 +341,7 @@ impl<T> Deref for Held<'_, T> {
     }
 }
 
-impl<T> DerefMut for Held<'_, T> {
+impl<T> DerefMut for Locked<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: the lock is held.
@@ -349,16 +349,16 @@ impl<T> DerefMut for Held<'_, T> {
     }
 }
 
-impl<T> Drop for Held<'_, T> {
+impl<T> Drop for Locked<'_, T> {
     #[inline]
     fn drop(&mut self) {
         self.0.lock.unlock();
     }
 }
 
-impl<T> std::fmt::Debug for Held<'_, T> {
+impl<T> std::fmt::Debug for Locked<'_, T> {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        f.write_str("Held")
+        f.write_str("Locked")
     }
 }
 

@@ -1,6 +1,6 @@
-//! A connection. It is Linux's until it has been used a few times; then it is shown, and Linux's
-//! for good, or attached: it has a slot. When both sides are attached, either direction may go to
-//! its ring.
+//! A connection. It is Linux's until it has been used a few times; then it is registered, and
+//! Linux's for good, or attached: it has a slot. When both sides are attached, either direction may
+//! go to its ring.
 //!
 //! unsafe: a descriptor by its number.
 
@@ -12,7 +12,7 @@ use crate::full::Full;
 use crate::holders::Holders;
 use crate::kernel;
 use crate::lock::{Guarded, lock};
-use crate::mapped::Shown;
+use crate::mapped::Registered;
 use crate::set::events::Added;
 use crate::sleepers::OwnSleeper;
 use crate::watcher::Watcher;
@@ -24,7 +24,7 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use uncopy_counters::add;
-use uncopy_tcp_service::protocol::Reason;
+use uncopy_tcp_service::protocol::StayReason;
 
 /// The other side changes the phase as often at most while a call looks at it: each honest change
 /// takes calls of its own. More of them are nonsense, by which it would hold a thread, and the
@@ -38,19 +38,20 @@ pub struct Flow {
     fd: AtomicI32,
     nonblocking: AtomicBool,
     pub(crate) calls: AtomicU32,
-    /// It is shown after so many.
-    pub(crate) shown_after: u32,
-    pub(crate) shown: AtomicBool,
-    /// By which name.
+    /// It is registered after this many calls.
+    pub(crate) registers_after: u32,
+    pub(crate) registered: AtomicBool,
+    /// The name by which it is registered.
     pub(crate) token: AtomicU64,
-    pub(crate) past: AtomicU32,
+    /// Calls that bypass the ring.
+    pub(crate) bypassing: AtomicU32,
     /// This process has closed it, and no other one holds it.
     pub(crate) closed_for_all: AtomicBool,
     pub(crate) holders: Holders,
     pub(crate) attached: OnceLock<Option<Attached>>,
     /// Both directions are Linux's for good, though it has a slot.
     pub(crate) left: AtomicBool,
-    pub(crate) reason: OnceLock<Reason>,
+    pub(crate) reason: OnceLock<StayReason>,
     pub(crate) watchers: Guarded<Vec<Arc<dyn Watcher>>>,
     /// SO_RCVTIMEO and SO_SNDTIMEO in nanoseconds; 0: none.
     pub(crate) timeouts: [AtomicU64; 2],
@@ -92,18 +93,18 @@ impl Flow {
         nonblocking: bool,
         inherited: bool,
     ) -> Arc<Self> {
-        let shown_after = context.lengths.begins();
+        let registers_after = context.lengths.begins();
         // (A connection is news to who listens.)
         context.by_linux.sent();
         Arc::new(Self {
             context,
-            shown_after,
+            registers_after,
             fd: AtomicI32::new(fd),
             nonblocking: AtomicBool::new(nonblocking),
             calls: AtomicU32::new(0),
-            shown: AtomicBool::new(false),
+            registered: AtomicBool::new(false),
             token: AtomicU64::new(u64::MAX),
-            past: AtomicU32::new(0),
+            bypassing: AtomicU32::new(0),
             closed_for_all: AtomicBool::new(false),
             holders: Holders::default(),
             attached: OnceLock::new(),
@@ -129,13 +130,13 @@ impl Flow {
         })
     }
 
-    /// Whose it is.
+    /// The context that it belongs to.
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
 
     /// Why it is Linux's for good, if it is.
-    pub fn reason(&self) -> Option<Reason> {
+    pub fn reason(&self) -> Option<StayReason> {
         self.reason.get().copied()
     }
 
@@ -170,19 +171,19 @@ impl Flow {
     }
 
     /// It is one for Linux, for good.
-    pub fn leave_to_linux(self: &Arc<Self>, reason: Reason) {
+    pub fn leave_to_linux(self: &Arc<Self>, reason: StayReason) {
         self.clone().stays(reason);
     }
 
-    /// It may have been shown, and nobody has said what becomes of it.
+    /// It may have been registered, and nobody has said what becomes of it.
     pub(crate) fn is_pending(&self) -> bool {
-        self.attached.get().is_none() && self.shown.load(Ordering::Relaxed)
+        self.attached.get().is_none() && self.registered.load(Ordering::Relaxed)
     }
 
     /// The service may have a copy of the socket. (Who closes it says so before he asks: see
     /// `undecided` of `way`.)
     pub(crate) fn was_shown(&self) -> bool {
-        self.shown.load(Ordering::SeqCst)
+        self.registered.load(Ordering::SeqCst)
     }
 
     /// Nobody has said what becomes of it.
@@ -201,7 +202,7 @@ impl Flow {
 
     /// In a forked child: no other thread is here.
     pub(crate) fn in_child(&self) {
-        self.past.store(0, Ordering::Relaxed);
+        self.bypassing.store(0, Ordering::Relaxed);
         self.waiting.store(0, Ordering::Relaxed);
         self.own_sleeper.ends();
         if let Some(attached) = self.attached()
@@ -239,8 +240,8 @@ impl Flow {
         self.forget(number);
         self.close();
         self.tell_totals();
-        if self.shown.load(Ordering::Relaxed) {
-            self.context.lengths.ended(self.shown_after, self.counts.calls());
+        if self.registered.load(Ordering::Relaxed) {
+            self.context.lengths.ended(self.registers_after, self.counts.calls());
         }
     }
 
@@ -277,11 +278,11 @@ impl Flow {
     fn stayed_to_the_end(&self, sole: bool) {
         let calls = self.calls.load(Ordering::Relaxed);
         let reason = if self.was_shown() {
-            Reason::Waiting
-        } else if !sole && calls >= self.shown_after {
-            Reason::Forked
+            StayReason::Waiting
+        } else if !sole && calls >= self.registers_after {
+            StayReason::Forked
         } else if sole && (calls > 0 || !self.inherited) {
-            Reason::Short
+            StayReason::Short
         } else {
             return;
         };
@@ -324,7 +325,7 @@ impl Flow {
         }
         self.own_sleeper.ends();
         if let Some(Some(attached @ Attached { mapped, slot, .. })) = self.attached.get() {
-            // Who was in a call is not any more; who comes later sees it.
+            // A thread that was in a call is not any more; one that comes later sees it.
             drop(mapped.ends.receiving(*slot, self.context.process()));
             let mut own = mapped.ends.sending(*slot, self.context.process());
             own.batch.end(&mapped.prices, attached.out());

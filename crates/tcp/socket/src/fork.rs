@@ -7,17 +7,17 @@ use crate::flow::Flow;
 use crate::lock::lock;
 use crate::set::Set;
 use std::sync::Arc;
-use uncopy_tcp_service::protocol::Reason;
+use uncopy_tcp_service::protocol::StayReason;
 
 impl Flow {
     /// Before fork, for each connection, before [`hold`].
     pub fn will_be_shared(self: &Arc<Self>) {
         // It is asked about: the child could not learn the answer.
         if self.is_pending() {
-            self.leave_to_linux(Reason::Forked);
+            self.leave_to_linux(StayReason::Forked);
         }
         if self.is_undecided() && self.holders.one_more(&mut lock(&self.context.words)).is_err() {
-            self.leave_to_linux(Reason::Forked);
+            self.leave_to_linux(StayReason::Forked);
         }
         self.before_fork();
         self.may_be_set_elsewhere();
@@ -30,7 +30,7 @@ impl Flow {
             return None;
         }
         if self.is_watched() {
-            self.leave_to_linux(Reason::Forked);
+            self.leave_to_linux(StayReason::Forked);
             return None;
         }
         let flow = context.inherited(self.number(), self.is_nonblocking());

@@ -1,6 +1,6 @@
-//! How many processes hold a connection that nobody has shown yet: forked children hold it too.
-//! Only where one process is left it may be shown, for the others would go on sending and receiving
-//! by Linux.
+//! How many processes hold a connection that nobody has registered yet: forked children hold it
+//! too. Only where one process is left it may be registered, for the others would go on sending and
+//! receiving by Linux.
 //!
 //! unsafe: pages that a process and its children share.
 
@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
-use uncopy_kernel::apart;
+use uncopy_kernel::placement;
 
 const PAGE: usize = 4096;
 const WORDS: usize = PAGE / size_of::<AtomicU32>();
@@ -27,7 +27,7 @@ unsafe impl Sync for Page {}
 impl Page {
     fn new() -> Result<Self, Errno> {
         let flags = ProtFlags::READ | ProtFlags::WRITE;
-        let at = apart::SMALL.next(PAGE) as *mut _;
+        let at = placement::SMALL.next(PAGE) as *mut _;
         // SAFETY: a new mapping.
         let at = unsafe { mmap_anonymous(at, PAGE, flags, MapFlags::SHARED) }?;
         NonNull::new(at.cast()).map(Self).ok_or(Errno::NOMEM)

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use uncopy_kernel::descriptors::Kept;
 
-/// Of a process.
+/// The knocks of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Knocks {
     /// How it is knocked where others may mean harm.

@@ -4,10 +4,10 @@
 //! and they stay in order, whoever reads them then. See `uncopy_tcp_shared::phase`.
 
 use crate::attached::Attached;
-use crate::ends::{Held, Receiving, Sending};
+use crate::ends::{Locked, Receiving, Sending};
 use crate::flow::Flow;
 use crate::kernel;
-use crate::mapped::Shown;
+use crate::mapped::Registered;
 use rustix::event::PollFlags;
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
 use std::time::{Duration, Instant};
 use uncopy_tcp_shared::file;
-use uncopy_tcp_shared::phase::{At, Found};
+use uncopy_tcp_shared::phase::{At, PhaseWord};
 use uncopy_tcp_shared::ring::{BY_LINUX, FINISHED};
 
 /// How often it looks whether the other side has answered: a wake-up there takes about 5 us.
@@ -57,8 +57,8 @@ impl Flow {
     /// Then the rest of the ring is to be received here, as before; sending is Linux's all the
     /// same. (A peer that sleeps in a call of ours or has a thread in `Context::attend` answers at
     /// once; another at its next call.)
-    pub fn by_linux(&self, patience: Duration) -> Result<bool, Errno> {
-        self.goes_to_linux(patience, Unanswered::Reclaimed)
+    pub fn by_linux(&self, timeout: Duration) -> Result<bool, Errno> {
+        self.goes_to_linux(timeout, Unanswered::Reclaimed)
     }
 
     /// As [`Flow::by_linux`], of a side that cannot read the ring any more and does not wait: what
@@ -69,11 +69,11 @@ impl Flow {
         self.goes_to_linux(Duration::ZERO, Unanswered::Left)
     }
 
-    fn goes_to_linux(&self, patience: Duration, unanswered: Unanswered) -> Result<bool, Errno> {
+    fn goes_to_linux(&self, timeout: Duration, unanswered: Unanswered) -> Result<bool, Errno> {
         let Some(attached) = self.attached() else { return Ok(true) };
         // (A peer that has died with bytes unread in its ring: they are not sent once more.)
         self.sees_end(attached);
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         loop {
             match self.send_by_linux(true) {
                 Err(Errno::AGAIN) if Instant::now() < deadline => std::thread::sleep(LOOK),
@@ -102,7 +102,7 @@ impl Flow {
     fn receive_by_linux(
         &self,
         attached: &Attached,
-        own: &mut Held<Receiving>,
+        own: &mut Locked<Receiving>,
         deadline: Instant,
         unanswered: Unanswered,
     ) -> Result<bool, Errno> {
@@ -189,8 +189,8 @@ impl Flow {
     pub(crate) fn comes_now(
         &self,
         attached: &Attached,
-        own: &mut Held<Receiving>,
-        found: Found,
+        own: &mut Locked<Receiving>,
+        found: PhaseWord,
     ) -> bool {
         if own.awaited == Some(found) || !attached.is_under_way() {
             return false;
@@ -299,7 +299,7 @@ impl Flow {
     pub(crate) fn serve_locked(
         &self,
         attached: &Attached,
-        own: &mut Held<Sending>,
+        own: &mut Locked<Sending>,
     ) -> Result<(), Errno> {
         let out = attached.out();
         let asked = out.consumed.flags.load(Acquire) & BY_LINUX != 0;

@@ -8,9 +8,9 @@
 //! | [`context`], [`settings`] | a process: its doors, the service, the regions that it shares |
 //! | `mapped` | such a region, and the connections in it |
 //! | [`flow`] | a connection |
-//! | [`way`] | whose a call is, and when a connection is shown |
+//! | [`way`] | whose a call is, and when a connection is registered |
 //! | `lengths` | after how many calls that is worth while |
-//! | `shown` | it becomes Linux's for good, or gets a slot |
+//! | `registered` | it becomes Linux's for good, or gets a slot |
 //! | `asks` | when Linux is asked whether the peer lives |
 //! | `attached` | the slot, as one of its sides |
 //! | `batch` | which stores large copies are made by, and what they have cost |
@@ -39,7 +39,7 @@
 //! | `order` | what was sent first is told first |
 //! | [`ending`] | shutdown, close |
 //! | [`leaving`] | back to Linux for good: before exec, SCM_RIGHTS, io_uring |
-//! | `outward` | sockets that connect to other hosts |
+//! | `active_open` | sockets that connect to other hosts |
 //! | [`queued`] | how much waits: SIOCINQ, SIOCOUTQ |
 //! | [`ends`] | a process' own state of its ends, which its children share |
 //! | [`lock`] | locks, also between processes, whose holder may be killed |
@@ -48,6 +48,7 @@
 #[cfg(test)]
 extern crate self as uncopy_tcp_socket;
 
+pub mod active_open;
 mod asks;
 mod attached;
 mod batch;
@@ -77,15 +78,14 @@ pub mod lock;
 mod mapped;
 mod offering;
 mod order;
-pub mod outward;
 pub mod queued;
 pub mod ready;
 pub mod receive;
 pub mod reference;
+mod registered;
 pub mod send;
 pub mod set;
 pub mod settings;
-mod shown;
 mod signals;
 pub mod sleepers;
 mod sleeping;
@@ -95,12 +95,12 @@ pub mod wait;
 mod watcher;
 pub mod way;
 
+pub use active_open::Carrier;
 pub use blocks::{Blocks, Keeps, Peer, Views};
 pub use context::Context;
 pub use counts::stayed;
 pub use flow::Flow;
 pub use libc::iovec;
-pub use outward::Carrier;
 pub use reference::{Forward, Taken};
 pub use rustix::io::Errno;
 pub use send::InRing;
@@ -108,6 +108,6 @@ pub use set::Set;
 pub use settings::Settings;
 pub use spinning::Waiting;
 pub use uncopy_tcp_service::ends::{is_stand_in, listens, listens_at};
-pub use uncopy_tcp_service::protocol::Reason;
+pub use uncopy_tcp_service::protocol::StayReason;
 pub use uncopy_tcp_service::{Rendezvous, Wired};
-pub use way::{Past, Way};
+pub use way::{Bypass, Way};

@@ -154,7 +154,7 @@ impl<T> std::fmt::Debug for Guarded<T> {
     }
 }
 
-/// With the lock.
+/// Access to the value, with the lock.
 pub(crate) struct Guard<'a, T>(&'a Guarded<T>, #[expect(dead_code, reason = "ends last")] Section);
 
 /// Takes the lock of a value.

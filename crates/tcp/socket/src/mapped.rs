@@ -11,20 +11,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use uncopy_kernel::descriptors::{Kept, OwnFd};
 use uncopy_tcp_service::diag::Diag;
-use uncopy_tcp_service::protocol::Reason;
+use uncopy_tcp_service::protocol::StayReason;
 use uncopy_tcp_shared::notice::SLOTS;
-use uncopy_tcp_shared::region::Region;
+use uncopy_tcp_shared::region::SharedRegion;
 use uncopy_tcp_shared::stores::Prices;
 use uncopy_tcp_shared::ticks::ticks;
 
 /// A connection, as far as a process routes to it what the service and the other side say.
-pub(crate) trait Shown: Send + Sync {
+pub(crate) trait Registered: Send + Sync {
     /// The socket.
     fn fd(&self) -> BorrowedFd<'_>;
-    /// It is shown by this name.
+    /// It is registered by this name.
     fn is_named(&self, token: u64);
     /// Linux's for good.
-    fn stays(&self, reason: Reason);
+    fn stays(&self, reason: StayReason);
     /// There is no service now; later there may be.
     fn not_yet(&self);
     /// The service has given it a slot.
@@ -57,7 +57,7 @@ pub(crate) struct Mapped {
     pub exchange: Exchange,
     /// Which messages do.
     pub blocks: Blocks,
-    pub region: Arc<Region>,
+    pub region: Arc<SharedRegion>,
     pub doors: Arc<[Kept]>,
     pub ends: Ends,
     /// What large copies have cost that we make for the other side.
@@ -70,26 +70,26 @@ pub(crate) struct Mapped {
     pub knocked: Knocked,
     /// The other program has left the service. Its children may still hold connections.
     pub gone: AtomicBool,
-    pub flows: Guarded<[Option<Weak<dyn Shown>>; SLOTS]>,
+    pub flows: Guarded<[Option<Weak<dyn Registered>>; SLOTS]>,
 }
 
 impl Mapped {
-    pub fn flow(&self, slot: usize) -> Option<Arc<dyn Shown>> {
+    pub fn flow(&self, slot: usize) -> Option<Arc<dyn Registered>> {
         lock(&self.flows)[slot].as_ref()?.upgrade()
     }
 
     /// All connections that are in it.
-    pub fn flows(&self) -> Vec<Arc<dyn Shown>> {
+    pub fn flows(&self) -> Vec<Arc<dyn Registered>> {
         lock(&self.flows).iter().flatten().filter_map(Weak::upgrade).collect()
     }
 
-    pub fn set_flow(&self, slot: usize, flow: Option<Weak<dyn Shown>>) {
+    pub fn set_flow(&self, slot: usize, flow: Option<Weak<dyn Registered>>) {
         lock(&self.flows)[slot] = flow;
     }
 
     /// The other program has gone, and no connection is in it.
     pub fn is_left(&self) -> bool {
-        let ended = |flow: Arc<dyn Shown>| flow.has_ended();
+        let ended = |flow: Arc<dyn Registered>| flow.has_ended();
         self.gone.load(Ordering::Relaxed)
             && lock(&self.flows).iter().flatten().all(|flow| flow.upgrade().is_none_or(ended))
     }

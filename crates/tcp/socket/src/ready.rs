@@ -76,7 +76,7 @@ impl Flow {
 pub struct Item<'a> {
     /// The descriptor.
     pub fd: BorrowedFd<'a>,
-    /// Its connection, if it is one that was shown.
+    /// Its connection, if it is one that was registered.
     pub flow: Option<&'a Flow>,
     /// What is asked.
     pub events: PollFlags,
@@ -195,7 +195,7 @@ impl Context {
             fds.extend(items.iter().zip(&by_ring).map(|(item, by_ring)| {
                 let owes = item.flow.is_some_and(Flow::owes);
                 let asked = match by_ring {
-                    // Who has died makes no room.
+                    // A dead peer makes no room.
                     Some(_) => (item.events - ROOM) | PollFlags::RDHUP,
                     // Of one that was killed with bytes unread in its ring Linux knows no more than
                     // this.
@@ -215,8 +215,8 @@ impl Context {
                     Some(deadline.saturating_duration_since(Instant::now()))
                 })
             };
-            let patience = by_ring.iter().flatten().min().copied();
-            let left = patience.map(|most| left.map_or(most, |left| left.min(most))).or(left);
+            let most = by_ring.iter().flatten().min().copied();
+            let left = most.map(|most| left.map_or(most, |left| left.min(most))).or(left);
             let left = self.deaths.wake(left);
             let left = match left {
                 _ if !keepers.miss_one() => left,

@@ -6,7 +6,7 @@
 use crate::attached::Attached;
 use crate::batch;
 use crate::blocks::Peer;
-use crate::ends::{Held, Receiving};
+use crate::ends::{Locked, Receiving};
 use crate::flow::{Flow, ROUNDS};
 use crate::kept_error::is_told_once;
 use crate::kernel;
@@ -192,7 +192,7 @@ impl Flow {
             if let Some(attached) = self.attached() {
                 break attached;
             }
-            if let Some(_past) = self.unattached(false) {
+            if let Some(_bypass) = self.unattached(false) {
                 // SAFETY: the caller's promise.
                 return unsafe { self.receive_linuxs(to, flags, goes_on) };
             }
@@ -277,7 +277,7 @@ impl Flow {
     unsafe fn receive_across(
         &self,
         attached: &Attached,
-        own: &mut Held<Receiving>,
+        own: &mut Locked<Receiving>,
         to: &[iovec],
         flags: i32,
         goes_on: bool,
@@ -322,7 +322,7 @@ impl Flow {
     unsafe fn look_on(
         &self,
         attached: &Attached,
-        own: &mut Held<Receiving>,
+        own: &mut Locked<Receiving>,
         to: &[iovec],
         seen: usize,
         flags: i32,
@@ -377,7 +377,7 @@ impl Flow {
     /// more has come since.
     unsafe fn has_seen_linuxs(
         &self,
-        own: &Held<Receiving>,
+        own: &Locked<Receiving>,
         to: &[iovec],
         seen: usize,
         flags: i32,
@@ -412,7 +412,7 @@ impl Flow {
     /// At the ring: what Linux has that comes before it. `None`: it has none of it any more.
     unsafe fn receive_before_ring(
         &self,
-        own: &mut Held<Receiving>,
+        own: &mut Locked<Receiving>,
         to: &[iovec],
         flags: i32,
     ) -> Option<Result<usize, Errno>> {
@@ -441,7 +441,7 @@ impl Flow {
     unsafe fn receive_locked(
         &self,
         attached: &Attached,
-        own: &mut Held<Receiving>,
+        own: &mut Locked<Receiving>,
         to: &[iovec],
         flags: i32,
         goes_on: bool,
@@ -622,7 +622,7 @@ impl Flow {
     unsafe fn take(
         &self,
         attached: &Attached,
-        own: &mut Held<Receiving>,
+        own: &mut Locked<Receiving>,
         to: &[iovec],
         flags: i32,
     ) -> Result<usize, Errno> {
@@ -650,7 +650,7 @@ impl Flow {
                     continue;
                 }
                 let bytes = match piece(attached, own, got, there)? {
-                    Found::Ring(bytes) => {
+                    BytesAt::Ring(bytes) => {
                         if flags & MSG_TRUNC == 0 {
                             let timing = if looks { None } else { batch::timing(inward, bytes) };
                             let spans = own.reader.peek(got, bytes as usize);
@@ -665,7 +665,7 @@ impl Flow {
                         }
                         bytes
                     }
-                    Found::Block(from, run, _peer) => {
+                    BytesAt::Block(from, run, _peer) => {
                         // SAFETY: the caller's promise.
                         let copy = || unsafe { arena::get(from, at, run.bytes) };
                         if flags & MSG_TRUNC == 0 && copy().is_err() {
@@ -698,7 +698,7 @@ impl Flow {
     pub(crate) fn takes(
         &self,
         attached: &Attached,
-        own: &mut Held<Receiving>,
+        own: &mut Locked<Receiving>,
         bytes: u32,
         given_back: impl FnMut(Run),
     ) {
@@ -752,7 +752,7 @@ impl Flow {
     }
 
     /// Linux says that the stream has ended; what is in the ring comes before that.
-    fn stream_ends(&self, attached: &Attached, own: &mut Held<Receiving>) {
+    fn stream_ends(&self, attached: &Attached, own: &mut Locked<Receiving>) {
         own.ended = true;
         self.sees_end(attached);
     }
@@ -768,25 +768,25 @@ const NONSENSE: Errno = Errno::CONNRESET;
 #[inline]
 fn piece(
     attached: &Attached,
-    own: &Held<Receiving>,
+    own: &Locked<Receiving>,
     skip: u32,
     there: u32,
-) -> Result<Found, Errno> {
+) -> Result<BytesAt, Errno> {
     if own.runs.is_empty() {
-        return Ok(Found::Ring(there));
+        return Ok(BytesAt::Ring(there));
     }
     let queue = attached.slot().queue(1 - attached.mapped.side);
     match own.runs.piece(queue, own.reader.head(), skip, there).map_err(|_| NONSENSE)? {
-        Piece::Ring(bytes) => Ok(Found::Ring(bytes)),
+        Piece::Ring(bytes) => Ok(BytesAt::Ring(bytes)),
         Piece::Block(run) => {
             let peer = attached.mapped.exchange.peer(run.arena).ok_or(NONSENSE)?;
-            Ok(Found::Block(peer.address(run).ok_or(NONSENSE)?, run, peer))
+            Ok(BytesAt::Block(peer.address(run).ok_or(NONSENSE)?, run, peer))
         }
     }
 }
 
 /// Where bytes lie.
-enum Found {
+enum BytesAt {
     /// So many in the ring.
     Ring(u32),
     /// There, in a block of this arena.

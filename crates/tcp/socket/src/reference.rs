@@ -3,9 +3,9 @@
 
 use crate::attached::Attached;
 use crate::blocks::{Blocks, Keeps, NUMBER, Peer};
-use crate::ends::{Held, Receiving};
+use crate::ends::{Locked, Receiving};
 use crate::flow::Flow;
-use crate::mapped::Shown;
+use crate::mapped::Registered;
 use crate::wait::For;
 use arrayvec::ArrayVec;
 use libc::{MSG_DONTWAIT, iovec};
@@ -41,7 +41,7 @@ impl Taken {
         &self.ranges
     }
 
-    /// In whose arena each lies.
+    /// The peers in whose arenas they lie.
     pub fn peers(&self) -> &[Arc<Peer>] {
         &self.peers
     }
@@ -219,7 +219,7 @@ impl Flow {
     }
 
     /// One more was copied, as from the ring.
-    pub(crate) fn refuses_block(attached: &Attached, own: &mut Held<Receiving>) {
+    pub(crate) fn refuses_block(attached: &Attached, own: &mut Locked<Receiving>) {
         own.refused += 1;
         if own.refused.is_multiple_of(REFUSED) && !attached.mapped.blocks.always {
             own.rests = (own.refused * REFUSED).min(MOST_RESTS);
@@ -229,7 +229,7 @@ impl Flow {
 
     /// The other side hears that blocks are wanted, and which arena can be read by all processes
     /// that hold this end.
-    pub(crate) fn wants_blocks(&self, attached: &Attached, own: &mut Held<Receiving>) {
+    pub(crate) fn wants_blocks(&self, attached: &Attached, own: &mut Locked<Receiving>) {
         let (mapped, consumed) = (&attached.mapped, &attached.inward().consumed);
         if own.rests > 0 {
             return;
@@ -250,7 +250,7 @@ impl Flow {
     fn find_blocks(
         &self,
         attached: &Attached,
-        own: &mut Held<Receiving>,
+        own: &mut Locked<Receiving>,
         room: usize,
         mut takes: impl FnMut(*const u8, Run, Arc<Peer>) -> bool,
     ) -> Option<usize> {

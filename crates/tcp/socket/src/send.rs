@@ -5,11 +5,11 @@
 
 use crate::attached::{Attached, has_room};
 use crate::blocks::{Blocks, NUMBER, OWN};
-use crate::ends::{Held, Sending};
+use crate::ends::{Locked, Sending};
 use crate::flow::{Flow, ROUNDS};
 use crate::kept_error::is_told_once;
 use crate::kernel;
-use crate::mapped::Shown;
+use crate::mapped::Registered;
 use crate::reference::Forward;
 use crate::source::{Buffers, ELSEWHERE, FilePart, Source, Wanted};
 use crate::wait::For;
@@ -132,7 +132,7 @@ impl Flow {
             if let Some(attached) = self.attached() {
                 break attached;
             }
-            if let Some(_past) = self.unattached(true) {
+            if let Some(_bypass) = self.unattached(true) {
                 return from.by_linux(self.fd(), flags);
             }
         };
@@ -150,7 +150,7 @@ impl Flow {
     fn send_locked(
         &self,
         attached: &Attached,
-        own: &mut Held<Sending>,
+        own: &mut Locked<Sending>,
         from: &mut impl Source,
         flags: i32,
     ) -> Result<usize, Errno> {
@@ -280,7 +280,7 @@ impl Flow {
 
     /// The process' totals know what went in blocks.
     #[inline(never)]
-    fn counts_blocks(&self, own: &mut Held<Sending>) {
+    fn counts_blocks(&self, own: &mut Locked<Sending>) {
         let counters = self.context.settings.counters;
         let (bytes, short) = (take(&mut own.in_blocks), take(&mut own.short_of_blocks));
         add(&counters.tcp_block_bytes, bytes);
@@ -302,7 +302,7 @@ impl Flow {
 
     /// What the peer does not say itself, the kernel does. Then only Linux knows what is right: an
     /// error, or somebody who still reads.
-    fn peer_ended(&self, attached: &Attached, own: &mut Held<Sending>) -> bool {
+    fn peer_ended(&self, attached: &Attached, own: &mut Locked<Sending>) -> bool {
         if kernel::hung_up(self.fd()) {
             own.stays = true;
             self.sees_end(attached);
@@ -356,16 +356,16 @@ impl Flow {
 
     /// As [`leave`](Self::leave), while nobody sends: perhaps nobody will, so what was withdrawn
     /// goes now.
-    fn leave_for_room(&self, attached: &Attached, own: &mut Held<Sending>) -> Result<(), Errno> {
+    fn leave_for_room(&self, attached: &Attached, own: &mut Locked<Sending>) -> Result<(), Errno> {
         self.leave(attached, own)?;
         self.flush(attached, own)
     }
 
-    fn may_offer(&self, attached: &Attached, own: &Held<Sending>, flags: i32) -> bool {
+    fn may_offer(&self, attached: &Attached, own: &Locked<Sending>, flags: i32) -> bool {
         !own.stays
             && flags & MSG_OOB == 0
             && attached.peer_is_here()
-            && self.none_past()
+            && self.nobody_bypasses()
             && attached.out().consumed.flags.load(Relaxed) & (GONE | BY_LINUX | RECEIVES)
                 == RECEIVES
             && attached.inward().produced.flags.load(Relaxed) & FINISHED == 0
@@ -380,7 +380,11 @@ impl Flow {
     /// # Errors
     /// ECONNRESET, which is kept too: the receiver was killed and has left bytes unread. They are
     /// not sent once more: Linux would answer these with a reset of its own, and say EPIPE.
-    pub(crate) fn leave(&self, attached: &Attached, own: &mut Held<Sending>) -> Result<(), Errno> {
+    pub(crate) fn leave(
+        &self,
+        attached: &Attached,
+        own: &mut Locked<Sending>,
+    ) -> Result<(), Errno> {
         let phase = &attached.out().switch.phase;
         if matches!(phase.at(), Ok(At::Offered | At::Ring)) && self.sees_death() {
             return Err(Errno::CONNRESET);
@@ -413,7 +417,7 @@ impl Flow {
     pub(crate) fn withdrawn(
         &self,
         attached: &Attached,
-        own: &mut Held<Sending>,
+        own: &mut Locked<Sending>,
     ) -> Result<(), Errno> {
         self.sees_head(attached, own)?;
         own.withdrawn = Some(0);
@@ -423,7 +427,7 @@ impl Flow {
     /// Looks how far the receiver is. What was passed of the runs is forgotten with each look: 2 GB
     /// later it would seem to lie ahead.
     #[inline]
-    fn sees_head(&self, attached: &Attached, own: &mut Held<Sending>) -> Result<(), Errno> {
+    fn sees_head(&self, attached: &Attached, own: &mut Locked<Sending>) -> Result<(), Errno> {
         own.writer.look(&attached.out().consumed).or_else(|_| self.poison(&mut own.poisoned))?;
         if !own.runs.is_empty() {
             let (head, tail) = (own.writer.head(), own.writer.tail());
@@ -441,7 +445,11 @@ impl Flow {
     }
 
     /// Gives Linux what was withdrawn. An error that Linux tells once is kept for the program.
-    pub(crate) fn flush(&self, attached: &Attached, own: &mut Held<Sending>) -> Result<(), Errno> {
+    pub(crate) fn flush(
+        &self,
+        attached: &Attached,
+        own: &mut Locked<Sending>,
+    ) -> Result<(), Errno> {
         let flushed = self.flush_now(attached, own);
         let owes = flushed == Err(Errno::AGAIN);
         let flags = &attached.out().produced.flags;
@@ -453,7 +461,7 @@ impl Flow {
         if self.owes() != owes {
             self.owes.store(owes, Relaxed);
             if owes {
-                // (Who sleeps over it has not asked for room.)
+                // (A thread that sleeps over it has not asked for room.)
                 self.tell_sets(true);
                 self.context.wake_sleepers();
             }
@@ -461,7 +469,7 @@ impl Flow {
         flushed
     }
 
-    fn flush_now(&self, attached: &Attached, own: &mut Held<Sending>) -> Result<(), Errno> {
+    fn flush_now(&self, attached: &Attached, own: &mut Locked<Sending>) -> Result<(), Errno> {
         while let Some(done) = own.withdrawn {
             let left = own.writer.used().saturating_sub(done);
             // (What was reset takes nothing. Its error is the program's to be told.)
@@ -494,7 +502,7 @@ impl Flow {
     }
 
     /// What the other side has not taken was never there.
-    pub(crate) fn take_back(&self, attached: &Attached, own: &mut Held<Sending>) {
+    pub(crate) fn take_back(&self, attached: &Attached, own: &mut Locked<Sending>) {
         let head = own.writer.head();
         self.take_blocks_back(attached, own, head);
         own.take_back(&attached.out().produced);
@@ -502,7 +510,7 @@ impl Flow {
     }
 
     /// The blocks behind this position nobody gives back.
-    pub(crate) fn take_blocks_back(&self, attached: &Attached, own: &mut Held<Sending>, at: u32) {
+    pub(crate) fn take_blocks_back(&self, attached: &Attached, own: &mut Locked<Sending>, at: u32) {
         if own.runs.is_empty() {
             return;
         }
@@ -523,7 +531,7 @@ impl Flow {
 
     /// As above, and the program sends there now: what it has left unread in the ring would come
     /// too late after that.
-    pub(crate) fn send_past(&self) -> Result<(), Errno> {
+    pub(crate) fn send_before_bypass(&self) -> Result<(), Errno> {
         let Some(attached) = self.attached() else { return Ok(()) };
         let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
         self.goes_by_linux(attached, &mut own)?;
@@ -554,7 +562,7 @@ impl Flow {
         }
     }
 
-    fn goes_by_linux(&self, attached: &Attached, own: &mut Held<Sending>) -> Result<(), Errno> {
+    fn goes_by_linux(&self, attached: &Attached, own: &mut Locked<Sending>) -> Result<(), Errno> {
         if own.finished {
             return Ok(());
         }
@@ -573,7 +581,7 @@ impl Flow {
 /// them. `None`: not here.
 fn unread(
     attached: &Attached,
-    own: &Held<Sending>,
+    own: &Locked<Sending>,
     skip: u32,
     left: u32,
 ) -> Option<[(*const u8, usize); 2]> {

@@ -14,7 +14,7 @@ pub struct Settings {
     pub waiting: Waiting,
     /// Starts a service where none answers. It need not be there at once.
     pub start: Option<fn()>,
-    /// Calls after which a connection is shown, where a test says it.
+    /// Calls after which a connection is registered, where a test says it.
     pub after: Option<u32>,
     /// The calling thread is to stop waiting: its call says EINTR. Whoever makes that so wakes it
     /// ([`wake_sleepers`](crate::Context::wake_sleepers)).

@@ -47,7 +47,7 @@ struct Ring {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Signals {
-    /// Of no bytes.
+    /// A pipe without bytes.
     nothing: OwnedFd,
     /// Where the ring lies, which names the context.
     ring: Guarded<usize>,
@@ -61,7 +61,7 @@ fn checked(result: libc::c_long) -> Result<usize, Errno> {
 }
 
 impl Signals {
-    /// For one process.
+    /// Signals of one process.
     pub fn new() -> Result<Self, Errno> {
         let nothing = rustix::fs::memfd_create("uncopy-tcp-nothing", MemfdFlags::CLOEXEC)?;
         let mut ring = 0usize;

@@ -125,7 +125,7 @@ impl Sleeper {
         Ok(())
     }
 
-    /// Of no socket from now on.
+    /// Watches no socket from now on.
     pub fn unwatch(&mut self) {
         if let Some((fd, _)) = self.socket.take() {
             // SAFETY: only a number for the kernel; `forget` has been called if it is another

@@ -1,5 +1,5 @@
-//! Who sleeps over connections takes a sleeper, and gives it back. Where it is crowded at the
-//! process' doors the connection gets a door of its own.
+//! A thread that sleeps over connections takes a sleeper, and gives it back. Where it is crowded at
+//! the process' doors the connection gets a door of its own.
 
 use crate::attached::Attached;
 use crate::context::Context;
@@ -37,7 +37,7 @@ impl Flow {
         if sleeper.is_crowded()
             && let Some(attached) = self.attached()
         {
-            self.heed_own_door(attached, &mut sleeper);
+            self.watch_own_door(attached, &mut sleeper);
         }
         Ok(sleeper)
     }
@@ -60,7 +60,7 @@ impl Flow {
     /// A sleeper that shares its door gets one that is this connection's; once the other side
     /// knocks there, it listens there alone. (A knock at the shared door of a moment ago is missed
     /// by nobody: words are armed, and looked at again, after this.)
-    fn heed_own_door(&self, attached: &Attached, sleeper: &mut Sleeper) {
+    fn watch_own_door(&self, attached: &Attached, sleeper: &mut Sleeper) {
         if sleeper.own.is_some() {
             if attached.other_knocks() {
                 let shared = &self.context.doors[sleeper.door];

@@ -6,7 +6,7 @@ use crate::attached::Attached;
 use crate::blocks::{NUMBER, Peer, Place};
 use crate::buffers;
 use crate::context::Context;
-use crate::ends::{Held, Sending};
+use crate::ends::{Locked, Sending};
 use crate::kernel;
 use crate::reference::Forward;
 use libc::iovec;
@@ -34,7 +34,7 @@ pub(crate) trait Source {
     fn put(
         &mut self,
         attached: &Attached,
-        own: &mut Held<Sending>,
+        own: &mut Locked<Sending>,
         blocks: Option<Wanted>,
     ) -> Result<usize, Errno>;
     /// Gives Linux what it takes now.
@@ -107,7 +107,7 @@ impl<'a> Buffers<'a> {
     fn put_onward(
         &mut self,
         attached: &Attached,
-        own: &mut Held<Sending>,
+        own: &mut Locked<Sending>,
         (peer, number, at, bytes): (&Peer, u16, u32, usize),
     ) -> Option<usize> {
         let mapped = &attached.mapped;
@@ -131,7 +131,7 @@ impl<'a> Buffers<'a> {
     fn put_block(
         &mut self,
         attached: &Attached,
-        own: &mut Held<Sending>,
+        own: &mut Locked<Sending>,
         blocks: Wanted,
     ) -> Option<usize> {
         let (left, mapped) = (self.left(), &attached.mapped);
@@ -204,7 +204,7 @@ impl<'a> Buffers<'a> {
     fn put_blocks(
         &mut self,
         attached: &Attached,
-        own: &mut Held<Sending>,
+        own: &mut Locked<Sending>,
         blocks: Wanted,
     ) -> usize {
         let mut sent = 0;
@@ -221,7 +221,7 @@ impl<'a> Buffers<'a> {
     fn put_together(
         &mut self,
         attached: &Attached,
-        own: &mut Held<Sending>,
+        own: &mut Locked<Sending>,
     ) -> Option<Result<usize, Errno>> {
         let all = self.left();
         if self.parts().len() < 2 || all > TOGETHER {
@@ -249,7 +249,7 @@ impl<'a> Buffers<'a> {
 
     /// As [`Source::put`], in the ring.
     #[inline]
-    fn put_ring(&mut self, attached: &Attached, own: &mut Held<Sending>) -> Result<usize, Errno> {
+    fn put_ring(&mut self, attached: &Attached, own: &mut Locked<Sending>) -> Result<usize, Errno> {
         if let Some(put) = self.put_together(attached, own) {
             return put;
         }
@@ -303,7 +303,7 @@ impl Source for Buffers<'_> {
     fn put(
         &mut self,
         attached: &Attached,
-        own: &mut Held<Sending>,
+        own: &mut Locked<Sending>,
         blocks: Option<Wanted>,
     ) -> Result<usize, Errno> {
         let Some(blocks) = blocks else { return self.put_ring(attached, own) };
@@ -390,7 +390,7 @@ impl Source for FilePart<'_> {
     fn put(
         &mut self,
         attached: &Attached,
-        own: &mut Held<Sending>,
+        own: &mut Locked<Sending>,
         _: Option<Wanted>,
     ) -> Result<usize, Errno> {
         let room = own.writer.reserve(self.left);

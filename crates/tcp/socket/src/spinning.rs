@@ -25,7 +25,7 @@ pub(crate) struct Spinning {
 
 /// As long as falling asleep and being woken cost both sides: who spins longer than that wastes no
 /// more than as much again.
-const PATIENCE: Duration = Duration::from_micros(10);
+const SPIN_TIME: Duration = Duration::from_micros(10);
 /// After so many in vain it is left, ...
 const FAILURES: u32 = 4;
 /// ... and tried once in so many: 10 us in 64 sleeps of 5 us and more.
@@ -72,7 +72,7 @@ impl Spinning {
                 }
                 std::hint::spin_loop();
             }
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > SPIN_TIME {
                 self.failures.store(failures.wrapping_add(1), Relaxed);
                 return false;
             }

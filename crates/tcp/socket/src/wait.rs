@@ -16,18 +16,18 @@ use uncopy_tcp_shared::ring::FINISHED;
 
 /// So long a sender waits for room in the ring while the other side takes nothing, in however many
 /// calls. One that has a core takes microseconds, and one that waits for a core some milliseconds.
-const PATIENCE: Duration = Duration::from_millis(10);
+const TIMEOUT: Duration = Duration::from_millis(10);
 
 /// And so long where the other side stands in for another host: there it has taken what the peer
 /// has acknowledged, a round trip later.
-const PATIENCE_FOR_HOSTS: Duration = Duration::from_millis(250);
+const TIMEOUT_FOR_HOSTS: Duration = Duration::from_millis(250);
 
-/// How long a call naps that waits for more than Linux can tell of.
-const NAP: Duration = Duration::from_millis(1);
+/// How long a call sleeps that waits for more than Linux can tell of.
+const RETRY_SLEEP: Duration = Duration::from_millis(1);
 
 /// So long at most, where so much is left to wait.
 pub(crate) fn a_moment(left: Option<Duration>) -> Duration {
-    left.map_or(NAP, |left| left.min(NAP))
+    left.map_or(RETRY_SLEEP, |left| left.min(RETRY_SLEEP))
 }
 
 /// How long it is until then.
@@ -78,15 +78,15 @@ impl Flow {
     pub(crate) fn waits_for_ring(&self) -> Option<Duration> {
         let head = self.room_of_ring()?;
         if self.attached()?.has_room() {
-            return Some(PATIENCE);
+            return Some(TIMEOUT);
         }
-        let patience = if is_stand_in(self.fd()) { PATIENCE_FOR_HOSTS } else { PATIENCE };
-        let left = patience.saturating_sub(self.full.found(head));
+        let most = if is_stand_in(self.fd()) { TIMEOUT_FOR_HOSTS } else { TIMEOUT };
+        let left = most.saturating_sub(self.full.found(head));
         if !left.is_zero() {
             return Some(left);
         }
         self.leaves_a_full_ring(head);
-        self.room_of_ring().map(|_| PATIENCE)
+        self.room_of_ring().map(|_| TIMEOUT)
     }
 
     /// As below, for a call of the program's, which may be interrupted otherwise than by a signal.
@@ -146,7 +146,7 @@ impl Flow {
         if at_ring && context.spinning.spin(|| self.has_news(what)) {
             return Ok(());
         }
-        // (Who only makes calls that wait learns here of doors.)
+        // (A program that only makes calls that wait learns here of doors.)
         context.pump();
         let mut sleeper = match self.take_sleeper(true) {
             Err(Errno::MFILE | Errno::NFILE) => return self.sleep_by_linux(what, deadline),
@@ -204,11 +204,11 @@ impl Flow {
         }
         // For room in the ring the kernel is not asked. Another thread may leave the ring at any
         // moment from here on: so whether it is, and for how long, belong to one look.
-        let patience = if what == For::Room { self.waits_for_ring() } else { None };
+        let most = if what == For::Room { self.waits_for_ring() } else { None };
         let events = match what {
             For::Data | For::More(_) => E::IN | E::RDHUP,
             For::Rest => E::IN | E::RDHUP | E::PRI,
-            For::Room if patience.is_some() => E::RDHUP,
+            For::Room if most.is_some() => E::RDHUP,
             // (By level the end of the peer's stream is told without end, and has nothing to do
             // with room. What has died is told in any case.)
             For::Room => E::OUT,
@@ -220,7 +220,7 @@ impl Flow {
                 return Ok(());
             }
             let left = until(deadline);
-            let left = patience.map(|most| left.map_or(most, |left| left.min(most))).or(left);
+            let left = most.map(|most| left.map_or(most, |left| left.min(most))).or(left);
             let left = self.context.deaths.wake(left);
             let left = if self.context.spinning.only_looks() { Some(Duration::ZERO) } else { left };
             let nothing = epoll::Event { flags: E::empty(), data: epoll::EventData::new_u64(0) };

@@ -1,10 +1,10 @@
-//! Who looks at a connection when there is news of it.
+//! Watchers of a connection: they look when there is news of it.
 
 use crate::set::events::Added;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-/// Who looks at a connection when there is news of it: a set that it is in.
+/// Looks at a connection when there is news of it: a set that it is in.
 pub(crate) trait Watcher: std::fmt::Debug + Send + Sync {
     /// There may be news. `asleep_too`: where a thread sleeps over it, that is woken.
     fn news(self: Arc<Self>, asleep_too: bool);

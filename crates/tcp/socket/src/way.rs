@@ -1,40 +1,41 @@
-//! Whose a call is: Linux's, or the ring's; and when a connection is shown.
+//! Who makes a call, Linux or we; and when a connection is registered.
 
 use crate::attached::Attached;
 use crate::flow::Flow;
-use crate::mapped::Shown;
+use crate::mapped::Registered;
 use crate::order::ByLinux;
 use crate::wait::For;
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use uncopy_tcp_service::ends::is_stand_in;
-use uncopy_tcp_service::protocol::Reason;
+use uncopy_tcp_service::protocol::StayReason;
 use uncopy_tcp_shared::phase::At;
 
-/// A call that goes past the ring, begun before there was one. As long as one is under way sending
-/// does not go to the ring: its bytes would come first.
+/// A call that bypasses the ring: Linux makes it, begun before there was a ring, or because rings
+/// do not carry it. As long as one is under way sending does not go to the ring: its bytes would
+/// come first.
 #[derive(Debug)]
-pub struct Past<'a> {
+pub struct Bypass<'a> {
     flow: &'a Flow,
     sends: bool,
 }
 
-impl<'a> Past<'a> {
+impl<'a> Bypass<'a> {
     fn begin(flow: &'a Flow, sends: bool) -> Self {
-        flow.past.fetch_add(1, Ordering::SeqCst);
+        flow.bypassing.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         Self { flow, sends }
     }
 }
 
-impl Drop for Past<'_> {
+impl Drop for Bypass<'_> {
     fn drop(&mut self) {
         let Self { flow, sends } = self;
         if flow.has_slot() {
             flow.push();
         }
-        flow.past.fetch_sub(1, Ordering::SeqCst);
+        flow.bypassing.fetch_sub(1, Ordering::SeqCst);
         if *sends {
             flow.context.by_linux.sent();
         }
@@ -51,21 +52,22 @@ impl Drop for Sends<'_> {
     }
 }
 
-/// Whose a call is.
+/// Who makes a call.
 #[derive(Debug)]
 pub enum Way<'a> {
-    /// Linux's, just as it is.
+    /// Linux, just as it is.
     Linux,
-    /// As above, and it sends: this is to be kept meanwhile.
+    /// Linux, and it sends: this is to be kept meanwhile.
     LinuxSends(Sends<'a>),
-    /// Linux's for now, and this is to be kept meanwhile.
-    Past(Past<'a>),
-    /// It is to be made here.
+    /// Linux for now: this is to be kept meanwhile.
+    Bypass(Bypass<'a>),
+    /// We do.
     Here,
 }
 
 impl Flow {
-    /// Whose a call is, one that `sends` or not. A connection that was used a few times is shown.
+    /// Who makes a call, one that `sends` or not. A connection that was used a few times is
+    /// registered.
     #[inline]
     pub fn way(self: &Arc<Self>, sends: bool) -> Way<'_> {
         match self.attached.get() {
@@ -109,30 +111,30 @@ impl Flow {
     }
 
     fn undecided(self: &Arc<Self>, sends: bool) -> Way<'_> {
-        if self.shown.load(Ordering::Acquire) {
+        if self.registered.load(Ordering::Acquire) {
             return Way::Here;
         }
-        let used = self.calls.fetch_add(1, Ordering::Relaxed) + 1 >= self.shown_after;
-        if used && self.holders.sole() && !self.shown.swap(true, Ordering::SeqCst) {
+        let used = self.calls.fetch_add(1, Ordering::Relaxed) + 1 >= self.registers_after;
+        if used && self.holders.sole() && !self.registered.swap(true, Ordering::SeqCst) {
             fence(Ordering::SeqCst);
             // Whoever waits in the kernel now would not see the ring. And where another thread
-            // closes it, either that sees it shown, or it is not.
-            if self.past.load(Ordering::SeqCst) == 0 && !self.is_closed() {
-                self.show();
+            // closes it, either that sees it registered, or it is not.
+            if self.bypassing.load(Ordering::SeqCst) == 0 && !self.is_closed() {
+                self.register();
                 return Way::Here;
             }
             self.not_yet();
         }
-        let past = Past::begin(self, sends);
-        if self.shown.load(Ordering::SeqCst) { Way::Here } else { Way::Past(past) }
+        let bypass = Bypass::begin(self, sends);
+        if self.registered.load(Ordering::SeqCst) { Way::Here } else { Way::Bypass(bypass) }
     }
 
-    fn show(self: &Arc<Self>) {
+    fn register(self: &Arc<Self>) {
         match uncopy_tcp_service::ends::name(self.fd()) {
             Ok(name) if name.is_local() || is_stand_in(self.fd()) => {
-                self.context.show_to_service(self.clone(), name);
+                self.context.register_with_service(self.clone(), name);
             }
-            Ok(_) => self.clone().stays(Reason::Remote),
+            Ok(_) => self.clone().stays(StayReason::Remote),
             // Still on its way, or none any more.
             Err(_) => self.not_yet(),
         }
@@ -140,9 +142,9 @@ impl Flow {
 
     /// A call of Linux' while it is not attached; `None`: it is.
     #[inline]
-    pub(crate) fn unattached(&self, sends: bool) -> Option<Past<'_>> {
-        let past = Past::begin(self, sends);
-        if matches!(self.attached.get(), Some(Some(_))) { None } else { Some(past) }
+    pub(crate) fn unattached(&self, sends: bool) -> Option<Bypass<'_>> {
+        let bypass = Bypass::begin(self, sends);
+        if matches!(self.attached.get(), Some(Some(_))) { None } else { Some(bypass) }
     }
 
     /// The program sends by a call that rings do not carry, with these flags: sending is Linux's as
@@ -151,31 +153,31 @@ impl Flow {
     /// # Errors
     /// EAGAIN: the call does not wait, or its timeout has passed. EINTR. An error of the
     /// connection that is kept for the next call.
-    pub fn sends_past(&self, flags: i32) -> Result<Past<'_>, Errno> {
+    pub fn bypasses_to_send(&self, flags: i32) -> Result<Bypass<'_>, Errno> {
         if let Some(attached) = self.attached() {
             self.sees_end(attached);
             if let Some(error) = attached.error().take() {
                 return Err(error);
             }
         }
-        let past = Past::begin(self, true);
+        let bypass = Bypass::begin(self, true);
         let waits = || flags & libc::MSG_DONTWAIT == 0 && !self.is_nonblocking();
         let mut deadline = None;
         loop {
-            match self.send_past() {
+            match self.send_before_bypass() {
                 Err(Errno::AGAIN) if waits() => self.wait_in_call(For::Room, &mut deadline)?,
                 Err(Errno::AGAIN) => return Err(Errno::AGAIN),
                 // What Linux has said to what was taken back it does not say again. (EPIPE it
                 // does.)
-                Err(_) => return self.take_error().map_or(Ok(past), Err),
-                Ok(()) => return Ok(past),
+                Err(_) => return self.take_error().map_or(Ok(bypass), Err),
+                Ok(()) => return Ok(bypass),
             }
         }
     }
 
-    /// No call goes past the ring.
-    pub(crate) fn none_past(&self) -> bool {
+    /// No call bypasses the ring.
+    pub(crate) fn nobody_bypasses(&self) -> bool {
         fence(Ordering::SeqCst);
-        self.past.load(Ordering::SeqCst) == 0
+        self.bypassing.load(Ordering::SeqCst) == 0
     }
 }

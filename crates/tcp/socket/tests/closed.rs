@@ -1,4 +1,5 @@
-//! A thread waits over a connection while another one closes it. (Alone in its process, for what it tests is whose a descriptor's number is.)
+//! A thread waits over a connection while another one closes it. (Alone in its process, for what it
+//! tests is whose a descriptor's number is.)
 
 #![allow(missing_docs)]
 
@@ -11,7 +12,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 use uncopy_tcp_socket::{Errno, Waiting, iovec};
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 #[test]
 fn who_waited_over_a_closed_connection_receives_nothing_of_what_has_its_number_now() {
@@ -47,7 +48,7 @@ fn who_waited_over_a_closed_connection_receives_nothing_of_what_has_its_number_n
         y.flow.closed();
         x.close();
         let begun = Instant::now();
-        while !waiting.is_finished() && begun.elapsed() < PATIENCE {
+        while !waiting.is_finished() && begun.elapsed() < TIMEOUT {
             std::thread::sleep(Duration::from_millis(1));
         }
         assert!(waiting.is_finished(), "it sleeps on");

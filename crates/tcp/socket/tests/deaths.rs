@@ -190,7 +190,8 @@ fn connections_outlive_a_killed_service_and_new_ones_are_linux() {
     assert!(!uncopy_tcp_service::rendezvous::is_running(&name), "nothing is left of it");
 }
 
-/// It was the service over a device: of three connections to a program that had seen an earlier service, one was reset and one hung.
+/// It was the service over a device: of three connections to a program that had seen an earlier
+/// service, one was reset and one hung.
 #[test]
 fn a_service_that_is_started_anew_gives_no_region_the_name_of_an_older_one() {
     let mut first = service();
@@ -251,7 +252,7 @@ fn limits_keep_a_connection_with_linux() {
         x.pump();
         p.flow.is_linux()
     });
-    assert_eq!(p.flow.reason(), Some(uncopy_tcp_service::protocol::Reason::OverLimit));
+    assert_eq!(p.flow.reason(), Some(uncopy_tcp_service::protocol::StayReason::OverLimit));
     p.send(b"all the same").unwrap();
     assert_eq!(q.receive(&mut [0; 20]), Ok(12));
     drop((kept, p, q, x, y));
@@ -375,7 +376,7 @@ fn what_cannot_be_understood_of_an_offer_that_is_only_looked_at_costs_nothing() 
     let (x, mut y) = connection();
     let end = end(&honest, x);
     let name = uncopy_tcp_service::ends::name(&y).unwrap();
-    other.show(1, std::os::fd::AsFd::as_fd(&y), name).unwrap();
+    other.register(1, std::os::fd::AsFd::as_fd(&y), name).unwrap();
     let mut matched = None;
     wait_until("matched", || {
         matched = matched.take().or_else(|| other.next());
@@ -383,7 +384,7 @@ fn what_cannot_be_understood_of_an_offer_that_is_only_looked_at_costs_nothing() 
     });
     let Some((Message::Matched { slot, side, .. }, fds)) = matched else { panic!() };
     wait_until("attached", || end.flow.is_attached());
-    let region = uncopy_tcp_shared::region::Region::map(0, &fds[0]).unwrap();
+    let region = uncopy_tcp_shared::region::SharedRegion::map(0, &fds[0]).unwrap();
     let (slot, side) = (region.slot(slot as usize), side as usize);
     let direction = &slot.header.directions[side];
     y.write_all(b"abc").unwrap();
@@ -405,8 +406,8 @@ fn what_cannot_be_understood_of_an_offer_that_is_only_looked_at_costs_nothing() 
     assert_eq!(counters.snapshot().tcp_poisoned, 0);
 }
 
-/// The hostile one speaks the protocol by itself, and then writes random words over all of the region, with the honest one's next words more
-/// often than others.
+/// The hostile one speaks the protocol by itself, and then writes random words over all of the
+/// region, with the honest one's next words more often than others.
 #[test]
 fn a_peer_that_scribbles_over_everything_costs_that_connection_only() {
     let service = service();
@@ -426,7 +427,7 @@ fn a_peer_that_scribbles_over_everything_costs_that_connection_only() {
         let (x, y) = connection();
         let end = end(&honest, x);
         let name = uncopy_tcp_service::ends::name(&y).unwrap();
-        hostile.show(1, std::os::fd::AsFd::as_fd(&y), name).unwrap();
+        hostile.register(1, std::os::fd::AsFd::as_fd(&y), name).unwrap();
         let mut matched = None;
         wait_until("matched", || {
             matched = matched.take().or_else(|| hostile.next());

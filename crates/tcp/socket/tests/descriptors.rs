@@ -1,4 +1,5 @@
-//! No descriptor is left where a region comes, and then there are some again. (A process of its own: the limit is the process'.)
+//! No descriptor is left where a region comes, and then there are some again. (A process of its
+//! own: the limit is the process'.)
 
 #![allow(missing_docs)]
 
@@ -8,7 +9,7 @@ use common::{End, connection, end, program, service, shared, wait_until};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use uncopy_tcp_service::protocol::Reason;
+use uncopy_tcp_service::protocol::StayReason;
 
 #[test]
 fn a_region_that_found_no_room_comes_again_with_the_next_connection() {
@@ -37,7 +38,7 @@ fn a_region_that_found_no_room_comes_again_with_the_next_connection() {
         a.pump();
         !x.flow.is_undecided()
     });
-    assert_eq!(x.flow.reason(), Some(Reason::NoMemory));
+    assert_eq!(x.flow.reason(), Some(StayReason::NoMemory));
     used.clear();
     let (p, q) = shared(&a, &b);
     // And the slot that was in vain is given back when both have closed it.

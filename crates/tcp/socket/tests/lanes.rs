@@ -23,7 +23,7 @@ use uncopy_tcp_service::ends::STAND_IN;
 use uncopy_tcp_service::protocol::{DOOR_COUNT, Message};
 use uncopy_tcp_shared::layout::{Direction, home};
 use uncopy_tcp_shared::notice::Notice;
-use uncopy_tcp_shared::region::Region;
+use uncopy_tcp_shared::region::SharedRegion;
 use uncopy_tcp_shared::ring::{RECEIVES, RING, Writer};
 use uncopy_tcp_shared::wanted::DOORS;
 use uncopy_tcp_socket::ready::Item;
@@ -382,7 +382,7 @@ fn who_asks_for_room_again_and_again_leaves_a_full_ring() {
 
 /// Speaks the protocol by itself, to a connection's end that is at its ring.
 struct Hostile {
-    region: Region,
+    region: SharedRegion,
     slot: usize,
     side: usize,
     generation: u32,
@@ -400,7 +400,7 @@ impl Hostile {
         let (x, y) = connection();
         let end = end(honest, x);
         let name = uncopy_tcp_service::ends::name(&y).unwrap();
-        client.show(1, y.as_fd(), name).unwrap();
+        client.register(1, y.as_fd(), name).unwrap();
         let mut matched = None;
         wait_until("matched", || {
             matched = matched.take().or_else(|| client.next());
@@ -411,7 +411,7 @@ impl Hostile {
         };
         wait_until("attached", || end.flow.is_attached());
         looks(&end);
-        let region = Region::map(0, &fds[0]).unwrap();
+        let region = SharedRegion::map(0, &fds[0]).unwrap();
         let (slot, side, generation) = (slot as usize, side as usize, generation as u32);
         (Self { region, slot, side, generation, _client: client, _socket: y }, end)
     }

@@ -1,12 +1,13 @@
-//! Going back to Linux for good: with both busy, with the other side asleep, computing, dead or finished, and with both at once. Afterwards every byte
-//! comes out of the bare socket, or of the ring, once and in order.
+//! Going back to Linux for good: with both busy, with the other side asleep, computing, dead or
+//! finished, and with both at once. Afterwards every byte comes out of the bare socket, or of the
+//! ring, once and in order.
 
 #![allow(missing_docs)]
 
 mod common;
 
 use common::{
-    End, FULL, at_rings, heed_interruptions, interrupt, program_that, service, wait_until,
+    End, FULL, at_rings, handle_interruptions, interrupt, program_that, service, wait_until,
 };
 use rustix::event::PollFlags;
 use std::io::{Read, Write};
@@ -17,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 use uncopy_tcp_socket::{Context, Errno, Waiting, Way};
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 fn both(service: &str) -> (Arc<Context>, Arc<Context>) {
     (program_that(service, Waiting::Sleep), program_that(service, Waiting::Sleep))
@@ -26,7 +27,7 @@ fn both(service: &str) -> (Arc<Context>, Arc<Context>) {
 /// As another program does it: by the socket alone.
 fn read_bare(end: &End, bytes: usize) -> Vec<u8> {
     let mut got = vec![0; bytes];
-    end.socket.as_ref().unwrap().set_read_timeout(Some(PATIENCE)).unwrap();
+    end.socket.as_ref().unwrap().set_read_timeout(Some(TIMEOUT)).unwrap();
     end.socket.as_ref().unwrap().read_exact(&mut got).unwrap();
     got
 }
@@ -85,7 +86,7 @@ fn what_is_unread_is_taken_back_by_a_peer_that_sleeps_over_the_connection() {
             b.receive(&mut got).map(|_| got)
         });
         std::thread::sleep(Duration::from_millis(30));
-        assert_eq!(a.flow.by_linux(PATIENCE), Ok(true));
+        assert_eq!(a.flow.by_linux(TIMEOUT), Ok(true));
         assert_eq!(read_bare(&a, 100_000), vec![7; 100_000]);
         a.socket.as_ref().unwrap().write_all(b"woken").unwrap();
         assert_eq!(sleeper.join().unwrap(), Ok(*b"woken"));
@@ -109,10 +110,10 @@ fn what_is_unread_is_taken_back_by_a_peer_that_sleeps_in_a_set() {
     std::thread::scope(|scope| {
         let sleeper = scope.spawn(|| {
             let mut events = [uncopy_tcp_socket::set::Event::default(); 4];
-            set.wait(&mut events, Some(PATIENCE))
+            set.wait(&mut events, Some(TIMEOUT))
         });
         std::thread::sleep(Duration::from_millis(30));
-        assert_eq!(a.flow.by_linux(PATIENCE), Ok(true));
+        assert_eq!(a.flow.by_linux(TIMEOUT), Ok(true));
         assert_eq!(read_bare(&a, 11), b"in the ring");
         other.send(b"x").unwrap();
         assert_eq!(sleeper.join().unwrap(), Ok(1));
@@ -128,7 +129,7 @@ fn a_peer_that_computes_takes_it_back_by_the_thread_that_attends_or_at_its_next_
     let stop = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| y.attend(stop.as_fd()).unwrap());
-        assert_eq!(a.flow.by_linux(PATIENCE), Ok(true));
+        assert_eq!(a.flow.by_linux(TIMEOUT), Ok(true));
         rustix::io::write(&stop, &1u64.to_ne_bytes()).unwrap();
     });
     assert_eq!(read_bare(&a, 5), b"first");
@@ -136,7 +137,7 @@ fn a_peer_that_computes_takes_it_back_by_the_thread_that_attends_or_at_its_next_
     let (a, b) = at_rings(&x, &y);
     b.send(b"first").unwrap();
     std::thread::scope(|scope| {
-        let leaver = scope.spawn(|| a.flow.by_linux(PATIENCE));
+        let leaver = scope.spawn(|| a.flow.by_linux(TIMEOUT));
         std::thread::sleep(Duration::from_millis(30));
         b.send(b" and second").unwrap();
         assert_eq!(leaver.join().unwrap(), Ok(true));
@@ -158,7 +159,7 @@ fn a_shutdown_gives_linux_all_that_was_taken_back_whatever_signals_and_timeouts_
 
 /// What ends the stream does so after all bytes, and sleeps until Linux has room for them.
 fn gives_linux_all_that_was_taken_back(ends: impl FnOnce(End) + Send) {
-    heed_interruptions();
+    handle_interruptions();
     let service = service();
     let (x, y) = both(&service.name);
     let (a, b) = at_rings(&x, &y);
@@ -174,7 +175,7 @@ fn gives_linux_all_that_was_taken_back(ends: impl FnOnce(End) + Send) {
     assert_eq!(b.send(&vec![7; FULL]), Ok(FULL));
     let id = AtomicU64::new(0);
     let spent = std::thread::scope(|scope| {
-        let leaver = scope.spawn(|| a.flow.by_linux(PATIENCE));
+        let leaver = scope.spawn(|| a.flow.by_linux(TIMEOUT));
         std::thread::sleep(Duration::from_millis(30));
         let ender = scope.spawn(|| {
             // SAFETY: a question.
@@ -229,10 +230,10 @@ fn a_peer_that_has_finished_or_gone_cannot_take_back_and_its_bytes_stay() {
         } else {
             b.flow.shutdown(rustix::net::Shutdown::Write).unwrap();
         }
-        // At once, whatever the patience.
+        // At once, whatever the timeout.
         let begun = std::time::Instant::now();
-        assert_eq!(a.flow.by_linux(PATIENCE), Ok(false));
-        assert!(begun.elapsed() < PATIENCE / 2);
+        assert_eq!(a.flow.by_linux(TIMEOUT), Ok(false));
+        assert!(begun.elapsed() < TIMEOUT / 2);
         if closes {
             assert_eq!(a.flow.take_unread().unwrap(), b"the last");
         } else {
@@ -250,7 +251,7 @@ fn what_stands_in_for_the_socket_brings_what_nobody_takes_back_and_takes_what_go
     let (a, b) = at_rings(&x, &y);
     b.send(&[3; 100_000]).unwrap();
     b.flow.shutdown(rustix::net::Shutdown::Write).unwrap();
-    assert_eq!(a.flow.by_linux(PATIENCE), Ok(false));
+    assert_eq!(a.flow.by_linux(TIMEOUT), Ok(false));
     let mut program = std::os::unix::net::UnixStream::from(a.flow.stand_in().unwrap());
     let mut got = vec![];
     program.read_to_end(&mut got).unwrap();
@@ -277,7 +278,7 @@ fn where_nothing_can_stand_in_for_the_socket_what_is_unread_stays_in_the_ring() 
     let (a, b) = at_rings(&x, &y);
     b.send(b"the last").unwrap();
     b.flow.shutdown(rustix::net::Shutdown::Write).unwrap();
-    assert_eq!(a.flow.by_linux(PATIENCE), Ok(false));
+    assert_eq!(a.flow.by_linux(TIMEOUT), Ok(false));
     service.end();
     assert!(a.flow.stand_in().is_err());
     let mut got = [0; 100];
@@ -296,9 +297,9 @@ fn both_may_leave_at_once_with_bytes_unread_both_ways() {
         b.send(&[2; 60_000]).unwrap();
         std::thread::scope(|scope| {
             let (a, b) = (&a, &b);
-            let patience = Duration::from_millis(50);
-            let leaver = scope.spawn(move || a.flow.by_linux(patience));
-            let first = b.flow.by_linux(patience);
+            let timeout = Duration::from_millis(50);
+            let leaver = scope.spawn(move || a.flow.by_linux(timeout));
+            let first = b.flow.by_linux(timeout);
             let second = leaver.join().unwrap();
             // Who was asked after it had answered and gone has left its bytes in the ring.
             for (ok, end, byte, bytes) in [(first, b, 1, 50_000), (second, a, 2, 60_000)] {
@@ -330,7 +331,7 @@ fn what_went_by_linux_after_the_ring_comes_after_it_whoever_leaves() {
             std::thread::sleep(Duration::from_millis(10));
             b.flow.serve().unwrap();
         });
-        assert_eq!(a.flow.by_linux(PATIENCE), Ok(false));
+        assert_eq!(a.flow.by_linux(TIMEOUT), Ok(false));
     });
     let mut got = [0; 8];
     assert_eq!(a.receive(&mut got), Ok(8));
@@ -339,19 +340,20 @@ fn what_went_by_linux_after_the_ring_comes_after_it_whoever_leaves() {
     assert_eq!(read_bare(&a, 8), b"by linux");
 }
 
-/// Sends past the ring by `past`, while what it has sent by the ring is unread; then the other side wants everything by Linux.
-fn comes_after_the_ring(past: impl FnOnce(&End)) {
+/// Sends past the ring by `bypass`, while what it has sent by the ring is unread; then the other
+/// side wants everything by Linux.
+fn comes_after_the_ring(bypass: impl FnOnce(&End)) {
     let service = service();
     let (x, y) = both(&service.name);
     let (a, b) = at_rings(&x, &y);
     b.send(b"by ring ").unwrap();
-    past(&b);
+    bypass(&b);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             std::thread::sleep(Duration::from_millis(10));
             b.flow.serve().unwrap();
         });
-        assert_eq!(a.flow.by_linux(PATIENCE), Ok(false), "it would come too late");
+        assert_eq!(a.flow.by_linux(TIMEOUT), Ok(false), "it would come too late");
     });
     let mut got = [0; 8];
     assert_eq!(a.receive(&mut got), Ok(8));
@@ -372,9 +374,9 @@ fn what_a_connection_that_has_gone_back_sends_comes_after_what_is_unread_in_its_
 #[test]
 fn what_is_sent_past_the_ring_comes_after_what_is_unread_there() {
     comes_after_the_ring(|end| {
-        let past = end.flow.sends_past(0).unwrap();
+        let bypass = end.flow.bypasses_to_send(0).unwrap();
         end.socket.as_ref().unwrap().write_all(b"by linux").unwrap();
-        drop(past);
+        drop(bypass);
     });
 }
 
@@ -391,7 +393,7 @@ fn a_connection_that_has_gone_back_and_only_receives_can_still_take_back() {
             std::thread::sleep(Duration::from_millis(10));
             assert!(matches!(b.flow.way(false), Way::Linux));
         });
-        assert_eq!(a.flow.by_linux(PATIENCE), Ok(true));
+        assert_eq!(a.flow.by_linux(TIMEOUT), Ok(true));
     });
     b.socket.as_ref().unwrap().write_all(b"by linux").unwrap();
     assert_eq!(read_bare(&a, 16), b"by ring by linux");
@@ -434,7 +436,7 @@ fn both_busy_every_byte_comes_once_and_in_order_through_the_switch() {
                 let bytes = a.receive(&mut got).unwrap();
                 check(&got[..bytes], &mut at);
             }
-            let left = a.flow.by_linux(PATIENCE).unwrap();
+            let left = a.flow.by_linux(TIMEOUT).unwrap();
             assert!(left, "the other side calls all the time");
             let mut socket = a.socket.as_ref().unwrap();
             for _ in 0..100 {
@@ -491,7 +493,8 @@ fn urgent_data_while_the_other_side_reads_goes_by_linux_and_the_rest_stays_in_or
     assert_eq!(all, b"before after");
 }
 
-/// Who waits for room has asked the ring for it: that ends with the ring, where Linux had room all the time.
+/// Who waits for room has asked the ring for it: that ends with the ring, where Linux had room all
+/// the time.
 #[test]
 fn who_waits_for_room_in_a_set_hears_of_linuxs_once_the_ring_is_taken_back() {
     use uncopy_tcp_socket::set::Event;
@@ -521,12 +524,12 @@ fn who_waits_for_room_in_a_set_hears_of_linuxs_once_the_ring_is_taken_back() {
         while set.wait(&mut events, Some(Duration::ZERO)) == Ok(1) {}
         std::thread::scope(|scope| {
             let begun = std::time::Instant::now();
-            let told = scope.spawn(|| set.wait(&mut [Event::default(); 4], Some(PATIENCE)));
+            let told = scope.spawn(|| set.wait(&mut [Event::default(); 4], Some(TIMEOUT)));
             std::thread::sleep(Duration::from_millis(50));
             assert!(!told.is_finished());
-            assert_eq!(a.flow.by_linux(PATIENCE), Ok(true));
+            assert_eq!(a.flow.by_linux(TIMEOUT), Ok(true));
             assert_eq!(told.join().unwrap(), Ok(1), "flags {flags:#x}");
-            assert!(begun.elapsed() < PATIENCE, "flags {flags:#x}: nobody woke it");
+            assert!(begun.elapsed() < TIMEOUT, "flags {flags:#x}: nobody woke it");
         });
         assert_eq!(read_bare(&a, sent), vec![7; sent]);
     }

@@ -1,4 +1,5 @@
-//! What a program holds of another one, once that has gone. A test of its own process: it counts descriptors.
+//! What a program holds of another one, once that has gone. A test of its own process: it counts
+//! descriptors.
 
 #![allow(missing_docs)]
 
@@ -32,7 +33,8 @@ fn nothing_is_held_of_a_program_that_has_gone_once_the_last_connection_with_it_i
             drop(other);
         } else {
             drop(other);
-            // (Its doors go at once, and those that are known of it here stay until the connection ends.)
+            // (Its doors go at once, and those that are known of it here stay until the connection
+            // ends.)
             std::thread::sleep(std::time::Duration::from_millis(100));
             here.pump();
             assert!(eventfds() > usual);

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
-use uncopy_tcp_service::protocol::Reason;
+use uncopy_tcp_service::protocol::StayReason;
 use uncopy_tcp_shared::wanted::{DOORS, Doors};
 use uncopy_tcp_socket::set::Event;
 use uncopy_tcp_socket::{Context, Errno, Set, Waiting};
@@ -24,7 +24,7 @@ const OUT: u32 = libc::EPOLLOUT as u32;
 const EDGE: u32 = libc::EPOLLET as u32;
 
 /// (A wait that comes to its end looks once more.)
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 fn set(program: &Arc<Context>) -> Set {
     Set::new(program.clone(), epoll::create(epoll::CreateFlags::CLOEXEC).unwrap()).unwrap()
@@ -37,7 +37,7 @@ fn echo_over_a_set(waiting: Waiting, flags: u32) {
     let done = AtomicBool::new(false);
     let echoed = AtomicU64::new(0);
     let mut pairs: Vec<_> = (0..300).map(|_| shared(&client, &server)).collect();
-    // One of Linux' in between, shown by one side only.
+    // One of Linux' in between, registered by one side only.
     let (plain, other) = connection();
     pairs.push((end(&program_that("uncopy-tcp-test-nobody", waiting), plain), end(&server, other)));
     let (clients, servers): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
@@ -200,7 +200,8 @@ fn poll_waits_over_rings_and_linux_at_once() {
     assert_eq!(poll(None), (2, [1, 1]));
 }
 
-/// Two sets share a door. Whoever takes the other's notices wakes it; and who is awake does not say so for both.
+/// Two sets share a door. Whoever takes the other's notices wakes it; and who is awake does not say
+/// so for both.
 #[test]
 fn of_two_sets_that_share_a_door_each_is_woken() {
     let service = service();
@@ -224,8 +225,8 @@ fn of_two_sets_that_share_a_door_each_is_woken() {
         scope.spawn(|| {
             while !done.load(Relaxed) {
                 let begun = Instant::now();
-                assert_eq!(sets[DOORS].wait(&mut [Event::default(); 4], Some(PATIENCE)), Ok(1));
-                assert!(begun.elapsed() < PATIENCE, "nobody woke it");
+                assert_eq!(sets[DOORS].wait(&mut [Event::default(); 4], Some(TIMEOUT)), Ok(1));
+                assert!(begun.elapsed() < TIMEOUT, "nobody woke it");
                 if y.receive_with(&mut [0; 8], libc::MSG_DONTWAIT) == Ok(2) {
                     y.send(b"34").unwrap();
                 }
@@ -258,14 +259,14 @@ fn room_is_told_to_who_sleeps_in_an_edge_triggered_set_while_another_thread_send
     assert_eq!(set.wait(&mut events, Some(Duration::ZERO)).unwrap(), 1, "there is room");
     std::thread::scope(|scope| {
         let begun = Instant::now();
-        let told = scope.spawn(|| set.wait(&mut [Event::default(); 4], Some(PATIENCE)));
+        let told = scope.spawn(|| set.wait(&mut [Event::default(); 4], Some(TIMEOUT)));
         std::thread::sleep(Duration::from_millis(50));
         while x.send(&[0; 50_000]).is_ok() {}
         std::thread::sleep(Duration::from_millis(20));
         assert!(!told.is_finished());
         y.receive(&mut vec![0; FULL / 2]).unwrap();
         assert_eq!(told.join().unwrap(), Ok(1));
-        assert!(begun.elapsed() < PATIENCE, "nobody woke it");
+        assert!(begun.elapsed() < TIMEOUT, "nobody woke it");
     });
 }
 
@@ -287,7 +288,7 @@ fn who_has_room_for_one_event_and_does_not_wait_is_told_of_it_although_a_door_wa
         std::io::Write::write_all(&mut &plain, b"1").unwrap();
         let arrived = Instant::now();
         while rustix::io::ioctl_fionread(&other) == Ok(0) {
-            assert!(arrived.elapsed() < PATIENCE);
+            assert!(arrived.elapsed() < TIMEOUT);
         }
         assert_eq!(set.wait(&mut event, Some(Duration::ZERO)), Ok(1));
         assert_eq!(event[0], Event { events: IN, data: 2 });
@@ -310,7 +311,7 @@ fn who_sleeps_is_woken_once_knocks_that_were_put_off_are_made() {
             }
             let mut events = [Event::default(); 8];
             while !done.load(Relaxed) {
-                let count = set.wait(&mut events, Some(PATIENCE)).unwrap();
+                let count = set.wait(&mut events, Some(TIMEOUT)).unwrap();
                 for event in &events[..count] {
                     let end = &servers[event.data as usize];
                     let received = end.receive_with(&mut [0; 8], libc::MSG_DONTWAIT);
@@ -409,7 +410,7 @@ fn what_has_a_number_and_the_data_of_a_connection_that_was_removed_is_told() {
     set.add(number, None, IN | EDGE, 7).unwrap();
     std::io::Write::write_all(&mut &unix.1, b"x").unwrap();
     let mut events = [Event::default(); 4];
-    let count = set.wait(&mut events, Some(PATIENCE)).unwrap();
+    let count = set.wait(&mut events, Some(TIMEOUT)).unwrap();
     let told = events[..count].iter().any(|event| event.data == 7 && event.events & IN != 0);
     assert!(told, "{:?}", &events[..count]);
 }
@@ -431,7 +432,7 @@ fn a_connection_that_was_closed_is_in_no_set_any_more_whether_it_was_removed_or_
         if news {
             b.send(b"x").unwrap();
             // (Level-triggered: it is to be looked at again.)
-            assert_eq!(set.wait(&mut [Event::default()], Some(PATIENCE)), Ok(1));
+            assert_eq!(set.wait(&mut [Event::default()], Some(TIMEOUT)), Ok(1));
         }
         if removed {
             set.remove(number).unwrap();
@@ -459,7 +460,7 @@ fn closes_what_has_news(program: &Arc<Context>, set: &Set) {
     let (a, b) = at_rings(program, program);
     set.add(a.flow.number(), Some(a.flow.clone()), IN, 7).unwrap();
     b.send(b"x").unwrap();
-    assert_eq!(set.wait(&mut [Event::default()], Some(PATIENCE)), Ok(1));
+    assert_eq!(set.wait(&mut [Event::default()], Some(TIMEOUT)), Ok(1));
     closes(a);
 }
 
@@ -515,7 +516,7 @@ fn a_set_that_was_closed_keeps_no_connection_that_had_news() {
     let set = set(&program);
     set.add(a.flow.number(), Some(a.flow.clone()), IN, 7).unwrap();
     b.send(b"x").unwrap();
-    assert_eq!(set.wait(&mut [Event::default()], Some(PATIENCE)), Ok(1));
+    assert_eq!(set.wait(&mut [Event::default()], Some(TIMEOUT)), Ok(1));
     drop(set);
     let flow = Arc::downgrade(&a.flow);
     a.close();
@@ -548,17 +549,18 @@ fn a_number_that_one_of_several_had_is_the_next_files() {
             std::io::Write::write_all(&mut b.socket.as_ref().unwrap(), b"x").unwrap();
             assert_eq!(set.wait(&mut events, soon), Ok(0));
         } else {
-            // It has the connection's data, and is asked for nothing; then for what the connection was asked for.
+            // It has the connection's data, and is asked for nothing; then for what the connection
+            // was asked for.
             set.add(number, None, EDGE, 9).unwrap();
             set.modify(number, IN, 7).unwrap();
             b.send(b"x").unwrap();
-            let count = set.wait(&mut events, Some(PATIENCE)).unwrap();
+            let count = set.wait(&mut events, Some(TIMEOUT)).unwrap();
             assert_eq!(events[..count], [Event { events: IN, data: 7 }], "of the connection");
             a.receive(&mut [0]).unwrap();
             assert_eq!(set.wait(&mut events, soon), Ok(0));
         }
         std::io::Write::write_all(&mut &unix.1, b"x").unwrap();
-        let count = set.wait(&mut events, Some(PATIENCE)).unwrap();
+        let count = set.wait(&mut events, Some(TIMEOUT)).unwrap();
         let data = if was_removed { 9 } else { 7 };
         assert_eq!(events[..count], [Event { events: IN, data }], "removed: {was_removed}");
     }
@@ -578,7 +580,7 @@ fn who_waits_sleeps_over_a_death_that_nobody_is_armed_for() {
     let once = IN | libc::EPOLLONESHOT as u32;
     set.add(b.flow.number(), Some(b.flow.clone()), once, 1).unwrap();
     a.send(b"1").unwrap();
-    assert_eq!(set.wait(&mut events, Some(PATIENCE)), Ok(1));
+    assert_eq!(set.wait(&mut events, Some(TIMEOUT)), Ok(1));
     b.send(b"unread").unwrap();
     a.close();
     assert_eq!(set.wait(&mut events, Some(Duration::from_millis(50))), Ok(0));
@@ -586,11 +588,12 @@ fn who_waits_sleeps_over_a_death_that_nobody_is_armed_for() {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     assert_eq!(poll(&mut [PollFd::new(&kernel, PollFlags::IN)], Some(&now)), Ok(0), "it spins");
     set.modify(b.flow.number(), once, 1).unwrap();
-    assert_eq!(set.wait(&mut events, Some(PATIENCE)), Ok(1));
+    assert_eq!(set.wait(&mut events, Some(TIMEOUT)), Ok(1));
     assert!(events[0].events & libc::EPOLLHUP as u32 != 0);
 }
 
-/// As a server does it whose threads hand a connection on: the kernel tells a thread of it before the call that armed it is back.
+/// As a server does it whose threads hand a connection on: the kernel tells a thread of it before
+/// the call that armed it is back.
 #[test]
 fn what_is_armed_by_one_thread_while_another_waits_is_told() {
     let service = service();
@@ -615,7 +618,7 @@ fn what_is_armed_by_one_thread_while_another_waits_is_told() {
         });
         for turn in 1..=30_000 {
             let begun = Instant::now();
-            while told.load(Relaxed) < turn && begun.elapsed() < PATIENCE {
+            while told.load(Relaxed) < turn && begun.elapsed() < TIMEOUT {
                 std::hint::spin_loop();
             }
             if told.load(Relaxed) != turn {
@@ -631,7 +634,7 @@ fn what_is_armed_by_one_thread_while_another_waits_is_told() {
 /// The data of what is told of first.
 fn first_of_two(set: &Set) -> u64 {
     let mut events = [Event::default(); 4];
-    let count = set.wait(&mut events, Some(PATIENCE)).unwrap();
+    let count = set.wait(&mut events, Some(TIMEOUT)).unwrap();
     assert!(count > 0, "something was sent");
     events[0].data
 }
@@ -649,7 +652,7 @@ fn who_is_woken_at_a_sets_door_meanwhile_does_not_change_what_comes_first() {
     let plain = |program| {
         let (by, at) = connection();
         let by = end(program, by);
-        by.flow.leave_to_linux(Reason::NotConnected);
+        by.flow.leave_to_linux(StayReason::NotConnected);
         (by, at)
     };
     let ((linux, at), (elsewhere, _other)) = (plain(&client), plain(&client));

@@ -18,7 +18,8 @@ fn room_for_descriptors(wanted: u64) {
     }
 }
 
-/// It was the client of `bench rpc` that had no core while the service answered the server: a dozen of a thousand connections stayed with Linux.
+/// It was the client of `bench rpc` that had no core while the service answered the server: a dozen
+/// of a thousand connections stayed with Linux.
 #[test]
 fn a_program_that_looks_for_nothing_while_many_are_matched_learns_of_all_of_them() {
     room_for_descriptors(4096);

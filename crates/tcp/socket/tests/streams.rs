@@ -1,4 +1,5 @@
-//! Random sends, receives, switches and ends: every byte, once, in order. A failing seed is printed.
+//! Random sends, receives, switches and ends: every byte, once, in order. A failing seed is
+//! printed.
 
 #![allow(missing_docs)]
 
@@ -179,7 +180,8 @@ fn come_whole_by_both_stores(
     }
 }
 
-/// Many connections of two programs, none of which carries a batch. What they cost is known when they are closed.
+/// Many connections of two programs, none of which carries a batch. What they cost is known when
+/// they are closed.
 #[test]
 fn short_connections_too_are_written_by_both_stores() {
     let service = service();

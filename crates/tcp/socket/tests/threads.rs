@@ -5,7 +5,7 @@
 mod common;
 
 use common::{
-    End, at_rings, connection, end, heed_interruptions, interrupt, program_that, service, shared,
+    End, at_rings, connection, end, handle_interruptions, interrupt, program_that, service, shared,
     wait_until,
 };
 use rustix::event::epoll;
@@ -18,14 +18,15 @@ use uncopy_tcp_socket::{Errno, Set, Waiting};
 
 const IN: u32 = libc::EPOLLIN as u32;
 /// (A wait that comes to its end looks once more.)
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 
 const EDGE: u32 = libc::EPOLLET as u32;
 
-/// More threads than doors wait for bytes of one connection. All but the last to come are interrupted; it is woken all the same.
+/// More threads than doors wait for bytes of one connection. All but the last to come are
+/// interrupted; it is woken all the same.
 #[test]
 fn who_is_interrupted_leaves_others_their_wake_up() {
-    heed_interruptions();
+    handle_interruptions();
     let service = service();
     let of = || program_that(&service.name, Waiting::Sleep);
     let (x, y) = {
@@ -52,7 +53,7 @@ fn who_is_interrupted_leaves_others_their_wake_up() {
         }
         x.send(b"2").unwrap();
         let begun = Instant::now();
-        while !last.is_finished() && begun.elapsed() < PATIENCE {
+        while !last.is_finished() && begun.elapsed() < TIMEOUT {
             std::thread::sleep(Duration::from_millis(1));
         }
         let woken = last.is_finished();
@@ -64,8 +65,8 @@ fn who_is_interrupted_leaves_others_their_wake_up() {
     });
 }
 
-/// Each thread takes one message of those that have come, and no other before all threads have one: whoever sleeps in a set where something is left is
-/// woken.
+/// Each thread takes one message of those that have come, and no other before all threads have one:
+/// whoever sleeps in a set where something is left is woken.
 fn threads_share_a_set(connections: usize, each: usize, flags: u32, by_ring: bool) {
     const THREADS: usize = 4;
     const ROUNDS: usize = 300;
@@ -97,9 +98,9 @@ fn threads_share_a_set(connections: usize, each: usize, flags: u32, by_ring: boo
     let slept_on = AtomicBool::new(false);
     let take_one = || {
         let since = Instant::now();
-        while since.elapsed() < PATIENCE {
+        while since.elapsed() < TIMEOUT {
             let mut event = [Event::default()];
-            if set.wait(&mut event, Some(PATIENCE)) == Ok(1)
+            if set.wait(&mut event, Some(TIMEOUT)) == Ok(1)
                 && pairs[event[0].data as usize].1.receive_with(&mut [0], libc::MSG_DONTWAIT)
                     == Ok(1)
             {

@@ -21,9 +21,9 @@ impl End {
 /// A flow, or several: `ADDRESS`, `:PORT`, `ADDRESS:PORT`, or two of these with a `-` between, in
 /// either order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Flow(End, Option<End>);
+pub struct FlowFilter(End, Option<End>);
 
-impl Flow {
+impl FlowFilter {
     /// Of one end, as far as it matters.
     pub fn of(address: Option<Ipv4Addr>, port: Option<u16>) -> Self {
         Self(End { address, port }, None)
@@ -61,7 +61,7 @@ impl FromStr for End {
     }
 }
 
-impl FromStr for Flow {
+impl FromStr for FlowFilter {
     type Err = NoFlow;
 
     fn from_str(text: &str) -> Result<Self, NoFlow> {
@@ -72,11 +72,11 @@ impl FromStr for Flow {
 
 /// Flows of which any will do; none: every frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Chosen(Vec<Flow>);
+pub struct Chosen(Vec<FlowFilter>);
 
 impl Chosen {
     /// These; none: every frame.
-    pub fn new(flows: Vec<Flow>) -> Self {
+    pub fn new(flows: Vec<FlowFilter>) -> Self {
         Self(flows)
     }
 
@@ -84,7 +84,7 @@ impl Chosen {
     pub fn has(&self, frame: &[u8]) -> bool {
         self.0.is_empty()
             || ends(frame).is_some_and(|[from, to]| {
-                self.0.iter().any(|Flow(one, other)| {
+                self.0.iter().any(|FlowFilter(one, other)| {
                     let is = |end: &End, (address, port)| end.is(address, port);
                     let both = |a, b| is(one, a) && other.as_ref().is_none_or(|other| is(other, b));
                     both(from, to) || both(to, from)
@@ -162,7 +162,7 @@ pub(crate) mod tests {
     #[test]
     fn what_is_no_flow_is_refused_by_name() {
         for text in ["", ":", "x", "10.0.0.1:", "10.0.0.1:99999", "1.2.3", ":80-", "::1"] {
-            assert!(text.parse::<Flow>().is_err(), "{text}");
+            assert!(text.parse::<FlowFilter>().is_err(), "{text}");
         }
         assert!(NoFlow("x".into()).to_string().starts_with("'x' is no flow"));
     }

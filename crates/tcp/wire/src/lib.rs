@@ -6,11 +6,11 @@
 //!
 //! | module | one idea |
 //! | --- | --- |
-//! | [`tap`] | a TAP device: anywhere with `/dev/net/tun`, segmentation and checksums left to the kernel |
+//! | [`tap`] | a TAP device: wherever `/dev/net/tun` is; the kernel cuts and sums |
 //! | [`xsk`] | AF_XDP on one queue of a device |
 //! | [`queues`] | all queues of a device by AF_XDP |
 //! | [`beside`] | a TAP device beside another one, where XDP is refused |
-//! | [`steer`] | which arriving segments are the service's: an XDP program, or a classifier; all others stay Linux's |
+//! | [`steer`] | which segments are the service's, by an XDP program or a classifier |
 //! | [`over`] | a wire of either kind |
 //! | `program` | that program, instruction by instruction |
 //! | `bpf` | the system call that loads it |

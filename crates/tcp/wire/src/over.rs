@@ -10,14 +10,14 @@ use xdp::nic::XdpZeroCopy;
 
 /// How a device is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Access {
     /// By AF_XDP ([`queues`]).
     Xdp,
     /// By a TAP beside it ([`beside`]).
     Tap,
 }
 
-impl Way {
+impl Access {
     /// The better one for the device `name`: AF_XDP where the device can put frames into our memory
     /// by itself. Where it cannot, frames are copied both ways, and by a TAP segments at least stay
     /// joined on the way: 64 KB cost a third, and a small segment as much.
@@ -52,9 +52,9 @@ impl Way {
 
 /// A wire of one queue.
 pub enum Over {
-    /// See [`Way::Xdp`].
+    /// See [`Access::Xdp`].
     Xdp(Box<Xsk>),
-    /// See [`Way::Tap`].
+    /// See [`Access::Tap`].
     Tap(Tap),
 }
 
@@ -62,13 +62,13 @@ pub enum Over {
 ///
 /// # Errors
 /// Those of [`queues::open`], or [`beside::open`].
-pub fn open(name: &str, way: Way, flows: u32, listeners: u32) -> io::Result<(Steer, Vec<Over>)> {
+pub fn open(name: &str, way: Access, flows: u32, listeners: u32) -> io::Result<(Steer, Vec<Over>)> {
     match way {
-        Way::Xdp => {
+        Access::Xdp => {
             let (steer, wires) = queues::open(name, flows, listeners)?;
             Ok((steer, wires.into_iter().map(|wire| Over::Xdp(Box::new(wire))).collect()))
         }
-        Way::Tap => {
+        Access::Tap => {
             let (steer, wires) = beside::open(name, flows, listeners)?;
             Ok((steer, wires.into_iter().map(Over::Tap).collect()))
         }

@@ -21,7 +21,7 @@ const QUEUES: u32 = 256;
 
 /// A flow, as its own host sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Flow {
+pub struct SteeredFlow {
     /// This host's end.
     pub local: SocketAddrV4,
     /// The other end.
@@ -108,7 +108,7 @@ impl Steer {
     ///
     /// # Errors
     /// There is no room for another (`E2BIG`).
-    pub fn take(&self, flow: Flow) -> io::Result<()> {
+    pub fn take(&self, flow: SteeredFlow) -> io::Result<()> {
         self.flows.set(&flow_key(flow), &[0; 4])
     }
 
@@ -116,7 +116,7 @@ impl Steer {
     ///
     /// # Errors
     /// The kernel's.
-    pub fn leave(&self, flow: Flow) -> io::Result<bool> {
+    pub fn leave(&self, flow: SteeredFlow) -> io::Result<bool> {
         self.flows.remove(&flow_key(flow))
     }
 
@@ -150,7 +150,7 @@ fn end(address: Ipv4Addr, port: u16) -> ([u8; 4], [u8; 2]) {
     (address.octets(), port.to_be_bytes())
 }
 
-fn flow_key(flow: Flow) -> [u8; FLOW_KEY] {
+fn flow_key(flow: SteeredFlow) -> [u8; FLOW_KEY] {
     let (remote, remote_port) = end(*flow.remote.ip(), flow.remote.port());
     let (local, local_port) = end(*flow.local.ip(), flow.local.port());
     let mut key = [0; FLOW_KEY];

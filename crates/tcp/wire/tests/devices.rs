@@ -1,4 +1,5 @@
-//! The wires on devices of the kernel's: a veth pair, a TAP, a TAP beside one of the pair. Needs root; left out, with the reason, elsewhere.
+//! The wires on devices of the kernel's: a veth pair, a TAP, a TAP beside one of the pair. Needs
+//! root; left out, with the reason, elsewhere.
 
 mod support;
 
@@ -6,7 +7,7 @@ use etherparse::{IpFragOffset, IpNumber, Ipv4Header, Ipv4Options, PacketBuilder,
 use std::net::{SocketAddrV4, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 use support::{Frames, index_of, ip, leave_out, own_network, pair_of_devices};
-use uncopy_tcp_wire::steer::{Attach, Flow, Steer};
+use uncopy_tcp_wire::steer::{Attach, Steer, SteeredFlow};
 use uncopy_tcp_wire::tap::Tap;
 use uncopy_tcp_wire::xsk::{Mode, Xsk};
 use uncopy_tcp_wire::{Offload, Piece, Wire, beside, copied};
@@ -128,9 +129,10 @@ fn a_tap_beside_a_device_gets_the_same_and_its_own_frames_leave_by_the_device() 
     steers(steer, taps.remove(0), true);
 }
 
-/// `inner` is reached so, and nothing is steered yet. `seen`: packet sockets of Linux' see what is steered too.
+/// `inner` is reached so, and nothing is steered yet. `seen`: packet sockets of Linux' see what is
+/// steered too.
 fn steers(steer: Steer, mut wire: impl Wire, seen: bool) {
-    let flow = Flow { local: address("10.0.0.1:80"), remote: address("10.0.0.2:4000") };
+    let flow = SteeredFlow { local: address("10.0.0.1:80"), remote: address("10.0.0.2:4000") };
     steer.take(flow).unwrap();
     steer.listen(address("10.0.0.1:90")).unwrap();
     steer.listen(address("0.0.0.0:91")).unwrap();

@@ -14,7 +14,7 @@ use uncopy_torture::shrink::shrink;
 use variant::Variant;
 
 /// While a script is being shrunk a run may take at most this long.
-const SHRINKING_PATIENCE: Duration = Duration::from_secs(15);
+const SHRINKING_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Runs scripts in all ways.
 #[derive(Clone, Debug)]
@@ -103,8 +103,8 @@ impl Driver {
         if self.effort == 0 {
             return Ok(());
         }
-        let patience = self.runner.patience.min(SHRINKING_PATIENCE);
-        let runner = Runner { patience, ..self.runner.clone() };
+        let timeout = self.runner.timeout.min(SHRINKING_TIMEOUT);
+        let runner = Runner { timeout, ..self.runner.clone() };
         let scratch = format!("{name}.{}.shrinking", way.name);
         let mut last = None;
         let short = shrink(script, self.effort, |s| {

@@ -17,7 +17,7 @@ pub struct Runner {
     /// More environment under uncopy.
     pub environment: Vec<(String, String)>,
     /// How long a run may take.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
 /// What came of a run.
@@ -87,7 +87,7 @@ impl Runner {
     }
 
     fn wait(&self, child: &mut Child, stacks: &Path) -> io::Result<Option<String>> {
-        let end = Instant::now() + self.patience;
+        let end = Instant::now() + self.timeout;
         let mut pause = Duration::from_micros(500);
         loop {
             if let Some(status) = child.try_wait()? {
@@ -98,7 +98,7 @@ impl Runner {
                 write_stacks(child.id(), stacks);
                 end_group(child);
                 child.wait()?;
-                return Ok(Some(format!("no end after {} s; {where_to}", self.patience.as_secs())));
+                return Ok(Some(format!("no end after {} s; {where_to}", self.timeout.as_secs())));
             }
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(5));

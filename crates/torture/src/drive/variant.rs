@@ -1,6 +1,7 @@
 //! The variants in which a script is run besides plainly.
 
 use core::str::FromStr;
+use uncopy_torture::text::BadText;
 
 /// A name, options for `uncopy run`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,14 +31,14 @@ impl Variant {
 }
 
 impl FromStr for Variant {
-    type Err = String;
+    type Err = BadText;
 
     /// `NAME=OPTIONS`, or the name of a known variant.
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, BadText> {
         let known = KNOWN.iter().find(|k| k.0 == text).copied();
-        let (name, options) = known
-            .or_else(|| text.split_once('='))
-            .ok_or_else(|| format!("{text} is neither a known way nor NAME=OPTIONS"))?;
+        let (name, options) = known.or_else(|| text.split_once('=')).ok_or_else(|| {
+            BadText::new(format_args!("{text} is neither a known way nor NAME=OPTIONS"))
+        })?;
         let options = options.split_ascii_whitespace().map(str::to_owned).collect();
         Ok(Self { name: name.to_owned(), options })
     }

@@ -45,16 +45,21 @@ impl PairArgs {
     pub fn notes(&self, verified: u64) -> String {
         let calls = match self.api {
             Api::Sockets => {
-                "Both programs call sockets and epoll, with libuncopy.so in front and UNCOPY_TCP=yes on uncopy's side."
+                "Both programs call sockets and epoll, with libuncopy.so in front and \
+                 UNCOPY_TCP=yes on uncopy's side."
             }
             Api::Rings | Api::Lanes => {
-                "On uncopy's side both programs use the low-level API over rings, on Linux' side over sockets and epoll."
+                "On uncopy's side both programs use the low-level API over rings, on Linux' side \
+                 over sockets and epoll."
             }
         };
         format!(
-            "Medians of {} times fresh pairs of processes, {} s each in short turns after {} s of load. {calls}\n\
-             Ratios: above 1 is a gain. again: a second pair over Linux, whose difference is noise. CPU: user and system time of\n\
-             both processes, and of uncopy's service, us for an RPC. Where both spin, each has a core of its own, and calls on Linux' side do not wait.\n\
+            "Medians of {} times fresh pairs of processes, {} s each in short turns after {} s of \
+             load. {calls}\n\
+             Ratios: above 1 is a gain. again: a second pair over Linux, whose difference is \
+             noise. CPU: user and system time of\n\
+             both processes, and of uncopy's service, us for an RPC. Where both spin, each has a \
+             core of its own, and calls on Linux' side do not wait.\n\
              Processor: {}. All {} answers were compared, and right.\n",
             self.repeats,
             self.seconds.as_secs_f64(),

@@ -11,12 +11,12 @@ use super::program::Base;
 use crate::rpc::carried::Carried;
 use crate::rpc::choices::{Api, Wait, Wire};
 use crate::rpc::pair::Programs;
-use crate::rpc::rows::{Samples, Tells};
+use crate::rpc::rows::{Samples, Summarized};
 use crate::rpc::turns::Turns;
 
 /// Measures each of `plans` by the programs `server` and `client`, hidden subcommands of ours;
 /// `connections` says how many have to be on rings, `name` what is being measured.
-pub fn measure<P: Serialize + Clone + AsMut<Base>, T: DeserializeOwned + Tells>(
+pub fn measure<P: Serialize + Clone + AsMut<Base>, T: DeserializeOwned + Summarized>(
     args: &PairArgs,
     [server, client]: [&'static str; 2],
     plans: &[P],

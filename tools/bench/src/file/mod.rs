@@ -34,7 +34,13 @@ use super::warm;
 #[derive(Clone, Debug, clap::Args)]
 pub struct FileArgs {
     /// Sizes of the file
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "64K,1M,64M", value_parser = size)]
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "64K,1M,64M",
+        value_parser = size,
+    )]
     pub sizes: Vec<usize>,
     /// Where to
     #[arg(long, value_enum, value_delimiter = ',', default_value = "socket,file")]
@@ -103,7 +109,8 @@ pub struct FileRow {
     pub to: To,
     /// Bytes of the file.
     pub size: usize,
-    /// Plain `read` and `write`, the same again (what it differs by is noise), under uncopy, then the other ways.
+    /// Plain `read` and `write`, the same again (what it differs by is noise), under uncopy, then
+    /// the other ways.
     pub columns: Vec<Column>,
 }
 
@@ -142,7 +149,8 @@ pub fn main(args: &FileArgs) -> Result<(), Failure> {
     let columns = || results.rows.iter().flat_map(|row| &row.columns);
     let verified: u64 = columns().map(|column| column.verified_bytes).sum();
     let mut text = format!(
-        "{}\nMedians of {} turns of {} s; files on {}, in the page cache. CPU: of the copying program, us a file.\n\
+        "{}\nMedians of {} turns of {} s; files on {}, in the page cache. CPU: of the copying \
+         program, us a file.\n\
          {} were compared, before and after the timing, and all were right.\n",
         table(&results.rows),
         args.repeats,
@@ -374,7 +382,8 @@ fn java_text(java: &Java) -> String {
         column.set_cell_alignment(CellAlignment::Right);
     }
     format!(
-        "\n{table}\nThe article's three methods on a file of {size}, in Java, as it is and under uncopy. saved: of the\n\
+        "\n{table}\nThe article's three methods on a file of {size}, in Java, as it is and under \
+         uncopy. saved: of the\n\
          buffered method's time on the same side.\n"
     )
 }

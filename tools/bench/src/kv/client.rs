@@ -13,7 +13,7 @@ use uncopy_tcp_kv::protocol::{END, STORED, get, put, value as answer_of};
 
 use super::history::History;
 use super::keys::{self, Order};
-use super::plan::{PERCENTILES, Plan, Told};
+use super::plan::{KvSummary, PERCENTILES, Plan};
 use crate::events::{ClientArgs, context, first, orders};
 use crate::rpc::plan::Hello;
 
@@ -28,7 +28,7 @@ pub fn main(args: &ClientArgs<Plan>) -> Result<(), Failure> {
 /// Pairs that are set by one message, before the load.
 const BATCH: usize = 64;
 /// Nothing has come for so long: the other end hangs, or has died without a word.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 fn run(plan: &Plan, server: &Hello) -> io::Result<()> {
     let mut client = Client::new(plan)?;
@@ -43,7 +43,7 @@ fn run(plan: &Plan, server: &Hello) -> io::Result<()> {
         client.turn(Duration::from_secs_f64(seconds))?;
         Ok(client.verified - before)
     };
-    let tell = |client: &mut Client| Told {
+    let tell = |client: &mut Client| KvSummary {
         verified: client.verified,
         latency_us: PERCENTILES
             .map(|p| round(client.latency.value_at_percentile(p) as f64 / 1000.0, 2))
@@ -120,7 +120,7 @@ impl<'a> Client<'a> {
     }
 
     fn events(&mut self) -> io::Result<usize> {
-        match self.context.poll(Some(PATIENCE))? {
+        match self.context.poll(Some(TIMEOUT))? {
             0 => Err(io::Error::other("nothing has come back for 10 s")),
             events => Ok(events),
         }

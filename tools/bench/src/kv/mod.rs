@@ -22,7 +22,7 @@ use uncopy_measure::Failure;
 
 pub use self::args::KvArgs;
 pub use self::plan::Plan;
-use self::plan::{Load, Told};
+use self::plan::{KvSummary, Load};
 use self::rows::Row;
 use super::events::{Base, measure};
 use super::results::show;
@@ -35,7 +35,7 @@ pub fn main(args: &KvArgs) -> Result<(), Failure> {
     };
     let on_rings = |plan: &Plan| Some(plan.base.connections);
     let samples =
-        measure::<_, Told>(&args.pairs, [server::NAME, client::NAME], &plans, on_rings, name)?;
+        measure::<_, KvSummary>(&args.pairs, [server::NAME, client::NAME], &plans, on_rings, name)?;
     let rows: Vec<Row> =
         plans.iter().zip(&samples).map(|(plan, samples)| rows::row(plan, args, samples)).collect();
     show("kv", rows, args.pairs.json, |rows| {

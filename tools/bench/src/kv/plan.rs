@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::events::Base;
-use crate::rpc::rows::Tells;
+use crate::rpc::rows::Summarized;
 
 /// Which keys are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -54,7 +54,7 @@ impl AsMut<Base> for Plan {
 
 /// What came of all turns.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Told {
+pub struct KvSummary {
     /// Answers that were compared, those before the first turn too.
     pub verified: u64,
     /// The latencies that so many of a hundred do not exceed: [`PERCENTILES`], us.
@@ -65,7 +65,7 @@ pub struct Told {
 pub const PERCENTILES: [f64; 15] =
     [1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.9, 100.0];
 
-impl Told {
+impl KvSummary {
     /// One of [`PERCENTILES`].
     pub fn latency(&self, percentile: f64) -> f64 {
         let at = PERCENTILES.iter().position(|p| *p == percentile).expect("one of these");
@@ -73,7 +73,7 @@ impl Told {
     }
 }
 
-impl Tells for Told {
+impl Summarized for KvSummary {
     fn verified(&self) -> u64 {
         self.verified
     }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use uncopy_measure::side::Side;
 
 use super::args::KvArgs;
-use super::plan::{Load, PERCENTILES, Plan, Told};
+use super::plan::{KvSummary, Load, PERCENTILES, Plan};
 use crate::rpc::choices::{Api, Wait};
 use crate::rpc::rows::{self, Samples};
 
@@ -40,7 +40,7 @@ pub struct Latencies {
 }
 
 /// Medians.
-pub fn row(plan: &Plan, args: &KvArgs, samples: &Samples<Told>) -> Row {
+pub fn row(plan: &Plan, args: &KvArgs, samples: &Samples<KvSummary>) -> Row {
     let of = Parameters {
         load: plan.load,
         keys: plan.keys,

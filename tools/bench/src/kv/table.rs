@@ -27,8 +27,10 @@ pub fn table(rows: &[Row]) -> Table {
 /// What the columns are, how it was measured, and on what.
 pub fn notes(args: &KvArgs, rows: &[Row]) -> String {
     format!(
-        "zipf: {} pairs of 32 and 64 bytes, s = 0.9; hot: one pair of 4 and 4 bytes. {} of 100 requests set a value, the others\n\
-         get one; one request is under way on each connection. RPC/s and latencies are of both kinds.\n{}",
+        "zipf: {} pairs of 32 and 64 bytes, s = 0.9; hot: one pair of 4 and 4 bytes. {} of 100 \
+         requests set a value, the others\n\
+         get one; one request is under way on each connection. RPC/s and latencies are of both \
+         kinds.\n{}",
         units::grouped(args.keys as u64),
         args.sets,
         args.pairs.notes(rows.iter().map(|row| row.verified).sum()),

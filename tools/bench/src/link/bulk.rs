@@ -163,7 +163,8 @@ fn text(rows: &[Row], flows: usize) -> String {
     }
     table.column_iter_mut().skip(2).for_each(|c| c.set_cell_alignment(CellAlignment::Right));
     format!(
-        "{table}\n{flows} flows from one host to another. 1%, 99%: what one flow in a hundred falls short of, or exceeds, over the median flow. "
+        "{table}\n{flows} flows from one host to another. 1%, 99%: what one flow in a hundred \
+         falls short of, or exceeds, over the median flow. "
     )
 }
 

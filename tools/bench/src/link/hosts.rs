@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use uncopy_measure::medians::median;
 use uncopy_measure::values::{positive, seconds};
 use uncopy_measure::{Failure, failure, progress};
-use uncopy_tcp_link::way::Terms;
+use uncopy_tcp_link::direction::Terms;
 use uncopy_tcp_link::{Facts, Plan, Report, Tcp, run};
 use uncopy_tcp_proto::Algorithm;
 
@@ -212,10 +212,14 @@ impl LinkArgs {
     /// What the link is, and on what it ran.
     fn notes(&self) -> String {
         format!(
-            "The link: {} Mbit/s, 50 us each way, a queue of 1 MB, marks from 65 packets on, in real time in this process. Linux is behind\n\
-             TAP devices, in network namespaces; uncopy's TCP core is in this process: what programs reach is not measured, and no\n\
-             processor time is compared. Both ask for marks ({}), and the threads of both are of the same class of the kernel's schedule.\n\
-             Medians of {} times, all rows in turns, {} s each after {} s. late: the longest time that the link itself came too late.\n\
+            "The link: {} Mbit/s, 50 us each way, a queue of 1 MB, marks from 65 packets on, in \
+             real time in this process. Linux is behind\n\
+             TAP devices, in network namespaces; uncopy's TCP core is in this process: what \
+             programs reach is not measured, and no\n\
+             processor time is compared. Both ask for marks ({}), and the threads of both are of \
+             the same class of the kernel's schedule.\n\
+             Medians of {} times, all rows in turns, {} s each after {} s. late: the longest time \
+             that the link itself came too late.\n\
              Processor: {}. The receiver compared every byte.\n",
             self.rate,
             if self.no_ecn { "here neither does: --no-ecn" } else { "ECN" },

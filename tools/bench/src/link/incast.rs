@@ -14,7 +14,13 @@ use super::hosts::{Ends, Hosts, LinkArgs, Point, middle, named};
 #[derive(Clone, Debug, clap::Args)]
 pub struct IncastArgs {
     /// Flows of all hosts together
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "16,64,128", value_parser = positive)]
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "16,64,128",
+        value_parser = positive,
+    )]
     pub flows: Vec<usize>,
     /// Hosts that send
     #[arg(long, value_name = "N", default_value = "4", value_parser = hosts)]
@@ -141,7 +147,8 @@ fn text(rows: &[Row], senders: usize) -> String {
     }
     table.column_iter_mut().skip(2).for_each(|c| c.set_cell_alignment(CellAlignment::Right));
     format!(
-        "{table}\nFlows from {senders} hosts to one. fair: a flow's part, if all were alike. median, 99%, 1%: of what a flow got in 100 ms; nothing: so many of these.\n"
+        "{table}\nFlows from {senders} hosts to one. fair: a flow's part, if all were alike. \
+         median, 99%, 1%: of what a flow got in 100 ms; nothing: so many of these.\n"
     )
 }
 

@@ -13,7 +13,13 @@ use super::hosts::{Ends, Hosts, LinkArgs, Point, middle, named};
 #[derive(Clone, Debug, clap::Args)]
 pub struct LossArgs {
     /// Frames of a hundred that are lost, each way. Without loss is always measured, first
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0.1,1,5", value_parser = percent)]
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "0.1,1,5",
+        value_parser = percent,
+    )]
     pub loss: Vec<f64>,
     /// Flows
     #[arg(long, value_name = "N", default_value = "100", value_parser = positive)]

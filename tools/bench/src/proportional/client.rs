@@ -29,7 +29,7 @@ use crate::rpc::server::answer;
 pub const NAME: &str = "__proportional-clients";
 
 /// Nothing is answered for so long: the server hangs, or has died without a word.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What it is told.
 #[derive(clap::Args)]
@@ -90,7 +90,7 @@ fn come(plan: &Plan, server: SocketAddr) -> Coming {
 }
 
 /// A place for a client.
-enum Seat {
+enum ClientSlot {
     Free,
     Comes(Coming),
     Taken(Caller),
@@ -102,7 +102,7 @@ struct Clients<'a> {
     set: Epoll,
     /// One more than there are clients: who leaves may still wait for an answer when the next
     /// comes.
-    seats: Vec<Seat>,
+    slots: Vec<ClientSlot>,
     results: Results,
     due_before: u64,
     due_gone: u64,
@@ -116,7 +116,7 @@ fn run(plan: &Plan, server: SocketAddr) -> io::Result<()> {
         plan,
         server,
         set: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
-        seats: (0..=plan.clients).map(|_| Seat::Free).collect(),
+        slots: (0..=plan.clients).map(|_| ClientSlot::Free).collect(),
         results: Results {
             next: 0,
             latency: Histogram::new_with_bounds(1, 120_000_000_000, 3).map_err(io::Error::other)?,
@@ -145,19 +145,19 @@ fn run(plan: &Plan, server: SocketAddr) -> io::Result<()> {
 impl Clients<'_> {
     /// So many are there from now on.
     fn be(&mut self, wanted: usize) {
-        let stays = |seat: &Seat| match seat {
-            Seat::Free => false,
-            Seat::Comes(_) => true,
-            Seat::Taken(caller) => !caller.leaves_already(),
+        let stays = |slot: &ClientSlot| match slot {
+            ClientSlot::Free => false,
+            ClientSlot::Comes(_) => true,
+            ClientSlot::Taken(caller) => !caller.leaves_already(),
         };
-        let mut there = self.seats.iter().filter(|seat| stays(seat)).count();
-        for seat in &mut self.seats {
-            match seat {
-                Seat::Free if there < wanted => {
-                    *seat = Seat::Comes(come(self.plan, self.server));
+        let mut there = self.slots.iter().filter(|slot| stays(slot)).count();
+        for slot in &mut self.slots {
+            match slot {
+                ClientSlot::Free if there < wanted => {
+                    *slot = ClientSlot::Comes(come(self.plan, self.server));
                     there += 1;
                 }
-                Seat::Taken(caller) if there > wanted && !caller.leaves_already() => {
+                ClientSlot::Taken(caller) if there > wanted && !caller.leaves_already() => {
                     caller.leaves();
                     there -= 1;
                 }
@@ -177,12 +177,12 @@ impl Clients<'_> {
                 return Ok(());
             }
             let mut next = end;
-            for at in 0..self.seats.len() {
-                self.seat(at, now)?;
-                if let Seat::Taken(caller) = &mut self.seats[at] {
+            for at in 0..self.slots.len() {
+                self.slot(at, now)?;
+                if let ClientSlot::Taken(caller) = &mut self.slots[at] {
                     caller.send(now, &mut self.results)?;
                     next = caller.next().map_or(next, |due| due.min(next));
-                } else if matches!(self.seats[at], Seat::Comes(_)) {
+                } else if matches!(self.slots[at], ClientSlot::Comes(_)) {
                     // (Whether it is there is looked for.)
                     next = next.min(now + Duration::from_millis(1));
                 }
@@ -198,38 +198,38 @@ impl Clients<'_> {
             let before = self.results.answered;
             for event in &events[..ready] {
                 let name = event.data() as usize;
-                if let Seat::Taken(caller) = &mut self.seats[name / each] {
+                if let ClientSlot::Taken(caller) = &mut self.slots[name / each] {
                     caller.take(name % each, &mut self.results)?;
                 }
             }
             let waiting: u64 = self.callers().map(Caller::waiting).sum();
             if self.results.answered > before || waiting == 0 {
                 self.last_answer = now;
-            } else if now - self.last_answer > PATIENCE {
+            } else if now - self.last_answer > TIMEOUT {
                 return Err(io::Error::other("nothing has come back for 10 s"));
             }
         }
     }
 
     fn callers(&self) -> impl Iterator<Item = &Caller> {
-        self.seats.iter().filter_map(|seat| match seat {
-            Seat::Taken(caller) => Some(caller),
+        self.slots.iter().filter_map(|slot| match slot {
+            ClientSlot::Taken(caller) => Some(caller),
             _ => None,
         })
     }
 
-    /// Who has come takes the seat; who has gone leaves it.
-    fn seat(&mut self, at: usize, now: Instant) -> io::Result<()> {
-        let seat = &mut self.seats[at];
-        match seat {
-            Seat::Comes(coming) => match coming.try_recv() {
+    /// Who has come takes the slot; who has gone leaves it.
+    fn slot(&mut self, at: usize, now: Instant) -> io::Result<()> {
+        let slot = &mut self.slots[at];
+        match slot {
+            ClientSlot::Comes(coming) => match coming.try_recv() {
                 Ok(ends) => {
                     let caller = Caller::new(ends?, self.plan.rate);
                     for (i, end) in caller.ends().enumerate() {
                         let name = (at * self.plan.connections + i) as u64;
                         self.set.add(end, EpollEvent::new(EpollFlags::EPOLLIN, name))?;
                     }
-                    *seat = Seat::Taken(caller);
+                    *slot = ClientSlot::Taken(caller);
                     self.last_answer = now;
                 }
                 Err(TryRecvError::Empty) => {}
@@ -237,10 +237,10 @@ impl Clients<'_> {
                     return Err(io::Error::other("a client could not come"));
                 }
             },
-            Seat::Taken(caller) if caller.is_gone() => {
+            ClientSlot::Taken(caller) if caller.is_gone() => {
                 self.due_gone += caller.due;
                 // (Closed descriptors leave the set.)
-                *seat = Seat::Free;
+                *slot = ClientSlot::Free;
             }
             _ => {}
         }

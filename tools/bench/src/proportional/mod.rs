@@ -27,7 +27,7 @@ use uncopy_measure::{Failure, cores, failure, progress};
 
 pub use self::args::ProportionalArgs;
 use self::plan::Plan;
-use self::rows::{Row, Whose};
+use self::rows::{Contender, Row};
 use super::results::show;
 use super::rpc::choices::Wire;
 use super::rpc::over::network::Network;
@@ -39,14 +39,14 @@ pub fn main(args: &ProportionalArgs) -> Result<(), Failure> {
     fs::create_dir_all(out).map_err(|e| failure!("cannot make {}", out.display()).because(e))?;
     let lanes = args.lanes.unwrap_or(cores::all()?.len());
     let plan = Plan::new(args, lanes);
-    let bar = progress::bar(Whose::ALL.len() * args.repeats * plan.intervals());
+    let bar = progress::bar(Contender::ALL.len() * args.repeats * plan.intervals());
     // (A device of its own for each side; both are there all the time.)
     let network = Network::new(Wire::Xdp, lanes)?;
     let mut rows: Vec<Row> = Vec::new();
     for repeat in 0..args.repeats {
-        let mut sides = Whose::ALL;
+        let mut sides = Contender::ALL;
         // (Each is the first in its turn.)
-        sides.rotate_left(repeat % Whose::ALL.len());
+        sides.rotate_left(repeat % Contender::ALL.len());
         for side in sides {
             watch::watch(&plan, &network, side, repeat, |row| {
                 bar.set_message(format!("{}, {} clients", row.side.name(), row.clients));

@@ -1,11 +1,11 @@
 //! Pictures of cores, rate and latency over time.
 
-use super::rows::{Row, Whose};
+use super::rows::{Contender, Row};
 use crate::plot::{Axis, Line, Plot, Point, Scale, Stroke, Unit};
 
 fn line(
     rows: &[Row],
-    side: Whose,
+    side: Contender,
     name: &str,
     color: usize,
     of: impl Fn(&Row) -> Option<f64>,
@@ -17,13 +17,13 @@ fn line(
         let note = format!("{} s, {} clients: {y:.3}", row.at_s, row.clients);
         Some(Point { x: row.at_s, y, spread: [y, y], note })
     });
-    let stroke = if side == Whose::Linux { Stroke::Dashed } else { Stroke::Solid };
+    let stroke = if side == Contender::Linux { Stroke::Dashed } else { Stroke::Solid };
     Line { name: name.to_owned(), color, stroke, points: points.collect() }
 }
 
 /// As figures 3.14 and 3.15 have it, and Linux in each.
 pub fn plots(rows: &[Row]) -> Vec<Plot> {
-    use Whose::{Linux, Uncopy};
+    use Contender::{Linux, Uncopy};
     let x = || Axis { label: "seconds", scale: Scale::Linear, unit: Unit::Number };
     let plot = |name: &str, title: &str, label, scale, lines| Plot {
         name: format!("proportional-{name}"),
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn each_interval_of_each_side_is_a_point_and_idle_ones_have_no_latency() {
-        let rows: Vec<Row> = [Whose::Linux, Whose::Uncopy]
+        let rows: Vec<Row> = [Contender::Linux, Contender::Uncopy]
             .into_iter()
             .flat_map(|side| (0..3).map(move |i| fixed(side, i, i)))
             .map(|row| Row { p50_us: if row.clients == 0 { 0.0 } else { row.p50_us }, ..row })

@@ -13,10 +13,10 @@ use uncopy_measure::units;
 use super::args::ProportionalArgs;
 use super::plan::Plan;
 
-/// Whose server.
+/// What is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Whose {
+pub enum Contender {
     /// Threads over sockets.
     Linux,
     /// The same once more: what it differs by is noise.
@@ -25,7 +25,7 @@ pub enum Whose {
     Uncopy,
 }
 
-impl Whose {
+impl Contender {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Linux, Self::Again, Self::Uncopy];
 
@@ -42,8 +42,8 @@ impl Whose {
 /// One interval of one side.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
-    /// Whose server.
-    pub side: Whose,
+    /// What is compared.
+    pub side: Contender,
     /// Which time it is.
     pub repeat: usize,
     /// Clients have come or gone so often before.
@@ -82,8 +82,8 @@ pub struct Row {
 }
 
 /// The steps: for each, which rows of a side belong to it, of all times that it was measured.
-fn steps(rows: &[Row]) -> Vec<(Whose, Vec<&Row>)> {
-    let mut steps: BTreeMap<(Whose, usize), Vec<&Row>> = BTreeMap::new();
+fn steps(rows: &[Row]) -> Vec<(Contender, Vec<&Row>)> {
+    let mut steps: BTreeMap<(Contender, usize), Vec<&Row>> = BTreeMap::new();
     for row in rows {
         steps.entry((row.side, row.step)).or_default().push(row);
     }
@@ -134,10 +134,14 @@ pub fn table(rows: &[Row]) -> Table {
 /// How it was measured, and on what.
 pub fn notes(args: &ProportionalArgs, plan: &Plan, rows: &[Row]) -> String {
     format!(
-        "Clients of {} connections and {} requests a second each, of {} bytes, come and go every {} s; the server works {} cycles for each, in at most {}\n\
-         lanes (uncopy, AF_XDP) or threads (Linux, asleep when idle). Medians of intervals of {} s, {} times, the servers in turns. Latency counts from when a request was due. Cores:\n\
-         processor time over time; the kernel receives a frame in its sender's time. Clients are Linux' on both sides, and share the machine's cores with\n\
-         the server: a second lane gives it another core only as far as they leave one. Processor: {}. All {} answers were compared, and right.\n",
+        "Clients of {} connections and {} requests a second each, of {} bytes, come and go every \
+         {} s; the server works {} cycles for each, in at most {}\n\
+         lanes (uncopy, AF_XDP) or threads (Linux, asleep when idle). Medians of intervals of {} \
+         s, {} times, the servers in turns. Latency counts from when a request was due. Cores:\n\
+         processor time over time; the kernel receives a frame in its sender's time. Clients are \
+         Linux' on both sides, and share the machine's cores with\n\
+         the server: a second lane gives it another core only as far as they leave one. Processor: \
+         {}. All {} answers were compared, and right.\n",
         plan.connections,
         units::grouped(plan.rate as u64),
         plan.size,
@@ -153,7 +157,7 @@ pub fn notes(args: &ProportionalArgs, plan: &Plan, rows: &[Row]) -> String {
 
 /// A row of fixed numbers.
 #[cfg(test)]
-pub fn fixed(side: Whose, interval: usize, clients: usize) -> Row {
+pub fn fixed(side: Contender, interval: usize, clients: usize) -> Row {
     let load = clients as f64;
     Row {
         side,
@@ -161,7 +165,7 @@ pub fn fixed(side: Whose, interval: usize, clients: usize) -> Row {
         step: interval,
         at_s: (interval + 1) as f64,
         clients,
-        lanes: (side == Whose::Uncopy).then_some(1 + clients / 2),
+        lanes: (side == Contender::Uncopy).then_some(1 + clients / 2),
         naps: 3,
         server_cores: 0.3 * load,
         client_cores: 0.1 * load,
@@ -182,7 +186,7 @@ mod tests {
 
     #[test]
     fn intervals_of_a_step_belong_together_whenever_they_were_measured() {
-        let rows: Vec<Row> = [(Whose::Linux, [0, 1, 1, 0]), (Whose::Uncopy, [0, 1, 1, 0])]
+        let rows: Vec<Row> = [(Contender::Linux, [0, 1, 1, 0]), (Contender::Uncopy, [0, 1, 1, 0])]
             .into_iter()
             .flat_map(|(side, all)| {
                 all.into_iter()
@@ -191,12 +195,15 @@ mod tests {
             })
             .collect();
         let steps = steps(&rows);
-        let shape: Vec<(Whose, usize, usize)> =
+        let shape: Vec<(Contender, usize, usize)> =
             steps.iter().map(|(side, of)| (*side, of[0].clients, of.len())).collect();
-        assert_eq!(shape[..3], [(Whose::Linux, 0, 1), (Whose::Linux, 1, 2), (Whose::Linux, 0, 1)]);
+        assert_eq!(
+            shape[..3],
+            [(Contender::Linux, 0, 1), (Contender::Linux, 1, 2), (Contender::Linux, 0, 1)]
+        );
         assert_eq!(
             shape[3..],
-            [(Whose::Uncopy, 0, 1), (Whose::Uncopy, 1, 2), (Whose::Uncopy, 0, 1)]
+            [(Contender::Uncopy, 0, 1), (Contender::Uncopy, 1, 2), (Contender::Uncopy, 0, 1)]
         );
         let text = table(&rows).to_string();
         // The worst of two intervals.

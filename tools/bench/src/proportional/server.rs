@@ -1,4 +1,5 @@
-//! The two servers: as many threads over Linux' sockets, or lanes of uncopy's TCP. Each sends back what comes, after some work.
+//! The two servers: as many threads over Linux' sockets, or lanes of uncopy's TCP. Each sends back
+//! what comes, after some work.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead};

@@ -10,7 +10,7 @@ use uncopy_measure::side::Side;
 use uncopy_measure::{Failure, cores, medians};
 
 use super::plan::{Plan, Sample, Served};
-use super::rows::{Row, Whose};
+use super::rows::{Contender, Row};
 use super::{client, server};
 use crate::rpc::over::network::Network;
 use crate::rpc::plan::{Hello, Ready};
@@ -23,12 +23,12 @@ fn text(value: &impl Serialize) -> String {
 pub fn watch(
     plan: &Plan,
     network: &Network,
-    side: Whose,
+    side: Contender,
     repeat: usize,
     mut each: impl FnMut(Row),
 ) -> Result<(), Failure> {
     // (Also uncopy's sleep: the kernel tells of frames at once.)
-    let ends = network.ends(side == Whose::Uncopy);
+    let ends = network.ends(side == Contender::Uncopy);
     let cores = cores::all()?;
     // (Neither has the library in front.)
     let start = |name, what, words: &[String]| {

@@ -14,7 +14,13 @@ pub struct RelayArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0,1,3")]
     pub hops: Vec<usize>,
     /// Bytes of a message
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "64,64K,1M", value_parser = size)]
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "64,64K,1M",
+        value_parser = size,
+    )]
     pub sizes: Vec<usize>,
     /// What the sink looks at: every byte, or those of one message in 256
     #[arg(

@@ -12,7 +12,7 @@ use super::plan::{Touch, Way};
 
 /// What came of one side.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Numbers {
+pub struct RelayFigures {
     /// Which.
     pub way: Way,
     /// Messages a second.
@@ -33,15 +33,15 @@ pub struct Row {
     /// Copies that each relay makes of a message.
     pub copies: usize,
     /// Medians.
-    pub sides: Vec<Numbers>,
+    pub sides: Vec<RelayFigures>,
     /// Messages of all sides that came to the sink.
     pub messages: u64,
 }
 
 impl Row {
-    fn of(&self, way: Way) -> Numbers {
+    fn of(&self, way: Way) -> RelayFigures {
         let found = self.sides.iter().find(|side| side.way == way).copied();
-        found.unwrap_or(Numbers { way, per_s: 0.0, cpu_us: 0.0 })
+        found.unwrap_or(RelayFigures { way, per_s: 0.0, cpu_us: 0.0 })
     }
 }
 
@@ -62,7 +62,11 @@ impl Samples {
                 let samples = self.0.iter().filter(|sample| sample.way == way);
                 round(median(samples.map(what)), 2)
             };
-            Numbers { way, per_s: its(|sample| sample.per_s), cpu_us: its(|sample| sample.cpu_us) }
+            RelayFigures {
+                way,
+                per_s: its(|sample| sample.per_s),
+                cpu_us: its(|sample| sample.cpu_us),
+            }
         };
         Row {
             hops: of.hops,
@@ -100,7 +104,8 @@ pub fn table(rows: &[Row]) -> Table {
     ]);
     for row in rows {
         let [linux, rings, again, copied, uncopy] = Way::ALL.map(|way| row.of(way));
-        let ratio = |a: Numbers, b: Numbers| format!("{:.2}", quotient(a.cpu_us, b.cpu_us));
+        let ratio =
+            |a: RelayFigures, b: RelayFigures| format!("{:.2}", quotient(a.cpu_us, b.cpu_us));
         let cpu = [linux, rings, copied, uncopy].map(|side| format!("{:.2}", side.cpu_us));
         let per_s = [linux, rings, copied, uncopy].map(|side| units::grouped(side.per_s as u64));
         let first = [
@@ -124,11 +129,16 @@ pub fn table(rows: &[Row]) -> Table {
 /// What the columns are, how it was measured, and on what.
 pub fn notes(args: &RelayArgs, rows: &[Row]) -> String {
     format!(
-        "CPU: user and system time of all programs for a message, us. rings: --tcp --elide=no; by copy: --tcp\n\
-         --tcp-references=no; uncopy: --tcp --tcp-references=yes. A ratio below 1 is a gain. again: a second chain over Linux,\n\
-         whose difference is noise. touch: which of the messages' bytes the sink looks at, and compares: all, or those of one\n\
-         message in 256. copies: those that each relay makes of a message. Medians of {} times fresh chains of processes, {} s\n\
-         each in short turns after {} s of load. Processor: {}. {} messages came, and no byte was wrong.\n",
+        "CPU: user and system time of all programs for a message, us. rings: --tcp --elide=no; by \
+         copy: --tcp\n\
+         --tcp-references=no; uncopy: --tcp --tcp-references=yes. A ratio below 1 is a gain. \
+         again: a second chain over Linux,\n\
+         whose difference is noise. touch: which of the messages' bytes the sink looks at, and \
+         compares: all, or those of one\n\
+         message in 256. copies: those that each relay makes of a message. Medians of {} times \
+         fresh chains of processes, {} s\n\
+         each in short turns after {} s of load. Processor: {}. {} messages came, and no byte was \
+         wrong.\n",
         args.repeats,
         args.seconds.as_secs_f64(),
         args.warmup.as_secs_f64(),

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use uncopy_decide::Costs;
-use uncopy_measure::cache::{self, Found};
+use uncopy_measure::cache::{self, Cached};
 use uncopy_measure::machine::{self, Machine};
 use uncopy_measure::{Failure, build, cores, failure};
 
@@ -65,7 +65,7 @@ impl About {
         let cores = cores::all()?.len();
         let kept = cache::path().map(|path| cache::read(&path, || machine.clone()));
         let (costs, costs_measured) = match kept {
-            Some(Found::Costs(costs)) => (costs, true),
+            Some(Cached::Costs(costs)) => (costs, true),
             _ => (Costs::REFERENCE, false),
         };
         let mut command = "uncopy-bench report".to_owned();
@@ -144,7 +144,8 @@ impl About {
         (before > 0.1 || after > 0.1).then(|| {
             format!(
                 "The machine was busy with other work: {:.0}% of its processors before, {:.0}% \
-                 at the end. Throughput suffers from that on all sides; CPU a message much less. The second plain side shows it.",
+                 at the end. Throughput suffers from that on all sides; CPU a message much less. \
+                 The second plain side shows it.",
                 before * 100.0,
                 after * 100.0
             )

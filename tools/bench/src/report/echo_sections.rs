@@ -6,7 +6,7 @@ use uncopy_measure::echo::{Row, chart, ratio};
 use uncopy_measure::medians::quotient;
 use uncopy_measure::units;
 
-use super::row_pictures::{What, axis, cpu_axis, plot, point, points, rate_axis, ratio_point};
+use super::row_pictures::{Quantity, axis, cpu_axis, plot, point, points, rate_axis, ratio_point};
 use super::section::{Fact, Section, dashed, line, times};
 use crate::echo_table::places_text;
 use crate::figures::FigureResults;
@@ -18,9 +18,9 @@ const UNKNOWN: &str = "points of the curves: only drawn, not in the text";
 pub fn copies(mut section: Section, rows: &[Row]) -> Section {
     section.title = "Copies (figure 4)";
     section.text =
-        "An echo server receives messages of 512 KB on 16 connections, copies each from \
-        buffer to buffer and sends the last copy back. Plain Linux beside uncopy; the dashed line \
-        is the plain server without copies, which no elision of copies can beat by itself."
+        "An echo server receives messages of 512 KB on 16 connections, copies each from buffer to \
+         buffer and sends the last copy back. Plain Linux beside uncopy; the dashed line is the \
+         plain server without copies, which no elision of copies can beat by itself."
             .to_owned();
     let x = |row: &Row| row.copies as f64;
     let bound = |what| -> Vec<Point> {
@@ -52,9 +52,9 @@ pub fn copies(mut section: Section, rows: &[Row]) -> Section {
             "Throughput over copies, 512 KB",
             copies(),
             rate_axis(),
-            lines(What::Rate),
+            lines(Quantity::Rate),
         ),
-        plot("copies-cpu", "CPU over copies, 512 KB", copies(), cpu_axis(), lines(What::Cpu)),
+        plot("copies-cpu", "CPU over copies, 512 KB", copies(), cpu_axis(), lines(Quantity::Cpu)),
     ];
     let none = rows.iter().find(|row| row.copies == 0);
     if let (Some(row), Some(none)) = (rows.iter().find(|r| r.copies == 12), none) {
@@ -91,8 +91,8 @@ fn percent(share: f64) -> String {
 pub fn sizes(mut section: Section, rows: &[Row], low: &[Row]) -> Section {
     section.title = "Sizes (figure 6)";
     section.text = "The same server with 0 and 5 copies of messages of 8 KB to 1 MB. The paper \
-        switched its threshold off here; uncopy runs as anyone gets it (copies below 16 KB are left \
-        alone), and once more with a threshold of 8 KB where that makes a difference."
+        switched its threshold off here; uncopy runs as anyone gets it (copies below 16 KB are \
+        left alone), and once more with a threshold of 8 KB where that makes a difference."
         .to_owned();
     let with = |copies: usize| -> Vec<Row> {
         rows.iter().filter(|r| r.copies == copies).cloned().collect()
@@ -122,10 +122,10 @@ pub fn sizes(mut section: Section, rows: &[Row], low: &[Row]) -> Section {
             size(),
             axis("GB/s echoed", Scale::Linear, Unit::Number),
             vec![
-                dashed("plain, 0 copies", 0, points(&none, x, false, What::Bandwidth)),
-                line("plain, 5 copies", 0, points(&five, x, false, What::Bandwidth)),
-                dashed("uncopy, 0 copies", 1, points(&none, x, true, What::Bandwidth)),
-                line("uncopy, 5 copies", 1, points(&five, x, true, What::Bandwidth)),
+                dashed("plain, 0 copies", 0, points(&none, x, false, Quantity::Bandwidth)),
+                line("plain, 5 copies", 0, points(&five, x, false, Quantity::Bandwidth)),
+                dashed("uncopy, 0 copies", 1, points(&none, x, true, Quantity::Bandwidth)),
+                line("uncopy, 5 copies", 1, points(&five, x, true, Quantity::Bandwidth)),
             ],
         ),
         ruled(plot(
@@ -202,8 +202,14 @@ pub fn threads(mut section: Section, rows: &[Row]) -> Section {
     };
     let threads = || axis("threads of the server", Scale::Log2, Unit::Number);
     section.plots = vec![
-        plot("threads-rate", "Throughput over threads", threads(), rate_axis(), sides(What::Rate)),
-        plot("threads-cpu", "CPU over threads", threads(), cpu_axis(), sides(What::Cpu)),
+        plot(
+            "threads-rate",
+            "Throughput over threads",
+            threads(),
+            rate_axis(),
+            sides(Quantity::Rate),
+        ),
+        plot("threads-cpu", "CPU over threads", threads(), cpu_axis(), sides(Quantity::Cpu)),
     ];
     for row in rows {
         let noun = if row.threads == 1 { "thread" } else { "threads" };

@@ -20,7 +20,8 @@ fn marks(name: &str) -> [String; 2] {
 /// All of it.
 pub fn page(about: &About, summary: Option<&Summary>, sections: &[Section]) -> String {
     let mut text = format!(
-        "# Numbers\n\nWritten by `{}`: nothing here is written by hand. [The page with all pictures](index.html).\n\n{}",
+        "# Numbers\n\nWritten by `{}`: nothing here is written by hand. [The page with all \
+         pictures](index.html).\n\n{}",
         about.command,
         machine(about)
     );

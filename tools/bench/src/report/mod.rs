@@ -6,7 +6,8 @@
 //! | `modes` | what is run, for how long, and how its results become a section |
 //! | `budget` | time shared out among the modes |
 //! | `servers` | the servers of `bench/apps`, driven by Python |
-//! | `servers_section`, `echo_sections`, `touch_sections`, `views_section`, `transfer_sections` | pictures and sentences of the modes |
+//! | `servers_section`, `echo_sections`, `touch_sections` | pictures and sentences of the modes |
+//! | `views_section`, `transfer_sections` | the same |
 //! | `noise` | how much of the servers' numbers is noise |
 //! | `row_pictures` | rows of the echo server as points and as a table |
 //! | `section` | what all sections are made of |
@@ -45,7 +46,8 @@ pub struct ReportArgs {
     /// Directory for README.md, index.html, the pictures and the results
     #[arg(long, value_name = "DIRECTORY", default_value = "bench-report")]
     out: PathBuf,
-    /// Minutes to take: what does not fit is repeated less often, then less finely, and named if it is left out
+    /// Minutes to take: what does not fit is repeated less often, then less finely, and named if it
+    /// is left out
     #[arg(long, value_name = "N", default_value_t = about::MINUTES, value_parser = minutes)]
     minutes: f64,
     /// Only these modes; results of others that are in the directory are shown too
@@ -54,11 +56,13 @@ pub struct ReportArgs {
     /// Measure nothing: draw the page of the results that are in the directory
     #[arg(long, conflicts_with_all = ["minutes", "only"])]
     redraw: bool,
-    /// With --redraw: the servers' rows that 'bench/apps/all.py --json' of the same build wrote to a file, in place of those in the directory (a run of
-    /// all servers, sizes and connections with a noise of 1 or 2% takes two hours)
+    /// With --redraw: the servers' rows that 'bench/apps/all.py --json' of the same build wrote to
+    /// a file, in place of those in the directory (a run of all servers, sizes and connections with
+    /// a noise of 1 or 2% takes two hours)
     #[arg(long, value_name = "FILE", requires = "redraw")]
     servers: Option<PathBuf>,
-    /// Put the first table and the bars of `demo` into this file too, between its marks (the README has them)
+    /// Put the first table and the bars of `demo` into this file too, between its marks (the README
+    /// has them)
     #[arg(long, value_name = "FILE")]
     readme: Option<PathBuf>,
     /// The preload library [default: as for 'uncopy run']
@@ -142,7 +146,7 @@ fn draw(args: &ReportArgs, about: &About) -> Result<(), Failure> {
     for mode in Mode::ALL {
         let path = out.join(format!("{}.json", mode.name()));
         let Ok(json) = fs::read_to_string(&path) else { continue };
-        let bad = |e| format!("{} cannot be shown ({e})", path.display());
+        let bad = |e: serde_json::Error| failure!("{} cannot be shown", path.display()).because(e);
         sections.push(mode.section(&json).map_err(bad)?);
         match mode {
             Mode::Servers => {

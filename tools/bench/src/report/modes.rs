@@ -89,8 +89,9 @@ impl Mode {
         }
     }
 
-    /// Its share of the time: the seconds in which all of its rows were measured once, with few rows, on two cores of 2.4 GHz. Those
-    /// who choose a program by the first table read only that, so it gets more.
+    /// Its share of the time: the seconds in which all of its rows were measured once, with few
+    /// rows, on two cores of 2.4 GHz. Those who choose a program by the first table read only that,
+    /// so it gets more.
     pub fn weight(self) -> u32 {
         match self {
             Self::Servers => 660,
@@ -107,7 +108,8 @@ impl Mode {
         }
     }
 
-    /// `modes` in the order in which they are measured: first those that take what they take, so that what they leave is the others'.
+    /// `modes` in the order in which they are measured: first those that take what they take, so
+    /// that what they leave is the others'.
     pub fn in_order(modes: &[Self]) -> Vec<Self> {
         let mut modes = modes.to_vec();
         modes.sort_by_key(|mode| mode.least().is_zero());
@@ -123,7 +125,8 @@ impl Mode {
         })
     }
 
-    /// Runs it in about the time that is allowed; the answer is its JSON, and what there was no time or no program for.
+    /// Runs it in about the time that is allowed; the answer is its JSON, and what there was no
+    /// time or no program for.
     pub fn measure(
         self,
         allowed: Duration,

@@ -11,9 +11,10 @@ const LOSS: f64 = 0.98;
 const LONGER: f64 = 1.1;
 
 /// What the columns are.
-pub const TEXT: &str = "How much of that is noise, over all rows (every server, size and number of connections): for each side, in how many \
-    rows its ratio of CPU is below 0.98, in how many its p99 is more than 10% above plain's, and the geometric average of the ratios with its \
-    standard error. The second plain server is noise alone.";
+pub const TEXT: &str = "How much of that is noise, over all rows (every server, size and number of \
+    connections): for each side, in how many rows its ratio of CPU is below 0.98, in how many its \
+    p99 is more than 10% above plain's, and the geometric average of the ratios with its standard \
+    error. The second plain server is noise alone.";
 
 /// A row for each side that was measured.
 pub fn table(results: &ServerResults) -> Table {

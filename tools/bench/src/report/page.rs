@@ -23,8 +23,8 @@ pub fn html(about: &About, short: Option<&Summary>, sections: &[Section]) -> Str
     head(about, &mut page);
     if let Some(short) = short {
         let _ = write!(page, "<h2>In short</h2><p>{}</p>", marked(&short.run));
-        page += "<p>Processor time of a server for a request, plain over uncopy, with four connections: \
-                 above 1 is a gain. In brackets the same plain server a second time.</p>";
+        page += "<p>Processor time of a server for a request, plain over uncopy, with four \
+            connections: above 1 is a gain. In brackets the same plain server a second time.</p>";
         numbers(&short.gains, &mut page);
         let _ = write!(page, "<p>{}</p>", marked(noise::TEXT));
         numbers(&short.noise, &mut page);
@@ -42,13 +42,14 @@ fn head(about: &About, page: &mut String) {
     let _ = write!(
         page,
         "<h1>uncopy, measured</h1>\
-         <p class=\"meta\">{} · {} cores · {} · Linux {} · {} · glibc {}<br>uncopy {} · commit {} · {} · {} min</p>\
-         <p>The same unmodified programs without uncopy (plain) and with it, in turns, and a second plain one, whose \
-         difference is noise. Points are \
-         medians, bars go from the smallest to the largest value. Every byte of random messages was \
-         compared before and after each timing. zIO is <i>Stamler et al., zIO: Accelerating IO-Intensive \
-         Applications with Transparent Zero-Copy IO, OSDI ’22</i>: 24 cores at 2.2 GHz, 100 Gbit/s, \
-         Linux 5.10; of its figures, what its text says is given.</p>",
+         <p class=\"meta\">{} · {} cores · {} · Linux {} · {} · glibc {}<br>uncopy {} · commit {} \
+         · {} · {} min</p>\
+         <p>The same unmodified programs without uncopy (plain) and with it, in turns, and a \
+         second plain one, whose difference is noise. Points are \
+         medians, bars go from the smallest to the largest value. Every byte of random messages \
+         was compared before and after each timing. zIO is <i>Stamler et al., zIO: Accelerating \
+         IO-Intensive Applications with Transparent Zero-Copy IO, OSDI ’22</i>: 24 cores at 2.2 \
+         GHz, 100 Gbit/s, Linux 5.10; of its figures, what its text says is given.</p>",
         escape(about.cpu.split(" / ").next().unwrap_or_default()),
         about.cores,
         units::rough_size(about.memory as f64),
@@ -66,7 +67,9 @@ fn head(about: &About, page: &mut String) {
 }
 
 fn summary(sections: &[Section], page: &mut String) {
-    *page += "<h2>Beside what was published</h2><p>Throughput is uncopy over plain, CPU is the server’s               for a message, plain over uncopy: above 1× uncopy is better in both.</p><div class=\"wide\"><table class=\"facts\"><thead><tr>\
+    *page += "<h2>Beside what was published</h2><p>Throughput is uncopy over plain, CPU is the \
+        server’s               for a message, plain over uncopy: above 1× uncopy is better in \
+        both.</p><div class=\"wide\"><table class=\"facts\"><thead><tr>\
               <th></th><th>published</th><th>here</th></tr></thead>";
     // (Those without pictures are not in a paper, and show what was found in their own place.)
     for section in sections.iter().filter(|s| !s.facts.is_empty() && !s.plots.is_empty()) {
@@ -175,7 +178,8 @@ fn machine(about: &About, page: &mut String) {
          <tr><th>Command</th><td><code>{}</code></td></tr>\
          <tr><th>Processors used by others</th><td>{}</td></tr></table>\
          <h3>Prices of the cost model</h3><p>{measured}; nanoseconds.</p><div class=\"wide\">\
-         <table class=\"numbers\"><thead><tr><th>price</th><th>here</th><th>reference machine</th></tr></thead><tbody>",
+         <table class=\"numbers\"><thead><tr><th>price</th><th>here</th><th>reference \
+         machine</th></tr></thead><tbody>",
         escape(&about.cpu),
         about.cores,
         units::rough_size(about.memory as f64),

@@ -11,7 +11,7 @@ use crate::plot::{Axis, Line, Plot, Point, Scale, Unit, short};
 
 /// What a picture shows.
 #[derive(Clone, Copy)]
-pub enum What {
+pub enum Quantity {
     /// Messages a second.
     Rate,
     /// Gigabytes a second.
@@ -21,15 +21,15 @@ pub enum What {
 }
 
 /// A point of one side of a row.
-pub fn point(row: &Row, x: f64, uncopy: bool, what: What) -> Point {
+pub fn point(row: &Row, x: f64, uncopy: bool, what: Quantity) -> Point {
     let numbers = if uncopy { &row.uncopy.common } else { &row.plain };
     let (y, spread, unit) = match what {
-        What::Rate => (numbers.req_per_s, numbers.req_per_s_spread, "messages/s"),
-        What::Bandwidth => {
+        Quantity::Rate => (numbers.req_per_s, numbers.req_per_s_spread, "messages/s"),
+        Quantity::Bandwidth => {
             let gb = |rate: f64| rate * row.size as f64 / 1e9;
             (gb(numbers.req_per_s), numbers.req_per_s_spread.map(gb), "GB/s")
         }
-        What::Cpu => (numbers.cpu_us_per_req, numbers.cpu_us_per_req_spread, "µs of CPU"),
+        Quantity::Cpu => (numbers.cpu_us_per_req, numbers.cpu_us_per_req_spread, "µs of CPU"),
     };
     let side = if uncopy { "uncopy" } else { "plain" };
     Point {
@@ -52,7 +52,7 @@ fn named(row: &Row) -> String {
 }
 
 /// Points of one side of rows.
-pub fn points(rows: &[Row], x: fn(&Row) -> f64, uncopy: bool, what: What) -> Vec<Point> {
+pub fn points(rows: &[Row], x: fn(&Row) -> f64, uncopy: bool, what: Quantity) -> Vec<Point> {
     rows.iter().map(|row| point(row, x(row), uncopy, what)).collect()
 }
 

@@ -73,14 +73,16 @@ pub fn section(results: &ServerResults) -> Section {
     Section {
         name: "servers",
         title: "What gains, and what does not",
-        text: "Servers as they are installed, fresh processes side by side on one core, in turns; the load is on \
-            another core. CPU is the server’s for a request, plain over the column’s: above 1 is a gain. \
-            A second plain process shows the noise. Memory kept: plain, with glibc told not to give memory back. \
-            Allocator alone: uncopy with nothing elided or sent by reference, and libc’s copies. Without elision: the same \
-            with faster copies (--copies), whose own gain is that over the allocator alone. Elision’s \
-            own gain is uncopy over uncopy without it. Where BBR is the congestion control, uncopy sets Reno for its listeners on loopback: \
-            what that brings by itself is plain over a plain server with Reno, and what uncopy gains with the same on both sides the latter \
-            over uncopy. Every answer is compared byte by byte before and after the turns."
+        text: "Servers as they are installed, fresh processes side by side on one core, in turns; \
+            the load is on another core. CPU is the server’s for a request, plain over the \
+            column’s: above 1 is a gain. A second plain process shows the noise. Memory kept: \
+            plain, with glibc told not to give memory back. Allocator alone: uncopy with nothing \
+            elided or sent by reference, and libc’s copies. Without elision: the same with faster \
+            copies (--copies), whose own gain is that over the allocator alone. Elision’s own gain \
+            is uncopy over uncopy without it. Where BBR is the congestion control, uncopy sets \
+            Reno for its listeners on loopback: what that brings by itself is plain over a plain \
+            server with Reno, and what uncopy gains with the same on both sides the latter over \
+            uncopy. Every answer is compared byte by byte before and after the turns."
             .to_owned(),
         plots: Vec::new(),
         facts: Vec::new(),

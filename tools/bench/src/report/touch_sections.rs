@@ -3,7 +3,7 @@
 use uncopy_measure::echo::Row;
 use uncopy_measure::units;
 
-use super::row_pictures::{What, axis, cpu_axis, plot, points, rate_axis, ratio_point};
+use super::row_pictures::{Quantity, axis, cpu_axis, plot, points, rate_axis, ratio_point};
 use super::section::{Fact, Section, dashed, line, times};
 use crate::figures::FigureResults;
 use crate::plot::{At, Line, Plot, Rule, Scale, Stroke, Unit};
@@ -12,11 +12,11 @@ use crate::plot::{At, Line, Plot, Rule, Scale, Stroke, Unit};
 pub fn faults(mut section: Section, policy: &[Row], stubborn: &[Row], uncopied: &[Row]) -> Section {
     section.title = "Page faults across threads (figure 9)";
     section.text = "The server touches pages of each 512 KB message, in the buffer that was \
-        received into and in the copy. The paper makes no copy and unmaps the receive buffer for each \
-        message; uncopy unmaps nothing that is not copied (“no copy” in the table), so here one copy \
-        is made, and other pages are touched in each message, so that none is known beforehand. Once \
-        as anyone gets it, where the call site is left alone when touches cost more than copies, and \
-        once with that switched off, which shows what the faults cost."
+        received into and in the copy. The paper makes no copy and unmaps the receive buffer for \
+        each message; uncopy unmaps nothing that is not copied (“no copy” in the table), so here \
+        one copy is made, and other pages are touched in each message, so that none is known \
+        beforehand. Once as anyone gets it, where the call site is left alone when touches cost \
+        more than copies, and once with that switched off, which shows what the faults cost."
         .to_owned();
     let x = |row: &Row| row.touched_pages as f64;
     let lines = |rows: &[Row], what| -> Vec<Line> {
@@ -37,27 +37,33 @@ pub fn faults(mut section: Section, policy: &[Row], stubborn: &[Row], uncopied: 
     };
     let pages = || axis("pages touched in each buffer", Scale::Log, Unit::Number);
     section.plots = vec![
-        plot("faults-cpu", "CPU, as anyone gets it", pages(), cpu_axis(), lines(policy, What::Cpu)),
+        plot(
+            "faults-cpu",
+            "CPU, as anyone gets it",
+            pages(),
+            cpu_axis(),
+            lines(policy, Quantity::Cpu),
+        ),
         plot(
             "faults-all-cpu",
             "CPU, never backing off",
             pages(),
             cpu_axis(),
-            lines(stubborn, What::Cpu),
+            lines(stubborn, Quantity::Cpu),
         ),
         plot(
             "faults-rate",
             "Throughput, as anyone gets it",
             pages(),
             rate_axis(),
-            lines(policy, What::Rate),
+            lines(policy, Quantity::Rate),
         ),
         plot(
             "faults-all-rate",
             "Throughput, never backing off",
             pages(),
             rate_axis(),
-            lines(stubborn, What::Rate),
+            lines(stubborn, Quantity::Rate),
         ),
     ];
     for (rows, how) in [(policy, "as anyone gets it"), (stubborn, "never backing off")] {
@@ -98,9 +104,9 @@ pub fn faults(mut section: Section, policy: &[Row], stubborn: &[Row], uncopied: 
 pub fn misspeculation(mut section: Section, same: &[Row], moving: &[Row]) -> Section {
     section.title = "Mis-speculation (figure 10)";
     section.text = "64 KB, 256 KB and 1 MB, copied 1, 3 and 6 times; pages of the last copy are \
-        read and written before it is sent. Each point is a combination; x is the bytes of the pages \
-        that were touched over the bytes copied. The same pages in each message (a program that \
-        looks at headers), and other pages in each (nothing can be known beforehand)."
+        read and written before it is sent. Each point is a combination; x is the bytes of the \
+        pages that were touched over the bytes copied. The same pages in each message (a program \
+        that looks at headers), and other pages in each (nothing can be known beforehand)."
         .to_owned();
     let touched = |row: &Row| {
         (row.touched_pages * 4096).min(row.size) as f64 / (row.size * row.copies) as f64
@@ -157,7 +163,8 @@ pub fn misspeculation(mut section: Section, same: &[Row], moving: &[Row]) -> Sec
                 format!("More than 6% touched, {how}"),
                 "a loss",
                 format!(
-                    "{gains} of {} combinations need no more CPU; worst: CPU {:.2}×, throughput {:.2}×",
+                    "{gains} of {} combinations need no more CPU; worst: CPU {:.2}×, throughput \
+                     {:.2}×",
                     above.len(),
                     cpu.y,
                     rate.y
@@ -179,9 +186,9 @@ pub fn misspeculation(mut section: Section, same: &[Row], moving: &[Row]) -> Sec
 /// Headers, trailers, checksums.
 pub fn touch(mut section: Section, results: &FigureResults) -> Section {
     section.title = "Headers, trailers, checksums (not in the paper)";
-    section.text = "Programs that look at what they copied: a byte of the first and of the last page \
-        read and written in the received buffer and in the last copy; every byte of the last copy, or \
-        of every copy, read for a sum."
+    section.text = "Programs that look at what they copied: a byte of the first and of the last \
+        page read and written in the received buffer and in the last copy; every byte of the last \
+        copy, or of every copy, read for a sum."
         .to_owned();
     for series in &results.series {
         for row in &series.rows {

@@ -127,12 +127,14 @@ pub fn send(results: &SendResults) -> Section {
     Section {
         name: "send",
         title: "Sending",
-        text: "A program sends buffers over loopback TCP: many times as they are, as caches do, or once \
-            each, every byte written anew before. Plain send is 1×; below it a way needs less CPU. On \
-            loopback the receiver's queue would hold the sender's own pages, so the kernel copies what \
-            was to be sent by reference (“copied after all”, by its own report). sendfile is not \
-            shown for buffers that are written again: what is still in the queue would change."
-            .to_owned(),
+        text:
+            "A program sends buffers over loopback TCP: many times as they are, as caches do, or \
+             once each, every byte written anew before. Plain send is 1×; below it a way needs \
+             less CPU. On loopback the receiver's queue would hold the sender's own pages, so the \
+             kernel copies what was to be sent by reference (“copied after all”, by its own \
+             report). sendfile is not shown for buffers that are written again: what is still in \
+             the queue would change."
+                .to_owned(),
         plots: vec![
             plot("send-many", "Sent many times", label, &cells(Times::Many)),
             plot("send-once", "Sent once, written anew", label, &cells(Times::Once)),
@@ -188,9 +190,9 @@ pub fn file(results: &FileResults) -> Section {
         name: "file",
         title: "Files",
         text: format!(
-            "A program copies a file that is in the page cache ({}) to a socket or to a file. Plain read \
-             and write is 1×; below it a way needs less CPU. The article “Zero-copy: Principle and \
-             Implementation” copies 880 MB in Java in three ways.",
+            "A program copies a file that is in the page cache ({}) to a socket or to a file. \
+             Plain read and write is 1×; below it a way needs less CPU. The article “Zero-copy: \
+             Principle and Implementation” copies 880 MB in Java in three ways.",
             results.file_system
         ),
         plots: vec![

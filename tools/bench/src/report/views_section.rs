@@ -76,11 +76,11 @@ pub fn section(results: &ViewsResults) -> Section {
     Section {
         name: "views",
         title: "The cost of an elided copy",
-        text: "A process holds so many views of 16 KB and copies received data of other sizes to four \
-            destinations in turns, from another source each time, so that each copy ends a view and \
-            makes one. The books alone: the tracker without the library's lock, shims and filter, on \
-            memory that does not exist. The policy is told not to back off, so that the views are \
-            really made."
+        text: "A process holds so many views of 16 KB and copies received data of other sizes to \
+            four destinations in turns, from another source each time, so that each copy ends a \
+            view and makes one. The books alone: the tracker without the library's lock, shims and \
+            filter, on memory that does not exist. The policy is told not to back off, so that the \
+            views are really made."
             .to_owned(),
         plots: vec![
             plot(
@@ -141,7 +141,8 @@ fn facts(results: &ViewsResults, counts: &[usize], sizes: &[usize]) -> Vec<Fact>
                 ),
                 "not measured",
                 format!(
-                    "{:.0} ns instead of {:.0} ns in a process ({:.1}×); books alone {:.0} instead of {:.0} ns ({:.1}×)",
+                    "{:.0} ns instead of {:.0} ns in a process ({:.1}×); books alone {:.0} instead \
+                     of {:.0} ns ({:.1}×)",
                     b.uncopy_ns,
                     a.uncopy_ns,
                     quotient(b.uncopy_ns, a.uncopy_ns),

@@ -12,10 +12,23 @@ pub struct RpcArgs {
     #[arg(long, value_enum, default_value = "shared")]
     pub wire: Wire,
     /// Connections, each with one message (or --pipeline of them) under way
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,64,1000", value_parser = positive)]
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "1,64,1000",
+        value_parser = positive,
+    )]
     pub connections: Vec<usize>,
     /// Bytes of a request, and of its answer
-    #[arg(long, visible_alias = "sizes", value_name = "LIST", value_delimiter = ',', default_value = "64", value_parser = size)]
+    #[arg(
+        long,
+        visible_alias = "sizes",
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "64",
+        value_parser = size,
+    )]
     pub size: Vec<usize>,
     /// Requests that are sent at once, and answered before the next
     #[arg(long, value_name = "N", default_value = "1", value_parser = positive)]

@@ -1,4 +1,5 @@
-//! The client: closed loops. Each connection has one message under way, of one request or of several; every answer is compared.
+//! The client: closed loops. Each connection has one message under way, of one request or of
+//! several; every answer is compared.
 
 use std::io::{self, BufRead};
 use std::net::TcpStream;
@@ -12,7 +13,7 @@ use super::choices::Way;
 use super::ends::{End, Ends, context, make_room};
 use super::one_way;
 use super::over::{self, Over};
-use super::plan::{EACH_ADDRESS, Hello, Order, Plan, Ready, Told, Turned};
+use super::plan::{EACH_ADDRESS, Hello, Order, Plan, Ready, RpcSummary, Turned};
 use super::requests::{are_requests, requests, wrong};
 use super::server::answer;
 
@@ -98,7 +99,7 @@ fn run(plan: &Plan, server: &Hello) -> io::Result<()> {
             }
             Order::Tell => {
                 let waited_share = one_way.as_ref().and_then(one_way::Load::waited_share);
-                answer(&Told { waited_share, ..told(&load.latency, load.verified) })?;
+                answer(&RpcSummary { waited_share, ..told(&load.latency, load.verified) })?;
             }
         }
     }
@@ -106,9 +107,9 @@ fn run(plan: &Plan, server: &Hello) -> io::Result<()> {
 }
 
 /// What came of all turns.
-pub fn told(latency: &Histogram<u64>, verified: u64) -> Told {
+pub fn told(latency: &Histogram<u64>, verified: u64) -> RpcSummary {
     let percentile = |p| round(latency.value_at_percentile(p) as f64 / 1000.0, 2);
-    Told { verified, p50_us: percentile(50.0), p99_us: percentile(99.0), waited_share: None }
+    RpcSummary { verified, p50_us: percentile(50.0), p99_us: percentile(99.0), waited_share: None }
 }
 
 struct Link {

@@ -18,7 +18,7 @@ use super::choices::Wait;
 use super::plan::Plan;
 
 /// Nothing has come for so long: the other end hangs, or has died without a word.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The library's, where the plan wants its rings.
 pub fn context(plan: &Plan) -> io::Result<Option<Arc<Context>>> {
@@ -59,7 +59,8 @@ pub fn make_room(connections: usize) -> io::Result<()> {
     }
     setrlimit(Resource::RLIMIT_NOFILE, wanted, hard.max(wanted)).map_err(|_| {
         io::Error::other(format!(
-            "{connections} connections need {wanted} descriptors, and {hard} may be had: raise that with 'ulimit -Hn {wanted}'"
+            "{connections} connections need {wanted} descriptors, and {hard} may be had: raise \
+             that with 'ulimit -Hn {wanted}'"
         ))
     })
 }
@@ -84,7 +85,7 @@ impl End {
                 busy_poll(&socket)?;
             }
         }
-        let flow = context.map(|context| context.show(socket.as_raw_fd(), false));
+        let flow = context.map(|context| context.register(socket.as_raw_fd(), false));
         let asks = plan.wait == Wait::Spin && flow.is_none();
         Ok(Self { socket, flow, asks })
     }
@@ -203,7 +204,7 @@ impl Ends {
         match self {
             Self::Sockets(set, asks) => {
                 let mut events = [EpollEvent::empty(); 256];
-                let timeout = if *asks { Duration::ZERO } else { PATIENCE };
+                let timeout = if *asks { Duration::ZERO } else { TIMEOUT };
                 let timeout = EpollTimeout::try_from(timeout).map_err(io::Error::other)?;
                 let count = match set.wait(&mut events, timeout) {
                     Err(nix::Error::EINTR) => 0,
@@ -213,7 +214,7 @@ impl Ends {
             }
             Self::Rings(set) => {
                 let mut events = [Event::default(); 256];
-                let count = match set.wait(&mut events, Some(PATIENCE)).map_err(io::Error::from) {
+                let count = match set.wait(&mut events, Some(TIMEOUT)).map_err(io::Error::from) {
                     Err(e) if waits(&e) => 0,
                     count => count?,
                 };

@@ -207,7 +207,7 @@ impl<'a> Load<'a> {
         (self.lasted, self.waited) = (Duration::ZERO, Duration::ZERO);
     }
 
-    /// See [`super::plan::Told`].
+    /// See [`super::plan::RpcSummary`].
     pub fn waited_share(&self) -> Option<f64> {
         let lasted = self.lasted.as_secs_f64();
         (lasted > 0.0).then(|| self.waited.as_secs_f64() / lasted)

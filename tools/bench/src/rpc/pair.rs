@@ -1,4 +1,5 @@
-//! A server and a client as processes of their own, on one side, seen from outside: started, given turns, and their processor time counted.
+//! A server and a client as processes of their own, on one side, seen from outside: started, given
+//! turns, and their processor time counted.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,11 +15,11 @@ use uncopy_measure::side::Side;
 
 use super::choices::Wait;
 use super::over::Over;
-use super::plan::{Hello, Order, Ready, Told, Turned};
+use super::plan::{Hello, Order, Ready, RpcSummary, Turned};
 
 /// What came of a pair's turns.
 #[derive(Clone, Debug)]
-pub struct Sample<T = Told> {
+pub struct Sample<T = RpcSummary> {
     /// RPCs a second.
     pub rpc_per_s: f64,
     /// Processor time of both for one, and of the service.

@@ -84,7 +84,7 @@ pub struct Turned {
 
 /// What came of all of them.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub struct Told {
+pub struct RpcSummary {
     /// Answers that were compared, those before the first turn too.
     pub verified: u64,
     /// Median latency.

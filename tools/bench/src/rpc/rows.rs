@@ -9,7 +9,7 @@ use uncopy_measure::side::Side;
 
 use super::choices::{Api, Wait, Way, Wire};
 use super::pair::Sample;
-use super::plan::{Plan, Told};
+use super::plan::{Plan, RpcSummary};
 
 /// One combination of parameters, and what is measured of each side besides what always is.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -37,7 +37,7 @@ pub struct Row<P = Parameters, B = Limit> {
 pub struct Measured<B> {
     /// Of every mode.
     #[serde(flatten)]
-    pub numbers: Numbers,
+    pub numbers: RpcFigures,
     /// Of this one.
     #[serde(flatten)]
     pub besides: B,
@@ -88,7 +88,7 @@ pub struct Ratios {
 
 /// What is measured on every side.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Numbers {
+pub struct RpcFigures {
     /// RPCs a second.
     pub rpc_per_s: f64,
     /// Processor time of both ends for one, and of uncopy's service.
@@ -109,7 +109,7 @@ pub struct Numbers {
 pub struct Compared {
     /// What was measured.
     #[serde(flatten)]
-    pub numbers: Numbers,
+    pub numbers: RpcFigures,
     /// Its RPCs a second over the first's.
     pub ratio: f64,
     /// The first's processor time of an RPC over its own.
@@ -118,7 +118,7 @@ pub struct Compared {
 
 impl Compared {
     /// Beside this.
-    fn with(linux: &Numbers, numbers: Numbers) -> Self {
+    fn with(linux: &RpcFigures, numbers: RpcFigures) -> Self {
         Self {
             ratio: round(quotient(numbers.rpc_per_s, linux.rpc_per_s), 3),
             cpu_ratio: round(quotient(linux.cpu_us_per_rpc, numbers.cpu_us_per_rpc), 3),
@@ -128,7 +128,7 @@ impl Compared {
 }
 
 /// What a pair of programs tells of itself.
-pub trait Tells {
+pub trait Summarized {
     /// Answers that were compared.
     fn verified(&self) -> u64;
     /// Median latency, us.
@@ -137,7 +137,7 @@ pub trait Tells {
     fn p99_us(&self) -> f64;
 }
 
-impl Tells for Told {
+impl Summarized for RpcSummary {
     fn verified(&self) -> u64 {
         self.verified
     }
@@ -152,7 +152,7 @@ impl Tells for Told {
 }
 
 /// The measurements of one row.
-pub struct Samples<T = Told>(BTreeMap<Side, Vec<Sample<T>>>);
+pub struct Samples<T = RpcSummary>(BTreeMap<Side, Vec<Sample<T>>>);
 
 impl<T> Default for Samples<T> {
     fn default() -> Self {
@@ -160,7 +160,7 @@ impl<T> Default for Samples<T> {
     }
 }
 
-impl<T: Tells> Samples<T> {
+impl<T: Summarized> Samples<T> {
     /// Another one of `side`.
     pub fn add(&mut self, side: Side, sample: Sample<T>) {
         self.0.entry(side).or_default().push(sample);
@@ -189,7 +189,7 @@ impl<T: Tells> Samples<T> {
 
     /// Medians and ratios, over so many connections; `besides` picks what else there is of a side.
     pub fn row<P, B>(&self, of: P, connections: usize, besides: impl Fn(Side) -> B) -> Row<P, B> {
-        let numbers = |side: Side| Numbers {
+        let numbers = |side: Side| RpcFigures {
             rpc_per_s: self.median(side, 1, |s| s.rpc_per_s),
             cpu_us_per_rpc: self.median(side, 4, |s| s.cpu_us_per_rpc),
             service_us_per_rpc: self.median(side, 4, |s| s.service_us_per_rpc),
@@ -242,7 +242,7 @@ impl Parameters {
 /// For screens: numbers of which each is another one.
 #[cfg(test)]
 pub fn fixed<P, B: Clone>(of: P, besides: B, factor: f64) -> Row<P, B> {
-    let numbers = |rpc_per_s: f64| Numbers {
+    let numbers = |rpc_per_s: f64| RpcFigures {
         rpc_per_s,
         cpu_us_per_rpc: 1e6 / rpc_per_s,
         service_us_per_rpc: 0.0,
@@ -279,7 +279,7 @@ mod tests {
             [(Side::Plain, 100.0, 10.0), (Side::Again, 110.0, 9.0), (Side::Uncopy, 400.0, 2.0)]
         {
             for i in 0..3 {
-                let told = Told { verified: 5, p50_us: 1.0, p99_us: 2.0, waited_share: None };
+                let told = RpcSummary { verified: 5, p50_us: 1.0, p99_us: 2.0, waited_share: None };
                 let (service_us_per_rpc, facts) = (0.0, Facts::new());
                 let rpc_per_s = rpc_per_s * (1.0 + f64::from(i) / 10.0);
                 samples.add(

@@ -1,4 +1,5 @@
-//! The server: answers every request with the request, from calls that wait for one connection, or from an epoll set over many.
+//! The server: answers every request with the request, from calls that wait for one connection, or
+//! from an epoll set over many.
 //!
 //! It knows nothing of uncopy, unless it is told to use the socket library itself.
 
@@ -62,8 +63,8 @@ fn serve(plan: &Plan, at: Option<Ipv4Addr>) -> io::Result<()> {
         .map(|i| {
             let address = at.unwrap_or(Ipv4Addr::new(127, 0, 0, 1 + i as u8));
             let listener = TcpListener::bind((address, 0))?;
-            // (More than the standard library's 128: a SYN that finds no room is sent again a second later.)
-            // SAFETY: a number, open as long as the listener.
+            // (More than the standard library's 128: a SYN that finds no room is sent again a
+            // second later.) SAFETY: a number, open as long as the listener.
             unsafe { libc::listen(listener.as_raw_fd(), BACKLOG) };
             Ok(listener)
         })
@@ -109,7 +110,8 @@ fn serve(plan: &Plan, at: Option<Ipv4Addr>) -> io::Result<()> {
     Ok(())
 }
 
-/// Answers what has come; false: the client has gone. `seen`: bytes of the connection's next request that have come.
+/// Answers what has come; false: the client has gone. `seen`: bytes of the connection's next
+/// request that have come.
 pub fn echo(
     plan: &Plan,
     end: &End,

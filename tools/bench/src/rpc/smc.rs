@@ -14,14 +14,18 @@ pub fn words() -> String {
     // SAFETY: it makes a descriptor, of nobody's.
     match unsafe { libc::socket(AF_SMC, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) } {
         -1 => format!(
-            "SMC-D, Linux' own way through shared memory, is not beside it. socket(AF_SMC, SOCK_STREAM, 0) fails here:\n\
-             {}. That takes a kernel with CONFIG_SMC, its module smc, and a loopback device (CONFIG_SMC_LO, since 6.18 CONFIG_DIBS_LO).",
+            "SMC-D, Linux' own way through shared memory, is not beside it. socket(AF_SMC, \
+             SOCK_STREAM, 0) fails here:\n\
+             {}. That takes a kernel with CONFIG_SMC, its module smc, and a loopback device \
+             (CONFIG_SMC_LO, since 6.18 CONFIG_DIBS_LO).",
             Error::last_os_error()
         ),
         socket => {
             // SAFETY: it is new, and ours.
             drop(unsafe { OwnedFd::from_raw_fd(socket) });
-            "SMC-D, Linux' own way through shared memory, is not beside it, though this kernel has AF_SMC: nothing here measures it yet.".into()
+            "SMC-D, Linux' own way through shared memory, is not beside it, though this kernel has \
+             AF_SMC: nothing here measures it yet."
+                .into()
         }
     }
 }

@@ -6,7 +6,7 @@ use uncopy_measure::units;
 
 use super::args::RpcArgs;
 use super::choices::{Api, Way, Wire};
-use super::rows::{Compared, Limit, Measured, Numbers, Ratios, Row};
+use super::rows::{Compared, Limit, Measured, Ratios, Row, RpcFigures};
 use super::smc;
 
 /// From so many connections on their memory is more than the programs' own.
@@ -15,9 +15,9 @@ const MANY: usize = 1000;
 /// A row as the table has it.
 pub struct Line<'a> {
     first: Vec<String>,
-    linux: &'a Numbers,
+    linux: &'a RpcFigures,
     again: &'a Compared,
-    uncopy: &'a Numbers,
+    uncopy: &'a RpcFigures,
     ratios: &'a Ratios,
     last: Vec<String>,
 }
@@ -63,7 +63,7 @@ pub fn compared(first: &[&str], lines: Vec<Line>, last: &[&str]) -> Table {
         .load_style(units::TABLE_STYLE)
         .set_header(first.iter().chain(&HEADER).chain(last).copied());
     for line in lines {
-        let both = |of: fn(&Numbers) -> f64| [line.linux, line.uncopy].map(of);
+        let both = |of: fn(&RpcFigures) -> f64| [line.linux, line.uncopy].map(of);
         let rate = both(|n| n.rpc_per_s).map(|n| units::grouped(n as u64));
         let cpu = both(|n| n.cpu_us_per_rpc).map(|n| format!("{n:.2}"));
         // (What nobody answers has none.)
@@ -112,7 +112,8 @@ fn by_the_client(rows: &[Row]) -> String {
     match rows.iter().filter(limited).count() {
         0 => String::new(),
         n => format!(
-            " In {n} of {} rows the client hardly waited on one side: it is what limits there, and not receiving.",
+            " In {n} of {} rows the client hardly waited on one side: it is what limits there, and \
+             not receiving.",
             rows.len()
         ),
     }
@@ -122,7 +123,8 @@ fn by_the_client(rows: &[Row]) -> String {
 pub fn notes(args: &RpcArgs, rows: &[Row]) -> String {
     let calls = match args.pairs.api {
         Api::Sockets => {
-            "Both programs are ordinary ones, with libuncopy.so in front and UNCOPY_TCP=yes on uncopy's side."
+            "Both programs are ordinary ones, with libuncopy.so in front and UNCOPY_TCP=yes on \
+             uncopy's side."
         }
         Api::Rings => "On uncopy's side both programs call the socket library themselves.",
         Api::Lanes => "",
@@ -130,12 +132,16 @@ pub fn notes(args: &RpcArgs, rows: &[Row]) -> String {
     let calls = match args.wire {
         Wire::Shared => calls,
         Wire::Xdp => {
-            "Both sides: the programs are in network namespaces with a veth pair between them. On uncopy's side they are\n\
-             applications of lanes, which run in them, over AF_XDP; on Linux' side they call libc's sockets, with SO_BUSY_POLL where they spin."
+            "Both sides: the programs are in network namespaces with a veth pair between them. On \
+             uncopy's side they are\n\
+             applications of lanes, which run in them, over AF_XDP; on Linux' side they call \
+             libc's sockets, with SO_BUSY_POLL where they spin."
         }
         Wire::Tap => {
-            "Both sides: the programs are in network namespaces, with a veth pair between two bridges. On uncopy's side they are\n\
-             applications of lanes, which run in them, each over a TAP device on its bridge; on Linux' side they call libc's sockets, and the\n\
+            "Both sides: the programs are in network namespaces, with a veth pair between two \
+             bridges. On uncopy's side they are\n\
+             applications of lanes, which run in them, each over a TAP device on its bridge; on \
+             Linux' side they call libc's sockets, and the\n\
              bridges have their addresses."
         }
     };
@@ -146,7 +152,8 @@ pub fn notes(args: &RpcArgs, rows: &[Row]) -> String {
     let way = match args.way {
         Way::Both => "",
         Way::In => {
-            " Nobody answers: the server only receives, and compares. The client sends as many in a call as fit."
+            " Nobody answers: the server only receives, and compares. The client sends as many in \
+             a call as fit."
         }
         Way::Out => " Nobody answers: the server only sends, and the client compares.",
     };
@@ -157,10 +164,14 @@ pub fn notes(args: &RpcArgs, rows: &[Row]) -> String {
     let limited = by_the_client(rows);
     let without = if args.only_uncopy { " Linux' side was left out." } else { "" };
     format!(
-        "Medians of {} times fresh pairs of processes, {} s each in short turns after {} s of load. {calls}{pipeline}{way}{limited}{without}\n\
-         Ratios: above 1 is a gain. again: a second pair over Linux, whose difference is noise. CPU: user and system time of\n\
-         both processes, and of uncopy's service, us for an RPC. Where both spin, each has a core of its own, and calls on Linux' side do not wait. work: cycles\n\
-         of the server for each. B/conn: memory of both programs, from 1,000 connections on; the kernel's is not in it.\n\
+        "Medians of {} times fresh pairs of processes, {} s each in short turns after {} s of \
+         load. {calls}{pipeline}{way}{limited}{without}\n\
+         Ratios: above 1 is a gain. again: a second pair over Linux, whose difference is noise. \
+         CPU: user and system time of\n\
+         both processes, and of uncopy's service, us for an RPC. Where both spin, each has a core \
+         of its own, and calls on Linux' side do not wait. work: cycles\n\
+         of the server for each. B/conn: memory of both programs, from 1,000 connections on; the \
+         kernel's is not in it.\n\
          {smc}Processor: {}. All {} answers were compared, and right.\n",
         args.pairs.repeats,
         args.pairs.seconds.as_secs_f64(),

@@ -17,7 +17,7 @@ use super::wired::Wired;
 const TURN: Duration = Duration::from_millis(150);
 
 /// So long all connections may take to come to their rings: 64k of them, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How they are measured.
 pub struct Turns<'a> {
@@ -110,7 +110,7 @@ impl Turns<'_> {
         // (Connections that are used little come to their rings late.)
         let begun = Instant::now();
         while let (Side::Uncopy, Some(connections)) = (side, on_rings)
-            && begun.elapsed() < PATIENCE
+            && begun.elapsed() < TIMEOUT
             && wired.check(pair.pids(), connections).is_err()
         {
             pair.warm(TURN)?;

@@ -1,4 +1,5 @@
-//! The client: each connection is made, has its requests answered one after the other, is closed, and made anew. Every answer is compared.
+//! The client: each connection is made, has its requests answered one after the other, is closed,
+//! and made anew. Every answer is compared.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use uncopy_measure::medians::round;
 use uncopy_measure::{Failure, failure};
 use uncopy_tcp_events::{Context, Id, What};
 
-use super::plan::{Plan, Told};
+use super::plan::{Plan, ShortSummary};
 use crate::events::{ClientArgs, context, first, orders};
 use crate::rpc::plan::Hello;
 use crate::rpc::requests::{requests, wrong};
@@ -17,7 +18,7 @@ use crate::rpc::requests::{requests, wrong};
 pub const NAME: &str = "__short-client";
 
 /// Nothing has come for so long: the other end hangs, or has died without a word.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Does what it is told until standard input ends.
 pub fn main(args: &ClientArgs<Plan>) -> Result<(), Failure> {
@@ -53,7 +54,7 @@ fn run(plan: &Plan, server: &Hello) -> io::Result<()> {
         let of = |histogram: &Histogram<u64>, p| {
             round(histogram.value_at_percentile(p) as f64 / 1000.0, 2)
         };
-        Told {
+        ShortSummary {
             verified: client.verified,
             connections: client.ended,
             p50_us: of(&client.latency, 50.0),
@@ -111,7 +112,7 @@ impl Client<'_> {
         }
         let mut open = self.links.len();
         while open > 0 {
-            let events = self.context.poll(Some(PATIENCE))?;
+            let events = self.context.poll(Some(TIMEOUT))?;
             if events == 0 {
                 return Err(io::Error::other("nothing has come back for 10 s"));
             }

@@ -18,7 +18,7 @@ use uncopy_measure::Failure;
 
 pub use self::args::ShortArgs;
 pub use self::plan::Plan;
-use self::plan::Told;
+use self::plan::ShortSummary;
 use self::rows::Row;
 use super::events::{Base, measure};
 use super::results::show;
@@ -31,8 +31,13 @@ pub fn main(args: &ShortArgs) -> Result<(), Failure> {
     };
     // (Whether a connection comes to its ring is what is measured.)
     let on_rings = |_: &Plan| None;
-    let samples =
-        measure::<_, Told>(&args.pairs, [server::NAME, client::NAME], &plans, on_rings, name)?;
+    let samples = measure::<_, ShortSummary>(
+        &args.pairs,
+        [server::NAME, client::NAME],
+        &plans,
+        on_rings,
+        name,
+    )?;
     let rows: Vec<Row> =
         plans.iter().zip(&samples).map(|(plan, samples)| rows::row(plan, args, samples)).collect();
     show("short", rows, args.pairs.json, |rows| {

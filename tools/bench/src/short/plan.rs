@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::events::Base;
-use crate::rpc::rows::Tells;
+use crate::rpc::rows::Summarized;
 
 /// What both are to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -24,7 +24,7 @@ impl AsMut<Base> for Plan {
 
 /// What came of all turns.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Told {
+pub struct ShortSummary {
     /// Answers that were compared, those before the first turn too.
     pub verified: u64,
     /// Connections that were made and ended, likewise.
@@ -38,7 +38,7 @@ pub struct Told {
     pub connect_p50_us: Option<f64>,
 }
 
-impl Tells for Told {
+impl Summarized for ShortSummary {
     fn verified(&self) -> u64 {
         self.verified
     }

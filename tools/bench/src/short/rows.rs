@@ -5,7 +5,7 @@ use uncopy_measure::medians::{median, round};
 use uncopy_measure::side::Side;
 
 use super::args::ShortArgs;
-use super::plan::{Plan, Told};
+use super::plan::{Plan, ShortSummary};
 use crate::rpc::choices::{Api, Wait};
 use crate::rpc::rows::{self, Samples};
 
@@ -37,7 +37,7 @@ pub struct Connections {
 }
 
 /// Medians.
-pub fn row(plan: &Plan, args: &ShortArgs, samples: &Samples<Told>) -> Row {
+pub fn row(plan: &Plan, args: &ShortArgs, samples: &Samples<ShortSummary>) -> Row {
     let of = Parameters {
         rpcs: plan.rpcs,
         connections: plan.base.connections,

@@ -10,7 +10,8 @@ use crate::events::{ServerArgs, begin, context};
 /// The hidden subcommand that is the server.
 pub const NAME: &str = "__short-server";
 
-/// It listens at so many addresses: the ports of connections that have ended rest for a while, and an address has 28,000.
+/// It listens at so many addresses: the ports of connections that have ended rest for a while, and
+/// an address has 28,000.
 const ADDRESSES: usize = 16;
 
 /// Serves until standard input ends.

@@ -28,8 +28,10 @@ pub fn notes(args: &ShortArgs, rows: &[Row]) -> String {
     let connections: u64 =
         rows.iter().map(|row| row.linux.besides.connections + row.uncopy.besides.connections).sum();
     format!(
-        "RPCs: requests of {} bytes, one after the other, after which a connection is closed and made anew. A connection\n\
-         is Linux' until it has been used a few times. connect: median time until it is there, us. {} were made and ended.\n{}",
+        "RPCs: requests of {} bytes, one after the other, after which a connection is closed and \
+         made anew. A connection\n\
+         is Linux' until it has been used a few times. connect: median time until it is there, us. \
+         {} were made and ended.\n{}",
         units::size(args.size as u64),
         units::grouped(connections),
         args.pairs.notes(rows.iter().map(|row| row.verified).sum()),

@@ -32,7 +32,7 @@ pub fn works_here() -> bool {
     }
     let found = uncopy_measure::userfaultfd::check();
     if let Err(why) = &found {
-        leave_out(&why.to_string());
+        leave_out(why);
     }
     found.is_ok()
 }

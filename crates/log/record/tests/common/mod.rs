@@ -89,23 +89,23 @@ impl LogFile {
         self.home(index);
     }
 
-    pub fn scan(&self) -> (Vec<Found<'_>>, End) {
+    pub fn scan(&self) -> (Vec<ScanItem<'_>>, End) {
         scan(&self.log, &self.file)
     }
 }
 
 /// All that a scan finds, and where it ends.
-pub fn scan<'a>(log: &Log, file: &'a [u8]) -> (Vec<Found<'a>>, End) {
+pub fn scan<'a>(log: &Log, file: &'a [u8]) -> (Vec<ScanItem<'a>>, End) {
     let mut scan = Scan::new(log, file).unwrap();
     let found = scan.by_ref().collect();
     (found, scan.end().expect("a scan that is through has an end"))
 }
 
 /// The kinds of what was found, a letter each.
-pub fn kinds(found: &[Found<'_>]) -> String {
-    let letter = |found: &Found<'_>| match found {
-        Found::Gap(_) => '-',
-        Found::Record(record) => match record.body {
+pub fn kinds(found: &[ScanItem<'_>]) -> String {
+    let letter = |found: &ScanItem<'_>| match found {
+        ScanItem::Gap(_) => '-',
+        ScanItem::Record(record) => match record.body {
             Body::Name(_) => 'N',
             Body::Data(_) => 'D',
             Body::Home { .. } => 'H',
@@ -115,10 +115,10 @@ pub fn kinds(found: &[Found<'_>]) -> String {
 }
 
 /// The sequences of the records that were found.
-pub fn sequences(found: &[Found<'_>]) -> Vec<u64> {
-    let sequence = |found: &Found<'_>| match found {
-        Found::Gap(_) => None,
-        Found::Record(record) => Some(record.sequence),
+pub fn sequences(found: &[ScanItem<'_>]) -> Vec<u64> {
+    let sequence = |found: &ScanItem<'_>| match found {
+        ScanItem::Gap(_) => None,
+        ScanItem::Record(record) => Some(record.sequence),
     };
     found.iter().filter_map(sequence).collect()
 }

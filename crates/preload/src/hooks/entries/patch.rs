@@ -30,7 +30,7 @@ pub fn go_directly() {
     let code = spots()
         .map(|(at, _)| Span::sized(at, JUMP))
         .reduce(|a, b| Span::new(a.start.min(b.start), a.end.max(b.end)));
-    let Some(code) = code.map(Span::hull) else { return };
+    let Some(code) = code.map(Span::covering_pages) else { return };
     // SAFETY: new memory, which takes the place of the same code but for the jumps.
     unsafe {
         let rights = ProtFlags::READ | ProtFlags::WRITE;

@@ -13,7 +13,7 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{Ordering, Ordering::Relaxed};
 use libc::{SA_RESETHAND, SA_SIGINFO, SIG_DFL, SIG_IGN, sigaction as Sigaction};
 use uncopy_kernel::critical::SIGNALS;
-use uncopy_kernel::reading;
+use uncopy_kernel::user_access;
 
 /// Changes what is done about `signal`, or tells it. `ask` is the program's own call, with what we
 /// have in place of its arguments.
@@ -50,7 +50,7 @@ unsafe fn change(
                 };
                 if result == 0 {
                     note(signal, new, by_libc);
-                    fault.into_iter().for_each(|f| reading::is_caught(f, true));
+                    fault.into_iter().for_each(|f| user_access::is_caught(f, true));
                 } else {
                     word.store(before, Ordering::Release);
                 }
@@ -58,7 +58,7 @@ unsafe fn change(
             }
             _ => {
                 // What is read from now on goes through the kernel.
-                fault.into_iter().for_each(|f| reading::is_caught(f, false));
+                fault.into_iter().for_each(|f| user_access::is_caught(f, false));
                 ask(new, old)
             }
         };
@@ -117,7 +117,7 @@ struct KernelAction {
 }
 
 // SAFETY: plain words.
-unsafe impl reading::Plain for KernelAction {}
+unsafe impl user_access::Plain for KernelAction {}
 
 /// `rt_sigaction(2)`, the system call.
 ///
@@ -147,7 +147,7 @@ pub(in crate::hooks) unsafe fn rt_sigaction(
     if !entered() {
         return call(new, old);
     }
-    let given = if new.is_null() { None } else { reading::read(new) };
+    let given = if new.is_null() { None } else { user_access::read(new) };
     if !(1..SIGNALS as c_int).contains(&signal) || size != 8 || !new.is_null() && given.is_none() {
         return call(new, old);
     }
@@ -187,7 +187,7 @@ pub(in crate::hooks) unsafe fn rt_sigaction(
             restorer: restorer(&was),
             mask: mask_of(&was),
         };
-        if result == 0 && !old.is_null() && !reading::write(old, &was) {
+        if result == 0 && !old.is_null() && !user_access::write(old, &was) {
             *libc::__errno_location() = libc::EFAULT;
             return -1;
         }

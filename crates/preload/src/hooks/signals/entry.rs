@@ -17,7 +17,7 @@ use libc::{
     SA_RESETHAND, SA_SIGINFO, SIG_DFL, SIG_IGN, sigaction as Sigaction, siginfo_t, ucontext_t,
 };
 use uncopy_kernel::critical::{self, Thread};
-use uncopy_kernel::{reading, sleeping};
+use uncopy_kernel::{sleeping, user_access};
 use uncopy_lend::left;
 use uncopy_tcp_shared::copy;
 
@@ -47,11 +47,11 @@ pub(in crate::hooks) unsafe extern "C" fn entry(
         "lea r9, [r8 - 2]",
         "test r9, r9",
         "js {otherwise}",
-        // In the middle of a careful reading, of a copy to or from a ring, or of an entry that
-        // reads a list, it may be ours.
+        // In the middle of an access (`user_access`) to the program's memory, of a copy to or from
+        // a ring, or of an entry that reads a list, it may be ours.
         "mov r9, qword ptr [rdx + {rip_at}]",
-        "lea r10, [rip + uncopy_reading_begins]",
-        "lea r11, [rip + uncopy_reading_ends]",
+        "lea r10, [rip + uncopy_user_access_begins]",
+        "lea r11, [rip + uncopy_user_access_ends]",
         "cmp r9, r10",
         "jb 2f",
         "cmp r9, r11",
@@ -105,8 +105,9 @@ unsafe extern "C" fn otherwise(signal: c_int, info: *mut siginfo_t, context: *mu
         if held && fault_of(signal).is_some() && (*info).si_code > 0 {
             let rip = &mut (*of_interrupted).uc_mcontext.gregs[libc::REG_RIP as usize];
             let at = *rip as usize;
-            if let Some(on) =
-                reading::goes_on(at).or_else(|| copy::goes_on(at)).or_else(|| entries::goes_on(at))
+            if let Some(on) = user_access::goes_on(at)
+                .or_else(|| copy::goes_on(at))
+                .or_else(|| entries::goes_on(at))
             {
                 *rip = on as i64;
                 return;
@@ -182,7 +183,7 @@ unsafe fn by_default(signal: c_int, info: *const siginfo_t, interrupted: *mut uc
         locked(|| {
             if HANDLERS[signal as usize].load(Relaxed) == SIG_DFL {
                 let fault = fault_of(signal).filter(|_| !borrowed());
-                fault.into_iter().for_each(|f| reading::is_caught(f, false));
+                fault.into_iter().for_each(|f| user_access::is_caught(f, false));
                 stop_holding(signal);
             }
         });

@@ -15,7 +15,7 @@ use libc::{
     SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_SIGINFO, SIG_DFL, SIG_IGN, sigaction as Sigaction,
 };
 use uncopy_kernel::critical::SIGNALS;
-use uncopy_kernel::reading;
+use uncopy_kernel::user_access;
 
 /// Our entry, where the program says `said`: what stands in our table, and what the kernel gets.
 pub(in crate::hooks) fn through_us(said: &Sigaction, held: bool) -> (usize, Sigaction) {
@@ -83,7 +83,7 @@ unsafe fn hold_one(signal: c_int) {
         if real::of_libc::sigaction(signal, &action, core::ptr::null_mut()) == 0
             && let Some(fault) = fault_of(signal)
         {
-            reading::is_caught(fault, true);
+            user_access::is_caught(fault, true);
         }
     }
 }
@@ -114,11 +114,11 @@ pub fn let_all_go() {
     if borrowed() {
         return;
     }
-    reading::no_calls();
+    user_access::no_calls();
     locked(|| {
         for signal in (1..SIGNALS as c_int).filter(|s| HELD.load(Relaxed) & bit(*s) != 0) {
             if HANDLERS[signal as usize].load(Relaxed) == SIG_DFL {
-                fault_of(signal).into_iter().for_each(|f| reading::is_caught(f, false));
+                fault_of(signal).into_iter().for_each(|f| user_access::is_caught(f, false));
                 // SAFETY: with the lock held.
                 unsafe { stop_holding(signal) };
                 HELD.fetch_and(!bit(signal), Relaxed);

@@ -6,7 +6,7 @@ use crate::process::PROCESS;
 use crate::real;
 use core::ffi::c_int;
 use libc::stack_t;
-use uncopy_kernel::reading;
+use uncopy_kernel::user_access;
 use uncopy_ranges::span::Span;
 use uncopy_stack::buffers::HIGHEST_ADDRESS;
 
@@ -24,14 +24,14 @@ pub unsafe extern "C" fn sigaltstack(new: *const stack_t, old: *mut stack_t) -> 
     let span = |s: &stack_t| {
         let memory = (s.ss_sp as usize).saturating_add(s.ss_size) < HIGHEST_ADDRESS;
         match s.ss_flags & libc::SS_DISABLE {
-            0 if memory => Span::sized(s.ss_sp as usize, s.ss_size).hull(),
+            0 if memory => Span::sized(s.ss_sp as usize, s.ss_size).covering_pages(),
             _ => Span::sized(0, 0),
         }
     };
     // SAFETY: the program's own arguments; what the kernel has read and written is there.
     unsafe {
         let serving = PROCESS.space.serving();
-        if serving && let Some(given) = reading::read(new) {
+        if serving && let Some(given) = user_access::read(new) {
             PROCESS.space.keep_resident(span(&given));
         }
         if serving {

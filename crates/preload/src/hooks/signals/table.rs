@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering
 use libc::{SIG_DFL, sigaction as Sigaction};
 use uncopy_kernel::critical::{self, SIGNALS};
 use uncopy_kernel::lock::Lock;
-use uncopy_kernel::reading::{self, Fault};
+use uncopy_kernel::user_access::{self, Fault};
 
 /// The program's handler of each signal, with the marks below; `SIG_DFL` of held signals. Of use
 /// only where the kernel has our entry.
@@ -44,13 +44,13 @@ static LOCK: Lock = Lock::new();
 
 pub(in crate::hooks) fn locked<R>(f: impl FnOnce() -> R) -> R {
     critical::within(|| {
-        // (Where nobody heeds forks, a child would find it held for ever.)
-        let heeded = OWNER.load(Relaxed) != 0;
-        if heeded {
+        // (Where nobody handles forks, a child would find it held for ever.)
+        let handles_forks = OWNER.load(Relaxed) != 0;
+        if handles_forks {
             LOCK.lock();
         }
         let result = f();
-        if heeded {
+        if handles_forks {
             LOCK.unlock();
         }
         result
@@ -74,14 +74,14 @@ pub(in crate::hooks) fn entered() -> bool {
     ENTERED.load(Relaxed)
 }
 
-/// Whose table this is; 0 until that is known, and where nobody heeds forks.
+/// The process whose table this is; 0 until that is known, and where nobody handles forks.
 static OWNER: AtomicI32 = AtomicI32::new(0);
 
-/// This process has the table, and heeds forks: at its start, or as fork's child.
+/// This process has the table, and handles forks: at its start, or as fork's child.
 pub(in crate::hooks) fn own() {
     // (A sandbox may forbid the question: then nobody asks whose the table is.)
     // SAFETY: a plain question.
-    let owner = if reading::without_calls() { 0 } else { unsafe { libc::getpid() } };
+    let owner = if user_access::without_calls() { 0 } else { unsafe { libc::getpid() } };
     OWNER.store(owner, Relaxed);
     LOCK.reset();
 }
@@ -162,7 +162,7 @@ pub(in crate::hooks) fn note(signal: c_int, action: &Sigaction, by_libc: bool) {
     said.mask.store(mask_of(action), Relaxed);
 }
 
-/// Nobody heeds forks from now on.
+/// Nobody handles forks from now on.
 pub(super) fn disown() {
     OWNER.store(0, Relaxed);
 }

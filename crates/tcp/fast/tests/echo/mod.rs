@@ -45,15 +45,6 @@ all = [threading.Thread(target=run, args=(n,)) for n in range(count)]
 print("wrong" if failed else "right", failed, flush=True)
 "#;
 
-pub fn run(command: &str) -> Result<(), String> {
-    let output = Command::new("sh").args(["-c", command]).output().map_err(|e| e.to_string())?;
-    if output.status.success() {
-        Ok(())
-    } else {
-        Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
-    }
-}
-
 /// Linux' clients in a namespace, against that address.
 pub fn clients(namespace: &str, address: Ipv4Addr, count: usize, size: usize) -> Child {
     Command::new("ip")
@@ -342,7 +333,8 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Clients get every byte back; then nothing happens, and nothing is used; then they come again, while lanes come and go. `between` is done when the first have gone.
+/// Clients get every byte back; then nothing happens, and nothing is used; then they come again,
+/// while lanes come and go. `between` is done when the first have gone.
 pub fn serves_sleeps_and_wakes(
     service: &Service<Echo>,
     clients: impl Fn(usize, usize) -> Child,

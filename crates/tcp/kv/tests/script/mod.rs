@@ -1,4 +1,5 @@
-//! What a client asks of a key-value store, and exactly what it has to be answered; for every store that speaks this protocol.
+//! What a client asks of a key-value store, and exactly what it has to be answered; for every store
+//! that speaks this protocol.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -10,13 +11,13 @@ pub struct Client {
     connection: Id,
 }
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 impl Client {
     pub fn connect(settings: Settings, server: SocketAddr) -> Self {
         let mut context = Context::new(settings).unwrap();
         let connection = context.connect(server, 0).unwrap();
-        assert_eq!(context.poll(Some(PATIENCE)).unwrap(), 1);
+        assert_eq!(context.poll(Some(TIMEOUT)).unwrap(), 1);
         assert!(context.event(0).what.has(What::CONNECTED), "{:?}", context.event(0));
         Self { context, connection }
     }
@@ -25,7 +26,7 @@ impl Client {
     pub fn send(&mut self, bytes: &[u8]) {
         let (mut sent, begun) = (0, Instant::now());
         while sent < bytes.len() {
-            assert!(begun.elapsed() < PATIENCE, "{sent} of {} sent", bytes.len());
+            assert!(begun.elapsed() < TIMEOUT, "{sent} of {} sent", bytes.len());
             sent += self.context.send(self.connection, &bytes[sent..]).unwrap();
             if sent < bytes.len() {
                 self.context.poll(Some(Duration::from_millis(10))).unwrap();
@@ -38,7 +39,7 @@ impl Client {
         let (mut got, begun) = (0, Instant::now());
         self.context.again(self.connection);
         while got < bytes.len() {
-            assert!(begun.elapsed() < PATIENCE, "{got} of {} came", bytes.len());
+            assert!(begun.elapsed() < TIMEOUT, "{got} of {} came", bytes.len());
             for i in 0..self.context.poll(Some(Duration::from_millis(100))).unwrap() {
                 let came = self.context.bytes(i);
                 let length = came.len().min(bytes.len() - got);
@@ -56,7 +57,7 @@ impl Client {
     pub fn expect_end(&mut self) {
         let begun = Instant::now();
         while !self.context.is_over(self.connection) {
-            assert!(begun.elapsed() < PATIENCE, "it goes on");
+            assert!(begun.elapsed() < TIMEOUT, "it goes on");
             for i in 0..self.context.poll(Some(Duration::from_millis(100))).unwrap() {
                 assert_eq!(self.context.bytes(i), b"");
             }

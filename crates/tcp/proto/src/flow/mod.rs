@@ -3,9 +3,9 @@
 //!
 //! | line | touched by | fields |
 //! | --- | --- | --- |
-//! | 0 | every segment in and out | the numbers of both directions, windows, flags, sizes of the buffers |
-//! | 1 | segments out, and what the slow path collects | pacing, counters for congestion control, the round trip, addresses |
-//! | 2 to 5 | only while something is out of order ([`Recovery`]) | what came out of order, what the peer has of it, the round of retransmission |
+//! | 0 | every segment in and out | numbers of both directions, windows, flags, sizes of buffers |
+//! | 1 | segments out, and what the slow path collects | pacing, counters, round trip, addresses |
+//! | 2 to 5 | only out of order ([`Recovery`]) | what came so, what the peer has, retransmission |
 //!
 //! The paper counts 102 bytes; lines 0 and 1 are its fields in 128 bytes. Buffers have no head and
 //! tail of their own: their sizes are powers of two, so a position follows from a sequence number.

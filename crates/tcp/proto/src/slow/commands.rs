@@ -229,7 +229,7 @@ impl<F: Flows> Endpoint<F> {
         if matches!(self.conns[slot].state, State::SynSent | State::SynReceived)
             || self.lane.flows.at(slot as u32).unread() > 0
         {
-            let reason = Some(crate::actions::Reason::Unread);
+            let reason = Some(crate::actions::ResetReason::Unread);
             self.reset(now, flow.slot, reason, true, out);
             return Ok(());
         }

@@ -1,6 +1,6 @@
 //! Segments that an established connection does not expect; and resets, ours and theirs (RFC 5961).
 
-use crate::actions::{Actions, Event, Reason};
+use crate::actions::{Actions, Event, ResetReason};
 use crate::conn::State;
 use crate::endpoint::Endpoint;
 use crate::flow::{Exception, flag};
@@ -103,7 +103,7 @@ impl<F: Flows> Endpoint<F> {
             self.release(slot);
             out.event(id, Event::Closed);
         } else if ahead == 0 || closing {
-            self.reset(now, slot, Some(Reason::ByPeer), false, out);
+            self.reset(now, slot, Some(ResetReason::ByPeer), false, out);
         } else if ahead > 0 && (ahead as u32) < flow.rcv_size() {
             self.challenge(now, slot, false, out);
         }
@@ -115,7 +115,7 @@ impl<F: Flows> Endpoint<F> {
         &mut self,
         now: Now,
         slot: u32,
-        reason: Option<Reason>,
+        reason: Option<ResetReason>,
         tell: bool,
         out: &mut impl Actions,
     ) {

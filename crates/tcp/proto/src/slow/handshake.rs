@@ -1,6 +1,6 @@
 //! How connections begin: both ways, at the same time from both ends, and under a flood of SYNs.
 
-use crate::actions::{Actions, Event, FlowId, ListenerId, Reason, Refusal};
+use crate::actions::{Actions, Event, FlowId, ListenerId, Refusal, ResetReason};
 use crate::config::{Connect, FlowOptions};
 use crate::congestion::{Algorithm, Control};
 use crate::conn::{Conn, NONE, State, Timer, backed_off};
@@ -148,7 +148,7 @@ impl<F: Flows> Endpoint<F> {
         let incoming = conn.half_open;
         let most = if incoming { self.config.synack_retries } else { self.config.syn_retries };
         if conn.tries > most {
-            return self.reset(now, slot, Some(Reason::TimedOut), false, out);
+            return self.reset(now, slot, Some(ResetReason::TimedOut), false, out);
         }
         // A middlebox may have swallowed it because of ECN (RFC 3168, 6.1.1.1).
         if conn.state == State::SynSent && conn.tries == 2 {
@@ -215,7 +215,7 @@ impl<F: Flows> Endpoint<F> {
         }
         if flags.any(Flags::RST) {
             if ack {
-                self.reset(now, slot, Some(Reason::Refused), false, out);
+                self.reset(now, slot, Some(ResetReason::Refused), false, out);
             }
             return;
         }
@@ -251,7 +251,7 @@ impl<F: Flows> Endpoint<F> {
         };
         if flags.any(Flags::RST) {
             if segment.seq == terms.irs + 1 {
-                self.reset(now, slot, Some(Reason::Refused), false, out);
+                self.reset(now, slot, Some(ResetReason::Refused), false, out);
             }
             return;
         }

@@ -1,7 +1,7 @@
 //! What happens when nothing happens: retransmission, closed windows, silent peers; and congestion
 //! control, every two round trips.
 
-use crate::actions::{Actions, Event, Reason};
+use crate::actions::{Actions, Event, ResetReason};
 use crate::congestion::{Feedback, Limit};
 use crate::conn::{State, TIMERS, Timer, backed_off};
 use crate::endpoint::Endpoint;
@@ -101,15 +101,16 @@ impl<F: Flows> Endpoint<F> {
             conn.stalled.2 = looks.saturating_add(1);
         }
         let (_, since, looks) = if in_flight == 0 { (una, since, 0) } else { conn.stalled };
-        let patience = backed_off(timeout, conn.backoff, self.config.rto_max);
+        let until_resent = backed_off(timeout, conn.backoff, self.config.rto_max);
         if in_flight == 0 {
             // Idle, or waiting for its rate or window: what is sent next starts the looks again.
             flow.unset(flag::WATCHED);
-        } else if looks >= STALLED_INTERVALS && now.time.since(since) >= patience {
+        } else if looks >= STALLED_INTERVALS && now.time.since(since) >= until_resent {
             return self.timed_out(now, slot, feedback, out);
         } else {
             let next = now.time + interval;
-            let next = if looks >= STALLED_INTERVALS { next.max(since + patience) } else { next };
+            let next =
+                if looks >= STALLED_INTERVALS { next.max(since + until_resent) } else { next };
             let next = self.together(next, interval);
             self.conns[index].set_due(Timer::Control, next);
         }
@@ -136,7 +137,7 @@ impl<F: Flows> Endpoint<F> {
             None => conn.backoff >= self.config.retries,
         };
         if late && (!closed || conn.is_left()) {
-            return self.reset(now, slot, Some(Reason::TimedOut), true, out);
+            return self.reset(now, slot, Some(ResetReason::TimedOut), true, out);
         }
         conn.backoff = conn.backoff.saturating_add(1);
         conn.totals.timeouts += 1;
@@ -222,7 +223,7 @@ impl<F: Flows> Endpoint<F> {
         conn.backoff = if answered { 0 } else { conn.backoff.saturating_add(1) };
         if conn.backoff > self.config.retries || conn.is_left() && conn.tries > self.config.retries
         {
-            return self.reset(now, slot, Some(Reason::TimedOut), true, out);
+            return self.reset(now, slot, Some(ResetReason::TimedOut), true, out);
         }
         conn.tries = conn.tries.saturating_add(1).min(30);
         conn.totals.probes += 1;
@@ -249,7 +250,7 @@ impl<F: Flows> Endpoint<F> {
         // How many questions fit into the time since it was silent for too long: those were asked.
         let asked = (silent + MILLISECOND - keep_alive.idle) / keep_alive.interval.max(MILLISECOND);
         if asked >= u64::from(keep_alive.count) {
-            return self.reset(now, slot, Some(Reason::TimedOut), true, out);
+            return self.reset(now, slot, Some(ResetReason::TimedOut), true, out);
         }
         conn.totals.probes += 1;
         conn.set_due(Timer::KeepAlive, now.time + keep_alive.interval.max(MILLISECOND));

@@ -1,4 +1,5 @@
-//! Two hosts and a wire between them, in virtual time. The wire loses, reorders, duplicates, delays, corrupts and marks, by a seed.
+//! Two hosts and a wire between them, in virtual time. The wire loses, reorders, duplicates,
+//! delays, corrupts and marks, by a seed.
 #![allow(dead_code)] // each test uses its part
 
 pub mod wire;
@@ -11,7 +12,7 @@ use uncopy_tcp_proto::segment::RingRange;
 use uncopy_tcp_proto::wire::{Checksums, Link, MAX_HEADERS, Packet, emit, parse, seal};
 use uncopy_tcp_proto::{
     Actions, Config, Connect, Endpoint, Event, FlowId, FlowOptions, Listen, ListenerId, Outgoing,
-    Reason, Time,
+    ResetReason, Time,
 };
 use wire::{Faults, Wire};
 
@@ -342,7 +343,7 @@ impl Host {
             .map(|e| e.1)
     }
 
-    pub fn was_reset(&self, id: FlowId) -> Option<Reason> {
+    pub fn was_reset(&self, id: FlowId) -> Option<ResetReason> {
         match self.end(id) {
             Some(Event::Reset(reason)) => Some(reason),
             _ => None,
@@ -411,7 +412,8 @@ impl Pair {
         }
     }
 
-    /// Two hosts that differ from the default in nothing, and a wire that does nothing but take 50 us.
+    /// Two hosts that differ from the default in nothing, and a wire that does nothing but take 50
+    /// us.
     pub fn plain() -> Pair {
         Pair::new(1, [config(1), config(2)], Faults::none())
     }

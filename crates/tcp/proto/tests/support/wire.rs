@@ -19,7 +19,8 @@ pub struct Faults {
     pub latency: u64,
     /// Bytes a second; 0: no limit.
     pub rate: u64,
-    /// Bytes that wait before the wire; what comes on top is lost. From `mark_at` bytes on, what may be marked is.
+    /// Bytes that wait before the wire; what comes on top is lost. From `mark_at` bytes on, what
+    /// may be marked is.
     pub queue: u64,
     pub mark_at: u64,
 }

@@ -39,8 +39,8 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Who sleeps looks at what was queued. (Either it sees that before it sleeps, or it is seen
-    /// here.)
+    /// A sleeping thread looks at what was queued. (Either it sees that before it sleeps, or it is
+    /// seen here.)
     pub(super) fn wake_sleepers(&self) {
         fence(SeqCst);
         if self.sleeping.load(Relaxed) > 0 {
@@ -60,7 +60,7 @@ pub(super) struct Entry {
     pub(super) flow: Arc<Flow>,
     pub(super) data: AtomicU64,
     pub(super) events: AtomicU32,
-    /// In the queue.
+    /// The entry is in the queue.
     pub(super) queued: AtomicBool,
     /// It is not in the set: not yet, or not any more.
     pub(super) off: AtomicBool,
@@ -105,7 +105,7 @@ pub(super) struct Entry {
 
 impl Entry {
     /// It is asked for, and has a slot.
-    pub(super) fn is_heeded(&self) -> bool {
+    pub(super) fn is_carried(&self) -> bool {
         !self.is_off() && !self.closed.load(Acquire) && self.flow.has_slot()
     }
 
@@ -169,7 +169,7 @@ impl Entry {
         self.kernel_events.load(Relaxed) & !self.events.load(Relaxed) & OUT != 0
     }
 
-    /// To be looked at.
+    /// Queues the entry, to be looked at.
     #[inline]
     pub(super) fn queue(self: &Arc<Self>) {
         if !self.queued.swap(true, AcqRel) {

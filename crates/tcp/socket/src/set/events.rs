@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::Relaxed;
 
 pub(super) const OUT: u32 = (EPOLLOUT | EPOLLWRNORM) as u32;
-/// Who asks for one of these is told of the end.
+/// A program that asks for one of these is told of the end.
 pub(super) const HEARS: u32 = OUT | (EPOLLIN | EPOLLRDHUP) as u32;
 pub(super) const ALWAYS: u32 = (EPOLLERR | EPOLLHUP) as u32;
 /// Events proper: the other bits say how they are told.
@@ -48,7 +48,7 @@ pub struct Added {
 }
 
 impl Added {
-    /// By which number.
+    /// The number by which the set has it.
     pub fn number(&self) -> RawFd {
         self.number
     }

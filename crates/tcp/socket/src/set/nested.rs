@@ -94,7 +94,7 @@ impl Queue {
             let Some(entry) = lock(&self.turns).entries.pop_front() else { return false };
             entry.queued.swap(false, AcqRel);
             if entry.is_ready() {
-                // (Who was told of last stays last.)
+                // (The one that was told of last stays last.)
                 entry.queue_first();
                 self.wake_sleepers();
                 return true;
@@ -127,7 +127,7 @@ impl Entry {
 
     /// Something is so of what is asked. If not, it will be told.
     fn is_ready(self: &Arc<Self>) -> bool {
-        if !self.is_heeded() {
+        if !self.is_carried() {
             return false;
         }
         let ready = || {

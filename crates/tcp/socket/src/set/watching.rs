@@ -54,7 +54,7 @@ impl Entry {
         let arming = self.arming.load(Acquire);
         let asked = self.events.load(Relaxed);
         let by_ring = self.sends_by_ring();
-        if self.is_heeded() && (!by_ring || asked & HEARS == 0) {
+        if self.is_carried() && (!by_ring || asked & HEARS == 0) {
             self.mask(by_ring, asked, arming);
         }
     }

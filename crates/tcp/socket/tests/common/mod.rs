@@ -109,7 +109,7 @@ pub fn connection() -> (TcpStream, TcpStream) {
 }
 
 pub fn end(program: &Arc<Context>, socket: TcpStream) -> End {
-    End { flow: program.show(socket.as_raw_fd(), false), socket: Some(socket) }
+    End { flow: program.register(socket.as_raw_fd(), false), socket: Some(socket) }
 }
 
 pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
@@ -121,7 +121,7 @@ pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
 }
 
 /// Signals interrupt calls that wait, from here on.
-pub fn heed_interruptions() {
+pub fn handle_interruptions() {
     extern "C" fn interrupts(_: i32) {}
     // SAFETY: plain data; a handler that does nothing.
     unsafe {

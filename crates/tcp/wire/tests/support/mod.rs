@@ -1,4 +1,5 @@
-//! A network of this thread's own: a pair of devices, `inner` and `outer`, and sockets that see whole frames.
+//! A network of this thread's own: a pair of devices, `inner` and `outer`, and sockets that see
+//! whole frames.
 //!
 //! unsafe: a namespace for the calling thread, packet sockets.
 
@@ -9,11 +10,12 @@ use std::process::Command;
 use std::time::Duration;
 pub use uncopy_tests::verdict::leave_out;
 
-/// Gives the calling thread a network namespace of its own. Returns false, and says why, where that cannot be had.
+/// Gives the calling thread a network namespace of its own. Returns false, and says why, where that
+/// cannot be had.
 pub fn own_network() -> bool {
     // SAFETY: changes this thread's namespace only.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
-        leave_out(&format!("a network namespace is refused ({})", io::Error::last_os_error()));
+        leave_out(format!("a network namespace is refused ({})", io::Error::last_os_error()));
         return false;
     }
     // SAFETY: a call without arguments.

@@ -38,8 +38,9 @@ struct Loop {
     began: Instant,
 }
 
-/// What the lane works with. (No flow is asked for anything by who holds what events go to: they come with their flow held.)
-struct Desk {
+/// What the lane works with. (No flow is asked for anything by who holds what events go to: they
+/// come with their flow held.)
+struct ClientState {
     doing: Vec<FlowId>,
     /// Numbers of requests.
     next: u64,
@@ -64,7 +65,7 @@ struct Client {
     hardware: Hardware,
     server: Hello,
     loops: Box<[Spin<Option<Box<Loop>>>]>,
-    desk: Spin<Desk>,
+    state: Spin<ClientState>,
     /// Connections with something to do.
     todo: Spin<Vec<FlowId>>,
     /// Connections: asked for, and there.
@@ -76,7 +77,7 @@ struct Client {
 
 /// Does what it is told until standard input ends.
 pub fn run(plan: &Plan, server: &Hello, over: &Over) -> Result<(), Failure> {
-    let failed = |e: io::Error| format!("RPC client: {e}");
+    let failed = |e: io::Error| failure!("RPC client: {e}");
     let (tell, news) = channel();
     let message = plan.message();
     let latency = Histogram::new_with_bounds(1, 120_000_000_000, 3).map_err(Failure::new)?;
@@ -87,7 +88,7 @@ pub fn run(plan: &Plan, server: &Hello, over: &Over) -> Result<(), Failure> {
         server: server.clone(),
         loops: (0..config(plan).flows).map(|_| Spin::new(None)).collect(),
         todo: Spin::new(Vec::new()),
-        desk: Spin::new(Desk {
+        state: Spin::new(ClientState {
             doing: Vec::new(),
             next: 0,
             got: vec![0; message.min(64 << 10)],
@@ -122,11 +123,11 @@ pub fn run(plan: &Plan, server: &Hello, over: &Over) -> Result<(), Failure> {
         match order {
             Order::Turn { seconds, anew } => {
                 let before = {
-                    let mut desk = client.desk.lock();
+                    let mut state = client.state.lock();
                     if anew {
-                        desk.latency.reset();
+                        state.latency.reset();
                     }
-                    desk.verified
+                    state.verified
                 };
                 *client.order.lock() = Duration::from_secs_f64(seconds);
                 let begun = Instant::now();
@@ -134,12 +135,12 @@ pub fn run(plan: &Plan, server: &Hello, over: &Over) -> Result<(), Failure> {
                 service.wake(0);
                 wait(1)?;
                 let seconds = begun.elapsed().as_secs_f64();
-                let rpcs = client.desk.lock().verified - before;
+                let rpcs = client.state.lock().verified - before;
                 answer(&Turned { rpcs, seconds }).map_err(failed)?;
             }
             Order::Tell => {
-                let desk = client.desk.lock();
-                answer(&told(&desk.latency, desk.verified)).map_err(failed)?;
+                let state = client.state.lock();
+                answer(&told(&state.latency, state.verified)).map_err(failed)?;
             }
         }
     }
@@ -148,25 +149,25 @@ pub fn run(plan: &Plan, server: &Hello, over: &Over) -> Result<(), Failure> {
 
 impl Client {
     /// All connections begin a message.
-    fn begin_all(&self, desk: &mut Desk, calls: &mut dyn Calls) {
+    fn begin_all(&self, state: &mut ClientState, calls: &mut dyn Calls) {
         let flows = self.asked.lock().1.clone();
-        (desk.begun, desk.length) = (Instant::now(), *self.order.lock());
-        desk.open = flows.len();
+        (state.begun, state.length) = (Instant::now(), *self.order.lock());
+        state.open = flows.len();
         for flow in flows {
             let put = {
                 let mut slot = self.loops[flow.slot as usize].lock();
                 let link = slot.as_mut().expect("it is open");
-                let now = desk.begun;
-                self.begin(desk, link, now)
+                let now = state.begun;
+                self.begin(state, link, now)
             };
             let _ = calls.write(flow, put);
         }
     }
 
     /// Begins a message. Returns what was put.
-    fn begin(&self, desk: &mut Desk, link: &mut Loop, now: Instant) -> u32 {
-        link.number = desk.next;
-        desk.next += self.plan.pipeline as u64;
+    fn begin(&self, state: &mut ClientState, link: &mut Loop, now: Instant) -> u32 {
+        link.number = state.next;
+        state.next += self.plan.pipeline as u64;
         (link.got, link.began) = (0, now);
         requests(link.number, self.plan.size, &mut link.out);
         link.sent = link.link.put(&link.out);
@@ -174,31 +175,36 @@ impl Client {
     }
 
     /// Takes what has come of a connection.
-    fn advance(&self, desk: &mut Desk, flow: FlowId, calls: &mut dyn Calls) -> Result<(), Failure> {
+    fn advance(
+        &self,
+        state: &mut ClientState,
+        flow: FlowId,
+        calls: &mut dyn Calls,
+    ) -> Result<(), Failure> {
         loop {
             let (got, put) = {
                 let mut slot = self.loops[flow.slot as usize].lock();
                 let Some(link) = slot.as_mut() else { return Ok(()) };
                 link.link.queued = false;
-                let left = (link.out.len() - link.got).min(desk.got.len());
-                let got = link.link.take(&mut desk.got[..left]);
+                let left = (link.out.len() - link.got).min(state.got.len());
+                let got = link.link.take(&mut state.got[..left]);
                 let mut put = 0;
-                if !are_requests(link.number, self.plan.size, link.got, &desk.got[..got]) {
+                if !are_requests(link.number, self.plan.size, link.got, &state.got[..got]) {
                     return Err(Failure::new(wrong(flow.slot as usize, link.number, link.got)));
                 }
                 link.got += got;
                 if link.got == link.out.len() {
                     let now = Instant::now();
                     let took = (now - link.began).as_nanos() as u64;
-                    desk.latency.saturating_record_n(took, self.plan.pipeline as u64);
-                    desk.verified += self.plan.pipeline as u64;
-                    if now - desk.begun < desk.length {
-                        put = self.begin(desk, link, now);
+                    state.latency.saturating_record_n(took, self.plan.pipeline as u64);
+                    state.verified += self.plan.pipeline as u64;
+                    if now - state.begun < state.length {
+                        put = self.begin(state, link, now);
                     } else {
                         // Nothing of it is expected.
                         (link.got, link.sent) = (0, link.out.len());
-                        desk.open -= 1;
-                        if desk.open == 0 {
+                        state.open -= 1;
+                        if state.open == 0 {
                             let _ = self.news.send(News::Over);
                         }
                     }
@@ -276,22 +282,22 @@ impl Applications for Client {
 
     fn turn(&self, _: usize, calls: &mut dyn Calls) -> Turn {
         let ordered = self.ordered.load(Acquire);
-        let mut desk = self.desk.lock();
-        let mut doing = std::mem::take(&mut desk.doing);
+        let mut state = self.state.lock();
+        let mut doing = std::mem::take(&mut state.doing);
         std::mem::swap(&mut *self.todo.lock(), &mut doing);
         if doing.is_empty() && !ordered {
             return Turn::default();
         }
         if ordered {
             self.ordered.store(false, Release);
-            self.begin_all(&mut desk, calls);
+            self.begin_all(&mut state, calls);
         }
         for flow in doing.drain(..) {
-            if let Err(why) = self.advance(&mut desk, flow, calls) {
+            if let Err(why) = self.advance(&mut state, flow, calls) {
                 let _ = self.news.send(News::Wrong(why));
             }
         }
-        desk.doing = doing;
+        state.doing = doing;
         Turn { worked: true, ..Turn::default() }
     }
 

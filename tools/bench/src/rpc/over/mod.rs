@@ -1,5 +1,6 @@
-//! RPCs over a wire: each of the two programs in a network namespace of its own, with Linux' sockets, or with lanes of uncopy's in the program itself
-//! (the interface below sockets: TAS, 3.2.3), over the same kind of device.
+//! RPCs over a wire: each of the two programs in a network namespace of its own, with Linux'
+//! sockets, or with lanes of uncopy's in the program itself (the interface below sockets: TAS,
+//! 3.2.3), over the same kind of device.
 //!
 //! | file | one idea |
 //! | --- | --- |

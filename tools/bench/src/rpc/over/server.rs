@@ -31,8 +31,9 @@ struct Served {
     seen: usize,
 }
 
-/// What a lane works with. (No flow is asked for anything by who holds what events go to: they come with their flow held.)
-struct Desk {
+/// What a lane works with. (No flow is asked for anything by who holds what events go to: they come
+/// with their flow held.)
+struct ServerState {
     doing: Vec<FlowId>,
     buffer: Vec<u8>,
 }
@@ -44,7 +45,7 @@ pub struct Server {
     listen: Spin<Vec<SocketAddrV4>>,
     links: Box<[Spin<Option<Box<Served>>>]>,
     /// Of each lane.
-    desks: Box<[Spin<Desk>]>,
+    states: Box<[Spin<ServerState>]>,
     /// Connections with something to do for each lane.
     todo: Box<[Spin<Vec<FlowId>>]>,
     came: Spin<Vec<FlowId>>,
@@ -56,14 +57,15 @@ pub struct Server {
 /// Serves until standard input ends.
 pub fn serve(plan: &Plan, over: &Over) -> Result<(), Failure> {
     let (_service, came) = start(plan, over, quiet(plan.wait))?;
-    let told = |e: io::Error| format!("cannot answer ({e})");
+    let failed = |e: io::Error| Failure::new("cannot answer").because(e);
     came.iter().take(plan.connections).for_each(drop);
-    answer(&Ready { connections: plan.connections }).map_err(told)?;
-    io::copy(&mut io::stdin(), &mut io::sink()).map_err(told)?;
+    answer(&Ready { connections: plan.connections }).map_err(failed)?;
+    io::copy(&mut io::stdin(), &mut io::sink()).map_err(failed)?;
     Ok(())
 }
 
-/// Begins to serve as many connections at a time as the plan says, and says where. Lanes sleep after so long without work. Each connection that comes is told.
+/// Begins to serve as many connections at a time as the plan says, and says where. Lanes sleep
+/// after so long without work. Each connection that comes is told.
 pub fn start(
     plan: &Plan,
     over: &Over,
@@ -76,7 +78,8 @@ pub fn start(
         opened.listens(address)?;
     }
     let (connections, came) = channel();
-    let desk = || Desk { doing: Vec::new(), buffer: vec![0; plan.message().clamp(4096, 64 << 10)] };
+    let state =
+        || ServerState { doing: Vec::new(), buffer: vec![0; plan.message().clamp(4096, 64 << 10)] };
     let lanes = opened.lanes();
     let server = Server {
         plan: plan.clone(),
@@ -84,7 +87,7 @@ pub fn start(
         listen: Spin::new(addresses.clone()),
         links: (0..config(plan).flows).map(|_| Spin::new(None)).collect(),
         todo: (0..lanes).map(|_| Spin::new(Vec::new())).collect(),
-        desks: (0..lanes).map(|_| Spin::new(desk())).collect(),
+        states: (0..lanes).map(|_| Spin::new(state())).collect(),
         came: Spin::new(Vec::new()),
         ended: Spin::new(Vec::new()),
         opened: connections,
@@ -188,8 +191,8 @@ impl Applications for Server {
 
     fn turn(&self, lane: usize, calls: &mut dyn Calls) -> Turn {
         let for_slow_path = !self.ended.lock().is_empty();
-        let mut desk = self.desks[lane].lock();
-        let Desk { doing, buffer } = &mut *desk;
+        let mut state = self.states[lane].lock();
+        let ServerState { doing, buffer } = &mut *state;
         std::mem::swap(&mut *self.todo[lane].lock(), doing);
         if doing.is_empty() {
             return Turn { for_slow_path, ..Turn::default() };

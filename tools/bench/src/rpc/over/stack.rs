@@ -17,7 +17,8 @@ use super::Over;
 use crate::rpc::choices::{Wait, Wire};
 use crate::rpc::plan::Plan;
 
-/// Messages that a buffer holds: one that is taken while the next comes, and what is not acknowledged.
+/// Messages that a buffer holds: one that is taken while the next comes, and what is not
+/// acknowledged.
 const MESSAGES: usize = 2;
 /// The smallest buffer.
 const SMALLEST: usize = 1 << 10;
@@ -66,7 +67,8 @@ impl Opened {
         }
     }
 
-    /// The service of `applications`, whose lanes sleep after so long without work, and what runs it until it is stopped.
+    /// The service of `applications`, whose lanes sleep after so long without work, and what runs
+    /// it until it is stopped.
     pub fn service<A: Applications + Send + Sync + 'static>(
         self,
         plan: &Plan,

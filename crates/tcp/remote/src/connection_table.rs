@@ -5,15 +5,15 @@
 //! Locks: who holds a flow (the protocol does while it tells of one) locks its bridge, never the
 //! other way round; lists are locked by themselves.
 
-use crate::bridge::{Bridge, Heard, Shared, Told, Wants};
+use crate::active_opens::{ActiveOpens, Before, Opening};
+use crate::bridge::{Bridge, Connection, Heard, Unreported, Wants};
 use crate::inward::{self, Spare};
 use crate::limit::Limit;
 use crate::listeners::{self, Listener, Listeners, Listens};
-use crate::outward::{Before, Opening, Outward};
+use crate::owner_lookup::OwnerLookup;
 use crate::parts::Parts;
 use crate::programs::Programs;
 use crate::stand_in;
-use crate::whose::Whose;
 use rustix::event::epoll;
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::io::Errno;
@@ -57,33 +57,34 @@ const FAR_BITS: u8 = 20;
 /// Sockets of one address that are known, of the workers of a server; the oldest are forgotten.
 const SOCKETS: usize = 1024;
 
-/// What is asked of the slow path.
+/// What the slow path is to do.
 #[derive(Debug)]
-pub(crate) enum Ask {
-    /// This program has shown a socket that listens, and how its connections are to slow down.
+pub(crate) enum Command {
+    /// This program has registered a socket that listens. Its connections slow down by this
+    /// algorithm.
     Listens((u64, Owner), Listens, Option<Algorithm>),
-    /// What listens here is Linux's, and somebody may wait until it is.
+    /// The listener here becomes Linux's; somebody may wait until it is.
     Withdraw(SocketAddrV4, Option<Arc<Withdrawn>>),
-    /// Somebody may have ceased to.
-    Look,
+    /// A listener may have gone.
+    LookAtListeners,
     /// The device's addresses, or the ways by it, may be others.
     Addresses,
     /// A program has begun to connect.
     Connect(Box<Opening>),
     /// A program has given up what was asked about a socket before.
     Closes(Before),
-    /// What programs send that connect does not come here any more.
+    /// Segments of programs that connect do not come here any more.
     NoDetour,
     /// This program has gone.
     Gone(u64),
-    /// Somebody wants to know of all connections, and of those that programs did not get.
-    Tell(Sender<Wires>),
-    /// Somebody wants to know of the connection between these ends.
-    TellOf([SocketAddrV4; 2], Arc<Lent>),
+    /// Report all connections, and those that programs did not get.
+    ReportAll(Sender<Wires>),
+    /// Report the connection between these ends.
+    ReportOne([SocketAddrV4; 2], Arc<Lent>),
 }
 
-/// Who waits until something is Linux's on all of a service's devices hears it when nobody has this
-/// any more: a device that has failed takes nothing either.
+/// Waits until a listener is Linux's on all devices of a service: each drops its share when it is.
+/// The last drop tells the program; a device that has failed drops its share, too.
 #[derive(Debug)]
 pub(crate) struct Withdrawn(pub Lent);
 
@@ -93,11 +94,13 @@ impl Drop for Withdrawn {
     }
 }
 
-impl Ask {
-    /// What is done for one is done for both.
+impl Command {
+    /// One execution serves both.
     fn is_done_with(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Look, Self::Look) | (Self::Addresses, Self::Addresses) => true,
+            (Self::LookAtListeners, Self::LookAtListeners) | (Self::Addresses, Self::Addresses) => {
+                true
+            }
             (Self::Listens(a, at, by), Self::Listens(b, there, also)) => {
                 (a, at, by) == (b, there, also)
             }
@@ -106,76 +109,89 @@ impl Ask {
     }
 }
 
-pub(crate) type Held = Arc<Shared>;
-
-/// Of a lane.
-pub(crate) struct Desk {
+/// What a lane has of its own.
+pub(crate) struct LaneState {
     pub(crate) context: Arc<Context>,
     set: Set,
-    /// By the name that the set has for each.
-    pub(crate) bridges: Mutex<HashMap<u64, Held>>,
-    /// What there is something to do for.
-    todo: Mutex<Vec<Held>>,
-    /// What the kernel's set has said of stand-ins.
+    /// The lane's connections, by the key that the set has for each.
+    pub(crate) bridges: Mutex<HashMap<u64, Arc<Connection>>>,
+    /// Connections with work to do.
+    todo: Mutex<Vec<Arc<Connection>>>,
+    /// Events of stand-ins, from the kernel's set.
     said: Mutex<Vec<Ready>>,
     turns: AtomicUsize,
-    /// Those whose programs have still to take what goes before their peers' ends, by their names.
+    /// Connections whose programs have still to take the bytes before their peers' ends, by key.
     unread: Mutex<Unread>,
 }
 
-/// See above, and when they were looked at last: a lane does it at each turn after so long.
+/// See above; and the time of the last look: a lane looks at a turn after [`LOOKS_AT_UNREAD`].
 #[derive(Default)]
-struct Unread(HashMap<u64, Held>, Option<Instant>);
+struct Unread(HashMap<u64, Arc<Connection>>, Option<Instant>);
 
 const LOOKS_AT_UNREAD: Duration = Duration::from_secs(1);
 
 impl Unread {
-    fn add(&mut self, key: u64, held: &Held) {
-        self.0.entry(key).or_insert_with(|| held.clone());
+    fn add(&mut self, key: u64, connection: &Arc<Connection>) {
+        self.0.entry(key).or_insert_with(|| connection.clone());
     }
 
-    /// Those that have waited for too long.
-    fn late(&mut self, now: Instant) -> Vec<Held> {
+    /// The connections that have waited for too long.
+    fn late(&mut self, now: Instant) -> Vec<Arc<Connection>> {
         if self.0.is_empty() || self.1.is_some_and(|last| now < last + LOOKS_AT_UNREAD) {
             return vec![];
         }
         self.1 = Some(now);
-        self.0.retain(|_, held| held.lock().unread_until().is_some());
-        let late = |_: &u64, held: &mut Held| held.lock().was_unread_for_too_long(now);
-        self.0.extract_if(late).map(|(_, held)| held).collect()
+        self.0.retain(|_, connection| connection.lock().unread_until().is_some());
+        let late = |_: &u64, connection: &mut Arc<Connection>| {
+            connection.lock().was_unread_for_too_long(now)
+        };
+        self.0.extract_if(late).map(|(_, connection)| connection).collect()
     }
 }
 
+/// The sizes of a table.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Connections, at most.
+    pub flows: usize,
+    /// Lanes.
+    pub lanes: usize,
+    /// How many lanes, the first ones, have connections.
+    pub carrying: usize,
+    /// Bytes of a buffer, as a power of two.
+    pub bits: u8,
+}
+
 /// See the module.
-pub struct Room {
+pub struct ConnectionTable {
     bits: u8,
     /// What buffers may grow by together: as much again as all have by right.
     spare: Arc<Spare>,
     /// How connections slow down of which the program does not say.
     congestion: Algorithm,
     /// Lanes that have connections.
-    lanes: usize,
-    /// See [`stand_in::patience`].
-    pub(crate) patience: Duration,
+    carrying: usize,
+    /// See [`stand_in::fin_timeout`].
+    pub(crate) fin_timeout: Duration,
     pub(crate) routes: Arc<Routes>,
-    /// As which its connections have followed them.
+    /// The version of the routes that its connections have followed.
     routes_seen: AtomicU64,
     steer: Arc<Steer>,
     /// None: programs that connect are Linux's.
-    outward: Option<Outward>,
+    active_opens: Option<ActiveOpens>,
     /// The connection of each slot.
-    slots: Box<[Spin<Option<Held>>]>,
-    desks: Box<[Desk]>,
-    /// What the slow path has something to do for: connections that came, and others.
-    came: Mutex<Vec<Held>>,
-    slow: Mutex<Vec<Held>>,
-    asks: Mutex<Vec<Ask>>,
+    slots: Box<[Spin<Option<Arc<Connection>>>]>,
+    lanes: Box<[LaneState]>,
+    /// Connections with work for the slow path: those that came, and others.
+    came: Mutex<Vec<Arc<Connection>>>,
+    slow: Mutex<Vec<Arc<Connection>>>,
+    commands: Mutex<Vec<Command>>,
     listeners: Mutex<Listeners>,
     pub(crate) parts: Parts,
     /// Locked after the listeners.
     pub(crate) programs: Mutex<Programs>,
     /// None: the kernel has no such thing.
-    whose: Option<Whose>,
+    owner_lookup: Option<OwnerLookup>,
     last_key: AtomicU64,
 }
 
@@ -183,31 +199,30 @@ pub(crate) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Why it cannot be: descriptors, mostly.
-type Made<T> = Result<T, Errno>;
-
-impl Room {
-    /// For so many connections and lanes, with buffers of so many bits; only the first `carrying`
-    /// of the lanes have connections. `name`: the service where its own ends are shown.
+impl ConnectionTable {
+    /// An empty table. `name`: the service where its own ends are registered.
+    ///
+    /// # Errors
+    /// No descriptor is left.
     pub fn new(
-        (flows, lanes, carrying, bits): (usize, usize, usize, u8),
+        Sizes { flows, lanes, carrying, bits }: Sizes,
         congestion: Algorithm,
         (parts, programs): (Parts, Programs),
         name: &str,
         routes: Arc<Routes>,
         steer: Arc<Steer>,
-        outward: Option<Outward>,
-    ) -> Made<Self> {
+        active_opens: Option<ActiveOpens>,
+    ) -> Result<Self, Errno> {
         let (waiting, wary) = (Waiting::Sleep, parts.shared);
         // (A lane's set has each stand-in that can be received from, and says when it has ended.)
         let asks = false;
         // (All others of the lane would wait, too.)
         let may_wait = false;
-        let desk = |_| {
+        let state = |_| {
             let settings = Settings { waiting, wary, asks, may_wait, ..Settings::new(name) };
             let context = Context::new(settings)?;
             let kernel = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC)?;
-            Ok(Desk {
+            Ok(LaneState {
                 set: Set::new(context.clone(), kernel)?,
                 context,
                 bridges: Mutex::default(),
@@ -221,42 +236,43 @@ impl Room {
             bits,
             spare: Spare::new((flows as u64) << bits),
             congestion,
-            lanes: carrying,
-            patience: stand_in::patience(),
+            carrying,
+            fin_timeout: stand_in::fin_timeout(),
             routes_seen: AtomicU64::new(routes.version()),
             routes,
             steer,
-            outward,
+            active_opens,
             slots: (0..flows).map(|_| Spin::new(None)).collect(),
-            desks: (0..lanes).map(desk).collect::<Made<_>>()?,
+            lanes: (0..lanes).map(state).collect::<Result<_, Errno>>()?,
             came: Mutex::default(),
             slow: Mutex::default(),
-            asks: Mutex::default(),
+            commands: Mutex::default(),
             listeners: Mutex::default(),
             parts,
             programs: Mutex::new(programs),
-            whose: Whose::open().ok(),
+            owner_lookup: OwnerLookup::open().ok(),
             last_key: AtomicU64::new(0),
         })
     }
 
-    /// Asks the slow path. (Then it is to be told: [`uncopy_tcp_fast::Service::ask`].)
-    pub(crate) fn ask(&self, ask: Ask) {
-        let mut asks = lock(&self.asks);
+    /// Queues a command for the slow path, which is then to be told
+    /// ([`uncopy_tcp_fast::Service::ask`]).
+    pub(crate) fn command(&self, command: Command) {
+        let mut commands = lock(&self.commands);
         // (Linux may have much news, and programs may listen and end in a loop.)
-        if !asks.iter().any(|other| ask.is_done_with(other)) {
-            asks.push(ask);
+        if !commands.iter().any(|other| command.is_done_with(other)) {
+            commands.push(command);
         }
     }
 
     /// Connections that it has.
     pub fn connections(&self) -> usize {
-        self.desks.iter().map(|desk| lock(&desk.bridges).len()).sum()
+        self.lanes.iter().map(|state| lock(&state.bridges).len()).sum()
     }
 
     /// Programs that connect.
-    pub(crate) fn outward(&self) -> Option<&Outward> {
-        self.outward.as_ref()
+    pub(crate) fn active_opens(&self) -> Option<&ActiveOpens> {
+        self.active_opens.as_ref()
     }
 
     /// The device has this address.
@@ -271,70 +287,77 @@ impl Room {
         to: SocketAddrV4,
         socket: Lent,
     ) -> Option<u64> {
-        let outward = self.outward.as_ref()?;
-        let room = self.connections() + outward.count() < self.slots.len()
-            && self.parts.has_room(program.1, outward.waiting_of(program.1));
-        if room { outward.takes(program, to, socket, &self.routes) } else { None }
+        let active_opens = self.active_opens.as_ref()?;
+        let room = self.connections() + active_opens.count() < self.slots.len()
+            && self.parts.has_room(program.1, active_opens.waiting_of(program.1));
+        if room { active_opens.takes(program, to, socket, &self.routes) } else { None }
     }
 
     /// All connections that have a place.
-    pub(crate) fn all(&self) -> Vec<Held> {
+    pub(crate) fn all(&self) -> Vec<Arc<Connection>> {
         self.slots.iter().filter_map(|slot| slot.lock().as_ref().cloned()).collect()
     }
 
-    pub(crate) fn desk(&self, held: &Held) -> &Desk {
-        &self.desks[held.lane]
+    pub(crate) fn lane_of(&self, connection: &Arc<Connection>) -> &LaneState {
+        &self.lanes[connection.lane]
     }
 
     /// As much of a connection goes outward at once, at most.
-    fn outward_bits(&self) -> u8 {
+    fn send_bits(&self) -> u8 {
         self.bits.max(FAR_BITS)
     }
 
-    /// A connection gets its place, and a lane.
-    pub(crate) fn hold(&self, flow: FlowId) -> Held {
+    /// Puts a connection into its slot, and gives it a lane.
+    pub(crate) fn insert(&self, flow: FlowId) -> Arc<Connection> {
         let key = self.last_key.fetch_add(1, Relaxed);
-        let lane = flow.slot as usize % self.lanes;
-        let limit = Limit::new(self.bits.max(LENT_BITS), self.outward_bits());
-        let held = Arc::new(Shared {
+        let lane = flow.slot as usize % self.carrying;
+        let limit = Limit::new(self.bits.max(LENT_BITS), self.send_bits());
+        let connection = Arc::new(Connection {
             id: flow,
             bridge: Mutex::new(Bridge::new(key, self.bits, limit, self.spare.clone())),
             queued: AtomicBool::new(false),
             lane,
             part: OnceLock::new(),
         });
-        *self.slots[flow.slot as usize].lock() = Some(held.clone());
-        held
+        *self.slots[flow.slot as usize].lock() = Some(connection.clone());
+        connection
     }
 
-    pub(crate) fn at(&self, flow: FlowId) -> Option<Held> {
+    pub(crate) fn at(&self, flow: FlowId) -> Option<Arc<Connection>> {
         let slot = self.slots[flow.slot as usize].lock();
         slot.as_ref().cloned()
     }
 
-    /// Its lane has something to do for it. `lane`: who says so, if a lane does.
-    pub(crate) fn to_lane(&self, held: Held, lane: Option<usize>) {
-        if held.queued.swap(true, AcqRel) {
+    /// Gives a connection's lane work for it. `lane`: the caller, if it is a lane.
+    pub(crate) fn to_lane(&self, connection: Arc<Connection>, lane: Option<usize>) {
+        if connection.queued.swap(true, AcqRel) {
             return;
         }
-        let of = held.lane;
-        let desk = &self.desks[of];
-        lock(&desk.todo).push(held);
+        let of = connection.lane;
+        let state = &self.lanes[of];
+        lock(&state.todo).push(connection);
         if lane != Some(of) {
-            desk.set.call();
+            state.set.call();
         }
     }
 
     /// A lane does what there is to do for a connection.
-    fn serve(&self, desk: &Desk, held: &Held, calls: &mut dyn Calls, turn: &mut Turn) {
-        held.queued.store(false, Release);
-        let mut bridge = held.lock();
+    fn serve(
+        &self,
+        state: &LaneState,
+        connection: &Arc<Connection>,
+        calls: &mut dyn Calls,
+        turn: &mut Turn,
+    ) {
+        connection.queued.store(false, Release);
+        let mut bridge = connection.lock();
         bridge.advance();
-        let (id, told, mut size) = (held.id, bridge.take_untold(), bridge.take_size());
+        let (id, unreported) = (connection.id, bridge.take_unreported());
+        let mut size = bridge.take_size();
         let wants_distance = bridge.wants_distance();
         if let Some((line, before, wanted)) = bridge.wanted() {
             let (fd, flow) = (line.number(), line.flow().cloned());
-            let (key, set) = (bridge.key, &desk.set);
+            let (key, set) = (bridge.key, &state.set);
             let asked = match (before, wanted) {
                 (None, Some(events)) => set.add(fd, flow, events, key),
                 (Some(_), Some(events)) => set.modify(fd, events, key),
@@ -346,21 +369,21 @@ impl Room {
         }
         let unread = bridge.unread_until().map(|_| bridge.key);
         let over = bridge.is_over().then(|| (bridge.key, bridge.take_line()));
-        let slow = told.slow || bridge.wants() != Wants::Nothing;
+        let slow = unreported.slow || bridge.wants() != Wants::Nothing;
         drop(bridge);
         if let Some(key) = unread {
-            lock(&desk.unread).add(key, held);
+            lock(&state.unread).add(key, connection);
         }
         if let Some((key, line)) = over {
             drop(line);
-            lock(&desk.bridges).remove(&key);
+            lock(&state.bridges).remove(&key);
             return;
         }
-        turn.gave |= told.gave;
+        turn.gave |= unreported.gave;
         // (Not while it is locked: these lock its flow.)
         if wants_distance {
             let round_trip = Duration::from_micros(calls.round_trip(id).into());
-            let mut bridge = held.lock();
+            let mut bridge = connection.lock();
             bridge.is_away(round_trip);
             size = bridge.take_size().or(size);
         }
@@ -369,28 +392,33 @@ impl Room {
             let _ = calls.resize(id, bits);
         }
         let mut refused = false;
-        if told.read > 0 {
-            refused |= self.told(held, calls.read(id, told.read), (told.read, 0));
+        if unreported.read > 0 {
+            let read = Unreported { read: unreported.read, ..Unreported::default() };
+            refused |= self.is_refused(connection, calls.read(id, unreported.read), &read);
         }
-        if told.written > 0 {
-            refused |= self.told(held, calls.write(id, told.written), (0, told.written));
+        if unreported.written > 0 {
+            let written = Unreported { written: unreported.written, ..Unreported::default() };
+            refused |= self.is_refused(connection, calls.write(id, unreported.written), &written);
         }
         if slow || refused {
-            lock(&self.slow).push(held.clone());
+            lock(&self.slow).push(connection.clone());
             turn.for_slow_path = true;
         }
     }
 
-    /// True: the slow path is to say it.
-    fn told(&self, held: &Held, result: Result<(), Refusal>, what: (u32, u32)) -> bool {
+    /// Whether the slow path is to report this: a lane may not now.
+    fn is_refused(
+        &self,
+        connection: &Arc<Connection>,
+        result: Result<(), Refusal>,
+        unreported: &Unreported,
+    ) -> bool {
         match result {
             Err(Refusal::WrongState) => {
-                let mut bridge = held.lock();
-                let (read, written) = what;
-                bridge.refused(&Told { read, written, ..Told::default() });
+                connection.lock().refused(unreported);
                 true
             }
-            // It has gone meanwhile; or it is told of by an event.
+            // It has gone meanwhile; or an event reports it.
             _ => false,
         }
     }
@@ -399,11 +427,11 @@ impl Room {
     fn meet(
         &self,
         time: Time,
-        held: &Held,
+        connection: &Arc<Connection>,
         endpoint: &mut Endpoint<View<'_>>,
         out: &mut SlowOut<'_, Self>,
     ) {
-        let id = held.id;
+        let id = connection.id;
         // (Refused where it has gone already.)
         let ends = endpoint.accept(id, 0, 0).and_then(|()| Ok(endpoint.info(id)?.tuple));
         endpoint.leave();
@@ -422,68 +450,69 @@ impl Room {
             self.forget(id);
             return;
         };
-        held.is_part_of(part);
+        connection.is_part_of(part);
         let stand_in = stand_in::connected(peer, local);
         // (Else its user's data would be shown to ours, who asks for frames of it.)
         let stand_in = stand_in.and_then(|stand_in| {
-            if self.is_shown(local) { Ok(stand_in) } else { Err(Errno::CONNREFUSED) }
+            if self.is_registered(local) { Ok(stand_in) } else { Err(Errno::CONNREFUSED) }
         });
         match stand_in {
-            Ok((socket, connected)) => self.stands_in(held, socket, connected),
+            Ok((socket, connected)) => self.stands_in(connection, socket, connected),
             Err(error) => {
                 let _ = endpoint.abort(time, id, out);
                 endpoint.leave();
                 self.forget(id);
                 if error == Errno::CONNREFUSED {
-                    self.ask(Ask::Look);
+                    self.command(Command::LookAtListeners);
                 }
             }
         }
     }
 
-    /// Who listens at this address, at which a stand-in connects, is one that was shown, and not
-    /// another user who has the port now. To be asked after the stand-in has been connected, or has
-    /// not been.
-    fn is_shown(&self, at: SocketAddrV4) -> bool {
-        let asked = self.whose.as_ref().ok_or(Errno::NOENT).and_then(|whose| whose.ask(at));
-        let found = asked.or_else(|_| {
+    /// Whether the listener at this address, to which a stand-in connects, was registered, and is
+    /// not another user's who has the port now. To be asked after the stand-in has been connected,
+    /// or has not been.
+    fn is_registered(&self, at: SocketAddrV4) -> bool {
+        let lookup = self.owner_lookup.as_ref().ok_or(Errno::NOENT);
+        let asked = lookup.and_then(|lookup| lookup.ask(at));
+        let found = asked.ok().or_else(|| {
             // Nobody does, or that question cannot be asked.
             let all = listeners::of_this_host().unwrap_or_default();
             let any = |one: &Listens| one.at.ip().is_unspecified() && one.at.port() == at.port();
             let one = all.iter().find(|one| one.at == at).or_else(|| all.iter().find(|o| any(o)));
-            one.copied().ok_or(())
+            one.copied()
         });
-        // (Who listened for one connection may have got it, and be gone.)
-        found.map_or(true, |found| {
+        // (A listener for one connection may have got it, and be gone.)
+        found.is_none_or(|found| {
             if found.signs {
-                self.ask(Ask::Withdraw(found.at, None));
+                self.command(Command::Withdraw(found.at, None));
             }
             !found.signs && lock(&self.listeners).has(at, &found)
         })
     }
 
-    /// What lanes could not do for a connection.
+    /// Does for a connection what its lane could not.
     fn finish(
         &self,
         time: Time,
-        held: &Held,
+        connection: &Arc<Connection>,
         endpoint: &mut Endpoint<View<'_>>,
         out: &mut SlowOut<'_, Self>,
     ) {
-        let (id, told, wants) = {
-            let mut bridge = held.lock();
+        let (id, unreported, wants) = {
+            let mut bridge = connection.lock();
             let wants = bridge.wants();
             if wants == Wants::Close {
                 bridge.has_read_all();
             }
-            (held.id, bridge.take_untold(), wants)
+            (connection.id, bridge.take_unreported(), wants)
         };
-        if told.read > 0 {
-            let _ = endpoint.read(id, told.read);
+        if unreported.read > 0 {
+            let _ = endpoint.read(id, unreported.read);
             endpoint.leave();
         }
-        if told.written > 0 {
-            let _ = endpoint.write(id, told.written);
+        if unreported.written > 0 {
+            let _ = endpoint.write(id, unreported.written);
             endpoint.leave();
         }
         match wants {
@@ -491,16 +520,16 @@ impl Room {
             Wants::Shutdown => {
                 let _ = endpoint.shutdown(id);
                 endpoint.leave();
-                held.lock().done(wants);
+                connection.lock().done(wants);
             }
             Wants::Close => {
-                held.lock().done(wants);
-                // (What is unread makes it a reset, as with Linux.)
+                connection.lock().done(wants);
+                // (Unread bytes make it a reset, as with Linux.)
                 let _ = endpoint.close(time, id, out);
                 endpoint.leave();
             }
             Wants::Abort => {
-                held.lock().done(wants);
+                connection.lock().done(wants);
                 if endpoint.abort(time, id, out).is_ok() {
                     endpoint.leave();
                     // (No event follows.)
@@ -512,18 +541,18 @@ impl Room {
         }
     }
 
-    /// It has no place any more.
-    pub(crate) fn forget(&self, flow: FlowId) -> Option<Held> {
+    /// Takes a connection out of its slot.
+    pub(crate) fn forget(&self, flow: FlowId) -> Option<Arc<Connection>> {
         let mut slot = self.slots[flow.slot as usize].lock();
         // (The slot may be another connection's by now.)
-        slot.take_if(|held| held.id == flow)
+        slot.take_if(|connection| connection.id == flow)
     }
 
     /// The connection over the wire is over.
     fn ended(&self, lane: Option<usize>, flow: FlowId, reset: bool) {
-        let Some(held) = self.forget(flow) else { return };
-        held.lock().over(reset);
-        self.to_lane(held, lane);
+        let Some(connection) = self.forget(flow) else { return };
+        connection.lock().over(reset);
+        self.to_lane(connection, lane);
     }
 
     /// Whence who listens there is steered to: this host's addresses alone. A socket may listen at
@@ -542,10 +571,10 @@ impl Room {
             rcv_bits: self.bits,
             // (What is more lies in the program's ring, or is the service's to spare.)
             rcv_most: Some(inward::MOST.max(self.bits)),
-            snd_bits: self.outward_bits(),
+            snd_bits: self.send_bits(),
             // (What is lent lies in the program's ring.)
             snd_counted: Some(self.bits),
-            // What the program hands over has waited for it already.
+            // Bytes of the program's have waited for it already.
             nagle: false,
             keep_alive: Some(KeepAlive::default()),
             ..FlowOptions::default()
@@ -555,16 +584,17 @@ impl Room {
     fn listens(
         &self,
         time: Time,
-        ((program, owner), shown, by): ((u64, Owner), Listens, Option<Algorithm>),
+        ((program, owner), registered, by): ((u64, Owner), Listens, Option<Algorithm>),
         endpoint: &mut Endpoint<View<'_>>,
         out: &mut SlowOut<'_, Self>,
     ) {
-        let at = shown.at;
-        // (Who shows it may not know: another process has given it a key.)
-        if self.whose.as_ref().is_some_and(|whose| whose.ask(at).is_ok_and(|found| found.signs)) {
+        let at = registered.at;
+        // (The program may not know of a key: another process may have set it.)
+        let lookup = self.owner_lookup.as_ref();
+        if lookup.is_some_and(|lookup| lookup.ask(at).is_ok_and(|found| found.signs)) {
             return self.withdraw(time, at, endpoint, out);
         }
-        let is_others = |known: &mut Listener| known.user() != shown.user;
+        let is_others = |known: &mut Listener| known.user() != registered.user;
         if lock(&self.listeners).get(at).is_some_and(is_others) {
             // They have closed theirs, or Linux lets both listen.
             self.look_at_listeners(time, endpoint, out);
@@ -572,10 +602,10 @@ impl Room {
         let flow = self.flow_options(by);
         let mut listeners = lock(&self.listeners);
         if let Some(known) = listeners.get(at) {
-            if known.user() != shown.user {
+            if known.user() != registered.user {
                 return;
             }
-            // (The last that was shown says how they are to be, and whose: a server that was
+            // (The last that was registered says how they are to be, and whose: a server that was
             // started anew may have been told otherwise.)
             let mut programs = lock(&self.programs);
             let app = programs.of(program, endpoint);
@@ -583,8 +613,8 @@ impl Room {
                 programs.listens(app);
                 programs.listens_no_more(core::mem::replace(&mut known.app, app));
             }
-            if !known.sockets.contains(&shown.inode) {
-                known.sockets.push(shown.inode);
+            if !known.sockets.contains(&registered.inode) {
+                known.sockets.push(registered.inode);
                 if known.sockets.len() > SOCKETS {
                     known.sockets.remove(0);
                 }
@@ -600,11 +630,11 @@ impl Room {
         let steered = self.steered(at);
         // (Where there is no room for one more, Linux serves it.)
         steered.iter().for_each(|at| _ = self.steer.listen(*at));
-        let sockets = vec![shown.inode];
+        let sockets = vec![registered.inode];
         listeners.add(at, Listener { id, app, part, sockets, steered });
     }
 
-    /// Who does not listen any more is not steered to.
+    /// Steers nothing to listeners that are gone.
     fn look_at_listeners(
         &self,
         time: Time,
@@ -621,7 +651,7 @@ impl Room {
         }
     }
 
-    /// What listens here is Linux's from now on: nothing is answered for it any more.
+    /// The listener here is Linux's from now on: nothing is answered for it any more.
     fn withdraw(
         &self,
         time: Time,
@@ -654,11 +684,11 @@ impl Room {
         if self.routes_seen.swap(version, Relaxed) == version {
             return;
         }
-        for held in self.all() {
-            let peer = endpoint.info(held.id).map(|info| info.tuple.peer_ip);
+        for connection in self.all() {
+            let peer = endpoint.info(connection.id).map(|info| info.tuple.peer_ip);
             endpoint.leave();
             if let Some(route) = peer.ok().and_then(|peer| self.routes.number(peer)) {
-                let _ = endpoint.reroute(held.id, route);
+                let _ = endpoint.reroute(connection.id, route);
                 endpoint.leave();
             }
         }
@@ -693,24 +723,24 @@ impl crate::programs::Applications for Endpoint<View<'_>> {
     }
 }
 
-impl Applications for Room {
+impl Applications for ConnectionTable {
     fn begins(&self, lane: usize) {
         // A program gets all of a turn at once, and is woken once.
-        self.desks[lane].context.knocks_later();
+        self.lanes[lane].context.knocks_later();
     }
 
     fn place(&self, lane: Option<usize>, flow: FlowId, place: Place, payload: &[u8]) -> u32 {
         // (Of one that has gone nobody receives anything.)
-        let Some(held) = self.at(flow) else { return place.to.len };
-        let own = lane == Some(held.lane);
-        held.lock().place(place, payload, own)
+        let Some(connection) = self.at(flow) else { return place.to.len };
+        let own = lane == Some(connection.lane);
+        connection.lock().place(place, payload, own)
     }
 
     fn fetch(&self, flow: FlowId, range: RingRange, to: &mut [u8]) -> bool {
-        let Some(held) = self.at(flow) else { return false };
-        let fetched = held.lock().fetch(range, to);
+        let Some(connection) = self.at(flow) else { return false };
+        let fetched = connection.lock().fetch(range, to);
         if !fetched {
-            self.to_lane(held, None);
+            self.to_lane(connection, None);
         }
         fetched
     }
@@ -721,30 +751,30 @@ impl Applications for Room {
         range: RingRange,
         with: &mut dyn FnMut(&[Piece<'_>; PIECES]),
     ) -> bool {
-        self.at(flow).is_some_and(|held| held.lock().lend(range, with))
+        self.at(flow).is_some_and(|connection| connection.lock().lend(range, with))
     }
 
     fn event(&self, lane: Option<usize>, flow: FlowId, event: Event) {
         match event {
             Event::Incoming { .. } => {
-                let held = self.hold(flow);
-                lock(&self.came).push(held);
+                let connection = self.insert(flow);
+                lock(&self.came).push(connection);
             }
             Event::Closed => self.ended(lane, flow, false),
             Event::Reset(why) => {
-                if let Some(outward) = &self.outward {
-                    outward.decides(flow, Some(why));
+                if let Some(active_opens) = &self.active_opens {
+                    active_opens.decides(flow, Some(why));
                 }
                 self.ended(lane, flow, true);
             }
             Event::Connected => {
-                if let Some(outward) = &self.outward {
-                    outward.decides(flow, None);
+                if let Some(active_opens) = &self.active_opens {
+                    active_opens.decides(flow, None);
                 }
             }
             Event::Readable(_) | Event::Acked(_) | Event::PeerClosed => {
-                let Some(held) = self.at(flow) else { return };
-                let mut bridge = held.lock();
+                let Some(connection) = self.at(flow) else { return };
+                let mut bridge = connection.lock();
                 let of_use = match event {
                     Event::Readable(bytes) => {
                         bridge.came(bytes);
@@ -758,51 +788,51 @@ impl Applications for Room {
                 };
                 drop(bridge);
                 if of_use {
-                    self.to_lane(held, lane);
+                    self.to_lane(connection, lane);
                 }
             }
         }
     }
 
     fn turn(&self, lane: usize, calls: &mut dyn Calls) -> Turn {
-        let desk = &self.desks[lane];
-        let asks = (desk.turns.fetch_add(1, Relaxed) as u32).is_multiple_of(ASK);
-        let said = core::mem::take(&mut *lock(&desk.said));
+        let state = &self.lanes[lane];
+        let asks = (state.turns.fetch_add(1, Relaxed) as u32).is_multiple_of(ASK);
+        let said = core::mem::take(&mut *lock(&state.said));
         let mut ready = [Ready::default(); EVENTS];
-        let count = desk.set.look_now(&mut ready, &said, asks).unwrap_or(0);
-        let mut doing = core::mem::take(&mut *lock(&desk.todo));
+        let count = state.set.look_now(&mut ready, &said, asks).unwrap_or(0);
+        let mut doing = core::mem::take(&mut *lock(&state.todo));
         let mut turn = Turn::default();
         for event in &ready[..count] {
-            let held = lock(&desk.bridges).get(&event.data).cloned();
-            let Some(held) = held else { continue };
-            let heard = held.lock().hears(event.events);
+            let connection = lock(&state.bridges).get(&event.data).cloned();
+            let Some(connection) = connection else { continue };
+            let heard = connection.lock().hears(event.events);
             let refused = match heard {
                 Heard::Nothing => false,
                 Heard::Refused => true,
-                Heard::Connected(to) => to.is_some_and(|to| !self.is_shown(to)),
+                Heard::Connected(to) => to.is_some_and(|to| !self.is_registered(to)),
             };
             if refused {
-                held.lock().fails();
-                self.ask(Ask::Look);
+                connection.lock().fails();
+                self.command(Command::LookAtListeners);
                 turn.for_slow_path = true;
             }
-            if !held.queued.swap(true, AcqRel) {
-                doing.push(held);
+            if !connection.queued.swap(true, AcqRel) {
+                doing.push(connection);
             }
         }
-        for held in lock(&desk.unread).late(Instant::now()) {
-            held.lock().fails();
-            if !held.queued.swap(true, AcqRel) {
-                doing.push(held);
+        for connection in lock(&state.unread).late(Instant::now()) {
+            connection.lock().fails();
+            if !connection.queued.swap(true, AcqRel) {
+                doing.push(connection);
             }
         }
         turn.worked = !doing.is_empty();
         // (Begun before, but where the lane is about to sleep.)
-        desk.context.knocks_later();
-        for held in doing {
-            self.serve(desk, &held, calls, &mut turn);
+        state.context.knocks_later();
+        for connection in doing {
+            self.serve(state, &connection, calls, &mut turn);
         }
-        desk.context.knocks_now();
+        state.context.knocks_now();
         turn
     }
 
@@ -812,50 +842,50 @@ impl Applications for Room {
         endpoint: &mut Endpoint<View<'_>>,
         out: &mut SlowOut<'_, Self>,
     ) -> bool {
-        let asks = core::mem::take(&mut *lock(&self.asks));
+        let commands = core::mem::take(&mut *lock(&self.commands));
         let came = core::mem::take(&mut *lock(&self.came));
         let slow = core::mem::take(&mut *lock(&self.slow));
-        let mut some = !(asks.is_empty() && came.is_empty() && slow.is_empty());
+        let mut some = !(commands.is_empty() && came.is_empty() && slow.is_empty());
         // (Once for all: Linux is asked for all of its sockets.)
         let (mut looks, mut gone) = (false, vec![]);
-        for ask in asks {
-            match (ask, &self.outward) {
-                (Ask::Connect(opening), Some(outward)) => {
-                    self.open(time, outward, *opening, endpoint, out);
+        for command in commands {
+            match (command, &self.active_opens) {
+                (Command::Connect(opening), Some(active_opens)) => {
+                    self.open(time, active_opens, *opening, endpoint, out);
                 }
-                (Ask::Closes(before), Some(outward)) => {
-                    let flows = outward.take_back_before(before);
+                (Command::Closes(before), Some(active_opens)) => {
+                    let flows = active_opens.take_back_before(before);
                     self.take_back(time, flows, endpoint, out);
                 }
-                (Ask::NoDetour, Some(outward)) => {
-                    self.take_back(time, outward.ends(), endpoint, out);
+                (Command::NoDetour, Some(active_opens)) => {
+                    self.take_back(time, active_opens.ends(), endpoint, out);
                 }
-                (Ask::Gone(program), outward) => {
-                    let all = |outward: &Outward| outward.take_back_of(program);
-                    self.take_back(time, outward.as_ref().map_or(vec![], all), endpoint, out);
+                (Command::Gone(program), active_opens) => {
+                    let all = |active_opens: &ActiveOpens| active_opens.take_back_of(program);
+                    self.take_back(time, active_opens.as_ref().map_or(vec![], all), endpoint, out);
                     looks = true;
                     gone.push(program);
                 }
-                // (Who does not wait any more does not hear it.)
-                (Ask::Tell(to), _) => {
+                // (Somebody who does not wait any more does not hear it.)
+                (Command::ReportAll(to), _) => {
                     let refused = lock(&self.programs).refused(endpoint);
                     let _ = to.send(Wires { flows: self.wired(endpoint), refused });
                 }
-                (Ask::TellOf(ends, answer), _) => {
+                (Command::ReportOne(ends, answer), _) => {
                     if let Some(wired) = self.wired_one(ends, endpoint) {
                         answer.says(&wired.bytes());
                     }
                 }
-                (Ask::Connect(_) | Ask::Closes(_) | Ask::NoDetour, None) => {}
-                (Ask::Listens(program, shown, by), _) => {
-                    self.listens(time, (program, shown, by), endpoint, out);
+                (Command::Connect(_) | Command::Closes(_) | Command::NoDetour, None) => {}
+                (Command::Listens(program, registered, by), _) => {
+                    self.listens(time, (program, registered, by), endpoint, out);
                 }
-                (Ask::Withdraw(at, answer), _) => {
+                (Command::Withdraw(at, answer), _) => {
                     self.withdraw(time, at, endpoint, out);
                     drop(answer);
                 }
-                (Ask::Look, _) => looks = true,
-                (Ask::Addresses, _) => {
+                (Command::LookAtListeners, _) => looks = true,
+                (Command::Addresses, _) => {
                     self.look_at_addresses();
                     self.look_at_routes(endpoint);
                 }
@@ -866,10 +896,10 @@ impl Applications for Room {
         }
         // (Their numbers are free once their listeners are gone.)
         gone.into_iter().for_each(|program| lock(&self.programs).gone(program, endpoint));
-        came.iter().for_each(|held| self.meet(time, held, endpoint, out));
-        slow.iter().for_each(|held| self.finish(time, held, endpoint, out));
-        if let Some(outward) = &self.outward {
-            some |= self.decided(time, outward, endpoint, out);
+        came.iter().for_each(|connection| self.meet(time, connection, endpoint, out));
+        slow.iter().for_each(|connection| self.finish(time, connection, endpoint, out));
+        if let Some(active_opens) = &self.active_opens {
+            some |= self.decided(time, active_opens, endpoint, out);
         }
         some
     }
@@ -884,30 +914,30 @@ impl Applications for Room {
     }
 
     fn park_set(&self, lane: usize) -> Option<(BorrowedFd<'_>, u64)> {
-        Some((self.desks[lane].set.descriptor(), set::door()))
+        Some((self.lanes[lane].set.descriptor(), set::door()))
     }
 
     fn asleep(&self, lane: usize) -> bool {
-        let desk = &self.desks[lane];
-        let quiet = desk.set.falls_asleep();
-        quiet && lock(&desk.todo).is_empty()
+        let state = &self.lanes[lane];
+        let quiet = state.set.falls_asleep();
+        quiet && lock(&state.todo).is_empty()
     }
 
     fn awake(&self, lane: usize, said: &[epoll::Event]) {
-        let desk = &self.desks[lane];
-        desk.set.is_awake();
+        let state = &self.lanes[lane];
+        state.set.is_awake();
         let said = said.iter().map(Ready::said);
         let mut of_sockets = said.filter(|said| said.data != set::door()).peekable();
         if of_sockets.peek().is_some() {
-            lock(&desk.said).extend(of_sockets);
+            lock(&state.said).extend(of_sockets);
         }
     }
 }
 
-impl std::fmt::Debug for Room {
+impl std::fmt::Debug for ConnectionTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let sets: Vec<_> =
-            self.desks.iter().map(|desk| desk.set.descriptor().as_raw_fd()).collect();
-        write!(f, "Room({} connections, sets {sets:?})", self.connections())
+            self.lanes.iter().map(|state| state.set.descriptor().as_raw_fd()).collect();
+        write!(f, "ConnectionTable({} connections, sets {sets:?})", self.connections())
     }
 }

@@ -14,54 +14,55 @@
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use uncopy_ranges::span::{PAGE, page_up};
 
-/// What one entry of the page table's third level covers.
-const REGION: usize = 1 << 30;
+/// What one entry of the page table's third level (PUD) covers.
+const PUD_SIZE: usize = 1 << 30;
 /// Where the first place begins, at least and at most: above where programs and their heaps lie,
 /// below what the kernel hands out, also where it chooses among the most addresses that x86-64 has
 /// (`vm.mmap_rnd_bits=32`). The places take 2 TB more.
 const FIRST: usize = 0x6600_0000_0000;
 const LAST: usize = 0x6d00_0000_0000;
-/// It begins so many bytes into a region, and at most as many more: what lies below it is in the
-/// same region at first.
-const INTO: usize = REGION / 4;
-/// Regions of a place.
-const REGIONS: usize = 512;
+/// The first place begins between one and two times this far behind the beginning of such an entry:
+/// what lies below it is covered by the same entry at first.
+const INTO: usize = PUD_SIZE / 4;
+/// Entries that a place takes.
+const PUDS: usize = 512;
 
-/// Who has a place of his own for one large mapping: so many regions behind the first.
+/// One large mapping has a place of its own. The value says how many entries it lies behind the
+/// first place.
 #[derive(Clone, Copy, Debug)]
 pub enum Place {
     /// The twin allocator's book, and behind it its blocks.
     Blocks = 0,
     /// The pool of extents.
-    Pool = REGIONS as isize,
+    Pool = PUDS as isize,
     /// Kept files.
-    Files = 2 * REGIONS as isize,
+    Files = 2 * PUDS as isize,
 }
 
-/// What there are many mappings of, which come and go.
+/// A place for many mappings, which come and go.
 #[derive(Debug)]
 pub struct Row {
     place: usize,
     taken: AtomicUsize,
 }
 
-/// All that is small: memory of the libraries' own allocator, stacks, single pages. One below the
-/// other, below the book of blocks.
+/// Small mappings: memory of the libraries' own allocator, stacks, single pages. Each lies below
+/// the one before it, below the book of blocks.
 pub static SMALL: Row = Row { place: 0, taken: AtomicUsize::new(0) };
 /// Memory shared with other programs that use the same TCP service, hundreds of MB each.
-pub static SHARED: Row = Row { place: 4 * REGIONS, taken: AtomicUsize::new(0) };
+pub static SHARED: Row = Row { place: 4 * PUDS, taken: AtomicUsize::new(0) };
 
 impl Row {
     /// The address to ask for, as a hint, for one more mapping of `bytes`. It is below the one
     /// before; after many, above all of them again.
     pub fn next(&self, bytes: usize) -> usize {
-        first(ours()) + self.place * REGION - self.below(bytes)
+        first(ours()) + self.place * PUD_SIZE - self.below(bytes)
     }
 
     /// Bytes between the mapping's beginning and the place's.
     fn below(&self, bytes: usize) -> usize {
         let bytes = page_up(bytes);
-        self.taken.fetch_add(bytes, Relaxed) % (REGIONS / 2 * REGION) + bytes
+        self.taken.fetch_add(bytes, Relaxed) % (PUDS / 2 * PUD_SIZE) + bytes
     }
 }
 
@@ -71,10 +72,10 @@ impl Row {
 /// where the program is to lie at the same addresses in each run (`setarch -R`, debuggers), so do
 /// we.
 pub fn hint(place: Place) -> usize {
-    first(ours()) + place as usize * REGION
+    first(ours()) + place as usize * PUD_SIZE
 }
 
-/// Something of ours.
+/// An address in this library.
 fn ours() -> usize {
     static OURS: u8 = 0;
     &raw const OURS as usize
@@ -84,8 +85,8 @@ fn ours() -> usize {
 fn first(ours: usize) -> usize {
     // (Multiplied by 2^64 over the golden ratio, which spreads what differs over all bits above.)
     let random = (ours / PAGE).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 24;
-    let region = random % ((LAST - FIRST) / REGION);
-    FIRST + region * REGION + INTO + (random >> 20) % (INTO / PAGE) * PAGE
+    let entry = random % ((LAST - FIRST) / PUD_SIZE);
+    FIRST + entry * PUD_SIZE + INTO + (random >> 20) % (INTO / PAGE) * PAGE
 }
 
 #[cfg(test)]
@@ -93,12 +94,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_begin_on_pages_in_the_second_quarter_of_a_region() {
+    fn places_begin_on_pages_in_the_second_quarter_of_an_entry() {
         for ours in (0x7000_0000_0000..0x7fff_0000_0000).step_by(0x1_2345_6000) {
             let at = first(ours);
             assert!((FIRST..LAST).contains(&at), "{at:#x}");
             assert!(at.is_multiple_of(PAGE), "{at:#x}");
-            assert!((INTO..2 * INTO).contains(&(at % REGION)), "{at:#x}");
+            assert!((INTO..2 * INTO).contains(&(at % PUD_SIZE)), "{at:#x}");
         }
     }
 
@@ -116,13 +117,13 @@ mod tests {
     #[test]
     fn a_place_stays_where_it_is() {
         assert_eq!(hint(Place::Blocks), hint(Place::Blocks));
-        assert_eq!(hint(Place::Pool) - hint(Place::Blocks), 512 * REGION);
+        assert_eq!(hint(Place::Pool) - hint(Place::Blocks), 512 * PUD_SIZE);
     }
 
     #[test]
     fn mappings_of_a_row_lie_one_below_the_other() {
         let row = Row { place: 4, taken: AtomicUsize::new(0) };
-        let place = first(ours()) + 4 * REGION;
+        let place = first(ours()) + 4 * PUD_SIZE;
         assert_eq!(row.next(PAGE), place - PAGE);
         assert_eq!(row.next(5000), place - 3 * PAGE);
         assert_eq!(row.next(PAGE), place - 4 * PAGE);
@@ -131,8 +132,8 @@ mod tests {
     #[test]
     fn a_row_begins_anew_before_it_comes_to_another_place() {
         let row = Row { place: 4, taken: AtomicUsize::new(0) };
-        let below: Vec<usize> = (0..2_000).map(|_| row.below(REGION)).collect();
-        assert!(below.iter().all(|&below| (REGION..=256 * REGION).contains(&below)));
+        let below: Vec<usize> = (0..2_000).map(|_| row.below(PUD_SIZE)).collect();
+        assert!(below.iter().all(|&below| (PUD_SIZE..=256 * PUD_SIZE).contains(&below)));
         assert_eq!(below[256], below[0]);
     }
 }

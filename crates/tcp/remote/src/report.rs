@@ -1,14 +1,14 @@
-//! What is told of connections to who looks from outside.
+//! What is reported of connections to who looks from outside.
 
-use crate::bridge::Shared;
-use crate::room::Room;
+use crate::bridge::Connection;
+use crate::connection_table::ConnectionTable;
 use std::net::{SocketAddr, SocketAddrV4};
 use uncopy_tcp_fast::View;
 use uncopy_tcp_proto::segment::Tuple;
 use uncopy_tcp_proto::{Algorithm, Endpoint, Info, State};
 use uncopy_tcp_service::Wired;
 
-fn told(of: &Info, lane: usize) -> Wired {
+fn report(of: &Info, lane: usize) -> Wired {
     let end = |ip, port| SocketAddr::V4(SocketAddrV4::new(ip, port));
     let ends = &of.tuple;
     // (In the order of the names that the service has for them.)
@@ -52,16 +52,16 @@ fn told(of: &Info, lane: usize) -> Wired {
     }
 }
 
-fn wired(held: &Shared, endpoint: &mut Endpoint<View<'_>>) -> Option<Wired> {
-    let info = endpoint.info(held.id).ok();
+fn wired(connection: &Connection, endpoint: &mut Endpoint<View<'_>>) -> Option<Wired> {
+    let info = endpoint.info(connection.id).ok();
     endpoint.leave();
     let mut info = info?;
     // (The program has received it: the protocol hears of that where it matters.)
-    info.unread = info.unread.saturating_sub(held.lock().untold_read());
-    Some(told(&info, held.lane))
+    info.unread = info.unread.saturating_sub(connection.lock().unreported_read());
+    Some(report(&info, connection.lane))
 }
 
-impl Room {
+impl ConnectionTable {
     /// One, between these ends, as the slow path knows it.
     pub(crate) fn wired_one(
         &self,
@@ -82,7 +82,7 @@ impl Room {
     /// All connections, as the slow path knows them.
     pub(crate) fn wired(&self, endpoint: &mut Endpoint<View<'_>>) -> Vec<Wired> {
         let all = self.all().into_iter();
-        all.filter_map(|held| wired(&held, endpoint)).collect()
+        all.filter_map(|connection| wired(&connection, endpoint)).collect()
     }
 }
 
@@ -114,11 +114,11 @@ mod tests {
             agreed: (true, false, true),
             totals: Totals { acked: 8, ..Totals::default() },
         };
-        let one = told(&info(State::LastAck, Algorithm::Timely), 2);
+        let one = report(&info(State::LastAck, Algorithm::Timely), 2);
         assert_eq!((one.state(), one.control(), one.lane), ("LAST-ACK", "timely", 2));
         assert_eq!(one.addresses.map(|end| end.to_string()), ["10.0.0.1:80", "10.0.0.2:4000"]);
         assert_eq!((one.delivered, one.rate, one.agreed), (8, 0, [true, false, true]));
-        let two = told(&info(State::Established, Algorithm::Cubic), 0);
+        let two = report(&info(State::Established, Algorithm::Cubic), 0);
         assert_eq!((two.state(), two.control()), ("ESTAB", "cubic"));
     }
 }

@@ -11,11 +11,11 @@ use uncopy_kernel::inject;
 
 /// See the module.
 #[derive(Debug)]
-pub struct Held {
+pub struct HeldMemory {
     file: OwnedFd,
 }
 
-impl Held {
+impl HeldMemory {
     /// A new file at `path`, `bytes` long, without room for any of them.
     ///
     /// # Errors
@@ -63,10 +63,10 @@ impl Held {
     }
 }
 
-/// As [`Held::back`], of a file that somebody else keeps.
+/// As [`HeldMemory::back`], of a file that somebody else keeps.
 ///
 /// # Errors
-/// As [`Held::back`].
+/// As [`HeldMemory::back`].
 pub fn back(file: BorrowedFd<'_>, at: u64, bytes: u64) -> Result<(), Errno> {
     loop {
         let taken = inject::check(Call::LogMemory)
@@ -78,7 +78,7 @@ pub fn back(file: BorrowedFd<'_>, at: u64, bytes: u64) -> Result<(), Errno> {
     }
 }
 
-impl AsFd for Held {
+impl AsFd for HeldMemory {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }

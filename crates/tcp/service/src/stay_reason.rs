@@ -3,11 +3,11 @@
 /// Why a connection, or one direction of it, is Linux's. docs/inside/tcp.md has them for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u64)]
-pub enum Reason {
-    /// Its other end was not shown in time: its program is not under uncopy, or accepted it too
-    /// late.
+pub enum StayReason {
+    /// Its other end was not registered in time: its program is not under uncopy, or accepted it
+    /// too late.
     PeerNotHere = 1,
-    /// What was shown is no connected TCP socket.
+    /// What was registered is no connected TCP socket.
     NotConnected = 2,
     /// The program has as many connections, or as much memory, as one may.
     OverLimit = 3,
@@ -17,12 +17,12 @@ pub enum Reason {
     NoService = 5,
     /// The other end is on another host.
     Remote = 6,
-    /// Its other end has not been shown yet.
+    /// Its other end has not been registered yet.
     Waiting = 7,
-    /// Direction: the receiver has not looked for bytes since both ends were shown.
+    /// Direction: the receiver has not looked for bytes since both ends were registered.
     NotAwaited = 8,
-    /// Direction: nothing was sent since both ends were shown and the receiver looks for bytes, or
-    /// bytes are on their way by Linux.
+    /// Direction: nothing was sent since both ends were registered and the receiver looks for
+    /// bytes, or bytes are on their way by Linux.
     NotOffered = 9,
     /// Direction: the receiver asked for it, because it does what rings do not carry (exec, a
     /// descriptor that is sent on, io_uring).
@@ -48,7 +48,7 @@ pub enum Reason {
     Short = 19,
 }
 
-impl Reason {
+impl StayReason {
     /// All of them, by their number.
     pub const ALL: [Self; 19] = [
         Self::PeerNotHere,
@@ -127,7 +127,7 @@ impl Reason {
         matches!(self, Self::Forked | Self::IoUring | Self::Sandbox | Self::Used | Self::Filtered)
     }
 
-    /// Of this number.
+    /// The reason of this number.
     pub fn of(word: u64) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| *reason as u64 == word)
     }

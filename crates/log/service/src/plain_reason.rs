@@ -5,9 +5,9 @@ macro_rules! reasons {
         /// See the module.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u64)]
-        pub enum Reason { $( #[doc = $means] $name = $number, )* }
+        pub enum PlainReason { $( #[doc = $means] $name = $number, )* }
 
-        impl Reason {
+        impl PlainReason {
             /// All of them, in the order of their numbers.
             pub const ALL: &[Self] = &[ $( Self::$name, )* ];
 
@@ -61,11 +61,11 @@ mod tests {
     #[test]
     fn reasons_are_numbered_in_order_and_documented() {
         let page = include_str!("../../../../docs/inside/log.md");
-        for (i, reason) in Reason::ALL.iter().enumerate() {
-            assert_eq!((*reason as usize, Reason::of(*reason as u64)), (i + 1, Some(*reason)));
+        for (i, reason) in PlainReason::ALL.iter().enumerate() {
+            assert_eq!((*reason as usize, PlainReason::of(*reason as u64)), (i + 1, Some(*reason)));
             let row = format!("| `{}` | {} |", reason.name(), reason.text());
             assert!(page.contains(&row), "docs/inside/log.md lacks: {row}");
         }
-        assert_eq!(Reason::of(0), None);
+        assert_eq!(PlainReason::of(0), None);
     }
 }

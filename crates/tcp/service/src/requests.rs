@@ -5,14 +5,14 @@
 //! socket that lingers. So that is done by a thread of its user's, where there are others, and
 //! while nothing is held that those need.
 
-use crate::diag::{self, Diag, Found};
+use crate::diag::{self, Diag, DiagSocket};
 use crate::ends::{self, EndName};
 use crate::linger::{Came, Lent};
 use crate::listening::Listening;
-use crate::matching::{Inodes, Shown};
+use crate::matching::{Inodes, Registration};
 use crate::owner::{Owner, Serves};
 use crate::proof::Looking;
-use crate::protocol::{self, CARRIES, DOOR_COUNT, Message, Reason, TAKES, VERSION};
+use crate::protocol::{self, CARRIES, DOOR_COUNT, Message, StayReason, TAKES, VERSION};
 use crate::registry::{Registry, Session};
 use crate::relay;
 use rustix::event::{EventfdFlags, epoll, eventfd};
@@ -24,11 +24,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use uncopy_tcp_shared::arena::is_one as is_arena;
 
-/// Who has had what all share for so long leaves it to others for three times as long.
+/// A user that has had the shared state for this long leaves it to others for three times as long.
 const LONG: Duration = Duration::from_millis(1);
 
 /// What a service's threads share.
-pub(crate) struct Shared {
+pub(crate) struct ServerState {
     pub registry: Mutex<Registry>,
     pub listening: Option<Box<dyn Listening>>,
     pub diag: Diag,
@@ -42,10 +42,10 @@ pub(crate) struct Shared {
     pub stop: Arc<OwnedFd>,
 }
 
-/// What a set says of [`Shared::stop`].
+/// What a set says of [`ServerState::stop`].
 pub(crate) const STOP: u64 = u64::MAX;
 
-impl Shared {
+impl ServerState {
     pub fn registry(&self) -> MutexGuard<'_, Registry> {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -115,7 +115,7 @@ impl Shared {
     ) -> bool {
         let Session { owner, greeted, .. } = session;
         let (owner, greeted) = (*owner, *greeted);
-        let of = |token| Shown { program: id, owner, token };
+        let of = |token| Registration { program: id, owner, token };
         match message {
             Message::Hello(VERSION) if fds.len() == DOOR_COUNT && !greeted => {
                 let carries =
@@ -124,14 +124,14 @@ impl Shared {
                 fds.iter().all(|fd| self.is_door(fd))
                     && turn.within(|registry| registry.welcome(id, fds.take(), wire))
             }
-            Message::Show { token, name, filtered } if fds.len() <= 1 && greeted => {
+            Message::Register { token, name, filtered } if fds.len() <= 1 && greeted => {
                 let found = if filtered {
-                    Err(Reason::Filtered)
+                    Err(StayReason::Filtered)
                 } else {
                     self.finds(turn, owner, name, &fds)
                 };
                 drop(fds);
-                turn.within(|registry| registry.shown(of(token), name, found));
+                turn.within(|registry| registry.registered(of(token), name, found));
                 true
             }
             Message::Forget { token } => {
@@ -215,7 +215,7 @@ impl Shared {
             }
             Message::EndTrace => {
                 let none = Err(Errno::OPNOTSUPP);
-                // (Who has not begun one cannot end it.)
+                // (A program that has not begun one cannot end it.)
                 let ended = self.listening.as_ref().map_or(none, |wire| wire.end_trace(id));
                 answer_trace(session, ended);
                 true
@@ -228,7 +228,8 @@ impl Shared {
                     registry.looks(id);
                     registry.state(owner, wires)
                 });
-                // (Who does not take the answer has gone, or asks more often than it reads.)
+                // (A program that does not take the answer has gone, or asks more often than it
+                // reads.)
                 if let Ok((memory, words)) = told.write() {
                     let (to, message) = (session.socket.as_fd(), Message::Told { words });
                     let _ = protocol::send(to, message, &[memory.as_fd()]);
@@ -246,19 +247,19 @@ impl Shared {
         owner: Owner,
         name: EndName,
         fds: &Came,
-    ) -> Result<Inodes, Reason> {
+    ) -> Result<Inodes, StayReason> {
         // (Without one: no descriptor was left for it here.)
-        let set = fds.first().ok_or(Reason::NoMemory)?;
-        let end = self.diag.end(name.addresses()).map_err(|_| Reason::NotConnected)?;
+        let set = fds.first().ok_or(StayReason::NoMemory)?;
+        let end = self.diag.end(name.addresses()).map_err(|_| StayReason::NotConnected)?;
         match turn.looking.finds(end.inode(), set) {
             // (Numbers of sockets come again after some billions.)
             Ok(true) if turn.serves().may_show(owner, end.user()) => {
                 let other = self.diag.end(name.other().addresses());
                 Ok(Inodes { own: end.inode(), other: other.map_or(0, |other| other.inode()) })
             }
-            Ok(true) => Err(Reason::OtherUser),
-            Err(Errno::MFILE | Errno::NFILE) => Err(Reason::NoMemory),
-            _ => Err(Reason::NotConnected),
+            Ok(true) => Err(StayReason::OtherUser),
+            Err(Errno::MFILE | Errno::NFILE) => Err(StayReason::NoMemory),
+            _ => Err(StayReason::NotConnected),
         }
     }
 
@@ -349,7 +350,7 @@ fn place(address: u64, port: u64) -> Option<SocketAddrV4> {
 }
 
 /// What listens there is this user's, or the program has it.
-fn is_its(looking: &mut Looking, owner: Owner, fds: &Came, found: &Found) -> bool {
+fn is_its(looking: &mut Looking, owner: Owner, fds: &Came, found: &DiagSocket) -> bool {
     let proves = |set| looking.finds(found.inode(), set) == Ok(true);
     found.user() == owner.uid() || fds.first().is_some_and(proves)
 }
@@ -367,13 +368,13 @@ fn with_answer(session: &Session, fds: Came) -> Option<(OwnedFd, Lent)> {
 fn answer_trace(session: &Session, outcome: Result<u64, Errno>) {
     let error = outcome.err().map_or(0, |error| error.raw_os_error() as u64);
     let message = Message::Traced { frames: outcome.unwrap_or(0), error };
-    // (Who does not take the answer has gone.)
+    // (A program that does not take the answer has gone.)
     let _ = protocol::send(session.socket.as_fd(), message, &[]);
 }
 
 /// One message's way through.
 struct Turn<'a> {
-    shared: &'a Shared,
+    shared: &'a ServerState,
     /// How long it has had what all share.
     held: Duration,
     /// Its thread's.
@@ -393,7 +394,7 @@ impl Turn<'_> {
         self.shared.registry().serves
     }
 
-    /// Who takes much of it takes no more than a part.
+    /// A user that takes much of it takes no more than a part.
     fn ends(self, owner: Owner) {
         if self.held >= LONG && self.serves() != Serves::ItsUser && owner != Owner::Service {
             std::thread::sleep(3 * self.held);

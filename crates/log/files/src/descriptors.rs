@@ -1,4 +1,4 @@
-//! Numbers of the program's: opened, closed, duplicated; and what the kernel's answers lack of a
+//! The program's descriptors: opened, closed, duplicated; and what the kernel's answers lack of a
 //! file of which it does not have all.
 
 use crate::begin::borrowed;
@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use rustix::fs::fstat;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
-use uncopy_log_service::Reason;
+use uncopy_log_service::PlainReason;
 
 /// Whether `path` is one that `pattern` names: `*` stands for any text, `?` for one byte. A pattern
 /// without a slash is one of a file's name.
@@ -81,13 +81,13 @@ impl Log {
         if !self.is_own() {
             return;
         }
-        let last = file.numbers.load(SeqCst) == 1;
+        let last = file.fds.load(SeqCst) == 1;
         if last && matches!(file.state(), State::Held | State::Overwritten) {
             // (Where bytes do not come home the service goes on trying.)
-            let _ = self.leave(&file, fd, Reason::Ends);
+            let _ = self.leave(&file, fd, PlainReason::Ends);
         }
         if self.table.remove(fd).is_some() {
-            file.numbers.fetch_sub(1, SeqCst);
+            file.fds.fetch_sub(1, SeqCst);
         }
     }
 
@@ -108,9 +108,9 @@ impl Log {
         self.table.remove(new);
         if let Some(file) = self.file(old) {
             if new <= 2 {
-                return self.never(&file, old, Reason::Shared);
+                return self.never(&file, old, PlainReason::Shared);
             }
-            file.numbers.fetch_add(1, SeqCst);
+            file.fds.fetch_add(1, SeqCst);
             self.table.put(new, file);
         }
     }
@@ -127,7 +127,7 @@ impl Log {
         let Some(file) = self.file(fd) else { return };
         file.appends.store(flags & libc::O_APPEND != 0, Relaxed);
         if flags & (libc::O_DIRECT | libc::O_ASYNC) != 0 {
-            self.never(&file, fd, Reason::Mode);
+            self.never(&file, fd, PlainReason::Mode);
         }
     }
 
@@ -149,7 +149,7 @@ impl Log {
         }
         if file.state() == State::Inherited {
             // (The caller has asked the kernel before.)
-            drop(self.made_plain(&file, fd, Reason::Shared));
+            drop(self.made_plain(&file, fd, PlainReason::Shared));
             return fstat(borrowed(fd)).ok().map(|stat| stat.st_size as u64);
         }
         let session = self.known_session()?;
@@ -169,7 +169,7 @@ impl Log {
         });
         if length.is_none() {
             // Its bytes are on their way, and somebody else may append behind them.
-            drop(self.made_plain(&file, fd, Reason::OpenedLater));
+            drop(self.made_plain(&file, fd, PlainReason::OpenedLater));
             return kernels();
         }
         length
@@ -182,12 +182,12 @@ impl Log {
             return Some(self.seek_by_kernel(&file, fd, offset, whence));
         }
         if file.state() == State::Inherited {
-            drop(self.made_plain(&file, fd, Reason::Shared));
+            drop(self.made_plain(&file, fd, PlainReason::Shared));
             return None;
         }
         let session = self.known_session()?;
         if !matches!(whence, libc::SEEK_SET | libc::SEEK_CUR | libc::SEEK_END) {
-            drop(self.made_plain(&file, fd, Reason::NotAppended));
+            drop(self.made_plain(&file, fd, PlainReason::NotAppended));
             return None;
         }
         let moved = file.alone(|| {
@@ -213,7 +213,7 @@ impl Log {
         });
         if moved.is_none() {
             // (So it is made after the kernel's position was set.)
-            drop(self.made_plain(&file, fd, Reason::NotAppended));
+            drop(self.made_plain(&file, fd, PlainReason::NotAppended));
         }
         moved
     }

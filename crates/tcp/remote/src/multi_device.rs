@@ -1,11 +1,11 @@
-//! The devices of one service. Each has its own connections, threads and stand-ins; programs show
-//! their sockets to all of them at once, and a connection that a program opens is of the device by
-//! which Linux would send it. Where one fails, the others go on.
+//! The devices of one service. Each has its own connections, threads and stand-ins; programs
+//! register their sockets with all of them at once, and a connection that a program opens is of the
+//! device by which Linux would send it. Where one fails, the others go on.
 
+use crate::active_opens::{self, freed};
+use crate::connection_table::{Command, ConnectionTable, Withdrawn};
 use crate::listeners::Listens;
 use crate::options::chosen;
-use crate::outward::{self, freed};
-use crate::room::{Ask, Room, Withdrawn};
 use crate::serve::{Failure, Opened, Options, Remote, give_up};
 use rustix::fs::FileType;
 use rustix::io::Errno;
@@ -18,17 +18,16 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use uncopy_tcp_fast::Service;
-use uncopy_tcp_service::diag::Found;
+use uncopy_tcp_service::diag::DiagSocket;
 use uncopy_tcp_service::{Lent, Listening, Owner, Wires};
 use uncopy_tcp_trace::Trace;
-use uncopy_tcp_trace::chosen::{Chosen, Flow};
+use uncopy_tcp_trace::chosen::{Chosen, FlowFilter};
 
-/// So long devices are waited for that are to tell of their connections: half of what who asks
-/// waits.
-const TOLD: Duration = Duration::from_millis(500);
+/// How long the devices have to report their connections: half of what the asker waits.
+const REPORT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The devices' services; those that have failed are none any more.
-type Running = RwLock<Vec<Arc<Service<Room>>>>;
+type Running = RwLock<Vec<Arc<Service<ConnectionTable>>>>;
 
 /// The devices, opened: connections over them are carried while [`run`](Self::run) runs.
 pub struct Remotes {
@@ -61,18 +60,18 @@ impl Remotes {
         Ok(Self { all, running: Arc::new(RwLock::new(running)), trace, names })
     }
 
-    /// Each.
+    /// Each device.
     pub fn each(&self) -> impl Iterator<Item = &Remote> {
         self.all.iter()
     }
 
-    /// Who is to be told of what programs do.
+    /// What hears of programs' sockets.
     pub fn listening(&self) -> impl Listening + use<> {
-        Told {
+        AllDevices {
             running: self.running.clone(),
             trace: self.trace.clone(),
             names: self.names.clone(),
-            whose: Mutex::default(),
+            tracer: Mutex::default(),
         }
     }
 
@@ -105,85 +104,86 @@ impl Remotes {
     }
 }
 
-struct Told {
+/// Hears what programs do, and has each device do its part.
+struct AllDevices {
     running: Arc<Running>,
     trace: Arc<Trace>,
-    /// Of the devices, for who reads a trace.
+    /// The devices' names, for readers of a trace.
     names: String,
-    /// Who has the frames written.
-    whose: Mutex<Option<u64>>,
+    /// The program that has the frames written.
+    tracer: Mutex<Option<u64>>,
 }
 
-impl Told {
-    fn each(&self) -> Vec<Arc<Service<Room>>> {
+impl AllDevices {
+    fn each(&self) -> Vec<Arc<Service<ConnectionTable>>> {
         self.running.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Asks all of them.
-    fn ask(&self, ask: impl Fn() -> Ask) {
+    /// Gives all devices a command.
+    fn command(&self, command: impl Fn() -> Command) {
         for service in self.each() {
-            service.applications().ask(ask());
+            service.applications().command(command());
             service.ask();
         }
     }
 }
 
-impl Listening for Told {
-    fn listens(&self, (program, owner): (u64, Owner), at: SocketAddrV4, found: &Found) {
+impl Listening for AllDevices {
+    fn listens(&self, (program, owner): (u64, Owner), at: SocketAddrV4, found: &DiagSocket) {
         let inode = found.inode().into();
-        let shown = Listens { at, user: owner.uid(), inode, signs: false };
+        let registered = Listens { at, user: owner.uid(), inode, signs: false };
         let congestion = found.congestion().and_then(chosen);
-        self.ask(|| Ask::Listens((program, owner), shown, congestion));
+        self.command(|| Command::Listens((program, owner), registered, congestion));
     }
 
     fn withdraws(&self, at: SocketAddrV4, answer: Lent) {
         let answer = Arc::new(Withdrawn(answer));
-        self.ask(|| Ask::Withdraw(at, Some(answer.clone())));
+        self.command(|| Command::Withdraw(at, Some(answer.clone())));
     }
 
     fn gone(&self, program: u64) {
         let _ = self.end_trace(program);
-        self.ask(|| Ask::Gone(program));
+        self.command(|| Command::Gone(program));
     }
 
     fn trace(
         &self,
-        whose: u64,
+        program: u64,
         (address, port): (Option<Ipv4Addr>, Option<u16>),
         file: OwnedFd,
     ) -> Result<(), Errno> {
-        let mut holder = self.whose.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut holder = self.tracer.lock().unwrap_or_else(PoisonError::into_inner);
         if holder.is_some() {
             return Err(Errno::BUSY);
         }
-        // What is written must never be waited for: a lane writes it.
+        // A lane writes it, and must never wait.
         if !FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode).is_file() {
             return Err(Errno::INVAL);
         }
         let all = address.is_none() && port.is_none();
-        let flows = if all { vec![] } else { vec![Flow::of(address, port)] };
+        let flows = if all { vec![] } else { vec![FlowFilter::of(address, port)] };
         let begun = self.trace.begin(Chosen::new(flows), &self.names, Box::new(File::from(file)));
         begun.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-        *holder = Some(whose);
+        *holder = Some(program);
         Ok(())
     }
 
-    fn end_trace(&self, whose: u64) -> Result<u64, Errno> {
-        let mut holder = self.whose.lock().unwrap_or_else(PoisonError::into_inner);
-        holder.take_if(|holder| *holder == whose).ok_or(Errno::INVAL)?;
+    fn end_trace(&self, program: u64) -> Result<u64, Errno> {
+        let mut holder = self.tracer.lock().unwrap_or_else(PoisonError::into_inner);
+        holder.take_if(|holder| *holder == program).ok_or(Errno::INVAL)?;
         let ended = self.trace.end();
         ended.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
         Ok(self.trace.frames())
     }
 
     fn wired(&self) -> Wires {
-        let (to, told) = channel();
-        self.ask(|| Ask::Tell(to.clone()));
+        let (to, reports) = channel();
+        self.command(|| Command::ReportAll(to.clone()));
         drop(to);
-        let end = Instant::now() + TOLD;
+        let end = Instant::now() + REPORT_TIMEOUT;
         let mut all = Wires::default();
         // (Where one is behind, who looks sees the rest.)
-        while let Ok(one) = told.recv_timeout(end.saturating_duration_since(Instant::now())) {
+        while let Ok(one) = reports.recv_timeout(end.saturating_duration_since(Instant::now())) {
             all.flows.extend(one.flows);
             all.refused.extend(one.refused);
         }
@@ -192,29 +192,29 @@ impl Listening for Told {
 
     fn info(&self, ends: [SocketAddrV4; 2], answer: Lent) {
         let answer = Arc::new(answer);
-        self.ask(|| Ask::TellOf(ends, answer.clone()));
+        self.command(|| Command::ReportOne(ends, answer.clone()));
     }
 
     fn carries_connects(&self) -> bool {
-        self.each().iter().any(|service| service.applications().outward().is_some())
+        self.each().iter().any(|service| service.applications().active_opens().is_some())
     }
 
     fn connects(&self, program: (u64, Owner), to: SocketAddrV4, socket: Lent, answer: OwnedFd) {
         let each = self.each();
         let had: Vec<_> = each
             .iter()
-            .filter_map(|one| Some((one, one.applications().outward()?.had(&socket)?)))
+            .filter_map(|one| Some((one, one.applications().active_opens()?.had(&socket)?)))
             .collect();
         if !had.is_empty() && freed(&socket) {
             for (service, before) in had {
-                service.applications().ask(Ask::Closes(before));
+                service.applications().command(Command::Closes(before));
                 service.ask();
             }
         }
         let chosen = match &each[..] {
             [only] => Some(only),
             // (Linux says by which it would go.)
-            several => outward::source(to)
+            several => active_opens::source(to)
                 .and_then(|from| several.iter().find(|one| one.applications().has_address(from))),
         };
         let Some(service) = chosen else { return };
@@ -223,16 +223,16 @@ impl Listening for Told {
         if let Some(cookie) = taken
             && rustix::net::send(&answer, &[1], flags).is_err()
         {
-            // Who has not waited connects by Linux. (What was sent here meanwhile is sent again.)
+            // A program that has not waited connects by Linux. (Its segments are sent again.)
             self.closes(program.0, cookie);
         }
     }
 
     fn closes(&self, program: u64, cookie: u64) {
         for service in self.each() {
-            if let Some(outward) = service.applications().outward() {
-                let before = outward.before_of(program, cookie);
-                service.applications().ask(Ask::Closes(before));
+            if let Some(active_opens) = service.applications().active_opens() {
+                let before = active_opens.before_of(program, cookie);
+                service.applications().command(Command::Closes(before));
                 service.ask();
             }
         }

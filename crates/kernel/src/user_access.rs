@@ -3,7 +3,7 @@
 //! here is known by where it happened, and goes on elsewhere. That costs no system call.
 //!
 //! The handler of SIGSEGV and SIGBUS that does it is the preload library's (`hooks::signals`),
-//! because the program's own are called from there too. It is put in place by the first reading.
+//! because the program's own are called from there too. It is put in place by the first access.
 //! Where it cannot be (the program ignores these signals, which programs that it executes must find
 //! ignored) the bytes go through the kernel, by a system call.
 //!
@@ -22,23 +22,23 @@ use uncopy_ranges::span::PAGE;
 // (to, from, bytes) -> whether all of them were copied. Words first: a list of buffers is nothing
 // else.
 global_asm!(
-    ".pushsection .text.uncopy_reading, \"ax\", @progbits",
-    ".globl uncopy_reading",
-    ".hidden uncopy_reading",
-    ".type uncopy_reading, @function",
-    ".globl uncopy_reading_begins",
-    ".hidden uncopy_reading_begins",
-    ".globl uncopy_reading_ends",
-    ".hidden uncopy_reading_ends",
-    ".globl uncopy_reading_failed",
-    ".hidden uncopy_reading_failed",
+    ".pushsection .text.uncopy_user_access, \"ax\", @progbits",
+    ".globl uncopy_user_access",
+    ".hidden uncopy_user_access",
+    ".type uncopy_user_access, @function",
+    ".globl uncopy_user_access_begins",
+    ".hidden uncopy_user_access_begins",
+    ".globl uncopy_user_access_ends",
+    ".hidden uncopy_user_access_ends",
+    ".globl uncopy_user_access_failed",
+    ".hidden uncopy_user_access_failed",
     ".balign 16",
-    "uncopy_reading:",
+    "uncopy_user_access:",
     ".cfi_startproc",
     "mov rcx, rdx",
     "shr rcx, 3",
     "jz 3f",
-    "uncopy_reading_begins:",
+    "uncopy_user_access_begins:",
     "2:",
     "mov rax, qword ptr [rsi]",
     "mov qword ptr [rdi], rax",
@@ -52,31 +52,31 @@ global_asm!(
     "jz 4f",
     "mov ecx, edx",
     "rep movsb",
-    "uncopy_reading_ends:",
+    "uncopy_user_access_ends:",
     "4:",
     "mov eax, 1",
     "ret",
-    "uncopy_reading_failed:",
+    "uncopy_user_access_failed:",
     "xor eax, eax",
     "ret",
     ".cfi_endproc",
-    ".size uncopy_reading, . - uncopy_reading",
+    ".size uncopy_user_access, . - uncopy_user_access",
     ".popsection",
 );
 
 unsafe extern "C" {
-    fn uncopy_reading(to: *mut u8, from: *const u8, bytes: usize) -> bool;
-    fn uncopy_reading_begins();
-    fn uncopy_reading_ends();
-    fn uncopy_reading_failed();
+    fn uncopy_user_access(to: *mut u8, from: *const u8, bytes: usize) -> bool;
+    fn uncopy_user_access_begins();
+    fn uncopy_user_access_ends();
+    fn uncopy_user_access_failed();
 }
 
 /// Where a fault at `rip` goes on, if it is one of ours.
 pub fn goes_on(rip: usize) -> Option<usize> {
     let of = |f: unsafe extern "C" fn()| f as *const () as usize;
-    (of(uncopy_reading_begins)..of(uncopy_reading_ends))
+    (of(uncopy_user_access_begins)..of(uncopy_user_access_ends))
         .contains(&rip)
-        .then(|| of(uncopy_reading_failed))
+        .then(|| of(uncopy_user_access_failed))
 }
 
 /// One of the two signals by which the kernel tells of a bad address.
@@ -116,7 +116,7 @@ pub fn is_caught(fault: Fault, caught: bool) {
     }
 }
 
-/// `catch` puts our handlers in place; called at the first reading, and at the next where it
+/// `catch` puts our handlers in place; called at the first access, and at the next where it
 /// returns false.
 pub fn caught_by(catch: fn() -> bool) {
     HANDLERS.catcher.store(catch as usize, Relaxed);
@@ -159,7 +159,7 @@ fn make_ready() -> bool {
 unsafe fn copy(to: usize, from: usize, bytes: usize) -> bool {
     if ready() {
         // SAFETY: faults are caught; the caller's promise.
-        unsafe { uncopy_reading(to as *mut u8, from as *const u8, bytes) }
+        unsafe { uncopy_user_access(to as *mut u8, from as *const u8, bytes) }
     } else {
         // SAFETY: the caller's promise.
         unsafe { copy_by_kernel(to, from, bytes) }
@@ -181,7 +181,7 @@ unsafe fn copy_by_kernel(to: usize, from: usize, bytes: usize) -> bool {
             return n == bytes as isize;
         }
         // A sandbox forbids that: then as if all were well.
-        uncopy_reading(to as *mut u8, from as *const u8, bytes)
+        uncopy_user_access(to as *mut u8, from as *const u8, bytes)
     }
 }
 
@@ -327,7 +327,7 @@ mod tests {
         for n in 0..=40 {
             let mut to = [0u8; 41];
             // SAFETY: arrays of ours.
-            let copied = unsafe { uncopy_reading(to.as_mut_ptr(), from.as_ptr(), n) };
+            let copied = unsafe { uncopy_user_access(to.as_mut_ptr(), from.as_ptr(), n) };
             assert!(copied && to[..n] == from[..n] && to[n..].iter().all(|b| *b == 0));
         }
     }

@@ -12,9 +12,9 @@ const LINE: usize = 64;
 
 /// A mapping of our own.
 #[derive(Debug)]
-pub struct Region(Span);
+pub struct Mapping(Span);
 
-impl Region {
+impl Mapping {
     /// `bytes` of fresh memory: nothing is there until it is touched.
     pub fn map(bytes: usize) -> Result<Self, Failure> {
         // SAFETY: a new private mapping at an address of the kernel's choice.
@@ -31,11 +31,11 @@ impl Region {
         if at == libc::MAP_FAILED {
             return Err(Failure::new("no memory to measure on").because(io::Error::last_os_error()));
         }
-        let region = Self(Span::sized(at as usize, bytes));
+        let mapping = Self(Span::sized(at as usize, bytes));
         // Huge pages would be split by a move. A kernel without any refuses, and has none.
         // SAFETY: our own mapping.
         unsafe { libc::madvise(at, bytes, libc::MADV_NOHUGEPAGE) };
-        Ok(region)
+        Ok(mapping)
     }
 
     /// Where it is.
@@ -94,7 +94,7 @@ impl Region {
     }
 }
 
-impl Drop for Region {
+impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: our own mapping, which nothing refers to any more.
         unsafe { libc::munmap(self.0.start as *mut _, self.0.len()) };

@@ -33,7 +33,7 @@ pub(super) fn tracked(span: Span) -> bool {
 pub(super) fn mapped_anew(span: Span) {
     if tracked(span) {
         PROCESS.space.settle();
-        PROCESS.space.with_after_fork(|b| b.forget(span.hull()));
+        PROCESS.space.with_after_fork(|b| b.forget(span.covering_pages()));
     }
     PROCESS.space.mapped_anew(span);
 }
@@ -47,7 +47,7 @@ pub(super) const ADDRESSES: usize = 1 << 47;
 /// leaves the books first. Where the kernel refuses (which it may report as an unmapping all the
 /// same) its content is put where the mapping still is. `call` says whether it worked.
 pub(super) fn over<R>(addr: *const c_void, n: usize, call: impl FnOnce() -> (R, bool)) -> R {
-    let span = Span::sized(addr as usize, n).hull();
+    let span = Span::sized(addr as usize, n).covering_pages();
     // (What the kernel refuses at any time needs nothing.)
     if !(addr as usize).is_multiple_of(PAGE) || span.is_empty() || span.end > ADDRESSES {
         return call().0;
@@ -67,7 +67,7 @@ pub(super) fn over<R>(addr: *const c_void, n: usize, call: impl FnOnce() -> (R, 
 /// Makes a range ordinary. Returns whether anything of it was
 /// ours.
 pub(super) fn make_ordinary(addr: usize, len: usize) -> bool {
-    let span = Span::sized(addr, len).hull();
+    let span = Span::sized(addr, len).covering_pages();
     let ours = tracked(span);
     if ours {
         PROCESS.space.make_ordinary(span);

@@ -1,6 +1,5 @@
-//! Whose the listener is that a connection to an address of this host finds, as Linux says
-//! (sock_diag(7)): one question, answered at once. What all of them are would be asked by
-//! [`crate::listeners`].
+//! The owner of the listener that a connection to an address of this host finds, as Linux says
+//! (sock_diag(7)): one question, answered at once. [`crate::listeners`] asks for all listeners.
 
 use crate::listeners::Listens;
 use rustix::io::Errno;
@@ -13,12 +12,12 @@ use uncopy_tcp_service::diag::Diag;
 const KEYS: u16 = 18;
 const INFO: u8 = 1 << (2 - 1);
 
-/// A socket that asks.
+/// The socket for these questions.
 #[derive(Debug)]
-pub struct Whose(Diag);
+pub struct OwnerLookup(Diag);
 
-impl Whose {
-    /// In this network namespace.
+impl OwnerLookup {
+    /// Opens it in this network namespace.
     ///
     /// # Errors
     /// A kernel without it; no descriptor is left.
@@ -46,27 +45,27 @@ mod tests {
 
     #[test]
     fn a_listener_is_found_with_its_user_and_its_inode_where_one_connects() {
-        let whose = Whose::open().unwrap();
+        let lookup = OwnerLookup::open().unwrap();
         for listen in ["127.0.0.1:0", "0.0.0.0:0", "[::]:0"] {
             let Ok(socket) = TcpListener::bind(listen) else { continue };
             let port = socket.local_addr().unwrap().port();
             let at = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
             // (It is the listener that is meant, not a connection.)
             let _connected = TcpStream::connect(SocketAddr::V4(at)).unwrap();
-            let found = whose.ask(at).unwrap();
+            let found = lookup.ask(at).unwrap();
             assert_eq!(found.user, rustix::process::geteuid().as_raw());
             assert!(of_this_host().unwrap().contains(&found), "{listen}: {found:?}");
             drop(socket);
-            assert_eq!(whose.ask(at), Err(Errno::NOENT));
+            assert_eq!(lookup.ask(at), Err(Errno::NOENT));
         }
     }
 
     #[test]
     fn a_listener_with_a_key_is_known_to_sign() {
-        let whose = Whose::open().unwrap();
+        let lookup = OwnerLookup::open().unwrap();
         let socket = TcpListener::bind("0.0.0.0:0").unwrap();
         let at = SocketAddrV4::new(Ipv4Addr::LOCALHOST, socket.local_addr().unwrap().port());
-        assert!(!whose.ask(at).unwrap().signs);
+        assert!(!lookup.ask(at).unwrap().signs);
         // `struct tcp_md5sig`: the peer's address, the key's length behind it, the key.
         let mut key = [0; 216];
         key[..2].copy_from_slice(&(libc::AF_INET as u16).to_ne_bytes());
@@ -78,7 +77,7 @@ mod tests {
             return leave_out("a kernel that signs tells root alone of keys");
         }
         for ip in [Ipv4Addr::LOCALHOST, Ipv4Addr::UNSPECIFIED] {
-            assert!(whose.ask(SocketAddrV4::new(ip, at.port())).unwrap().signs);
+            assert!(lookup.ask(SocketAddrV4::new(ip, at.port())).unwrap().signs);
         }
     }
 }

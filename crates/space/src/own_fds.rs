@@ -6,9 +6,9 @@ use uncopy_kernel::uffd::{Fds, Maker};
 
 /// The two userfaultfds', and that of what makes them.
 #[derive(Debug)]
-pub(crate) struct Numbers([AtomicFd; 3]);
+pub(crate) struct OwnFds([AtomicFd; 3]);
 
-impl Numbers {
+impl OwnFds {
     pub(crate) const fn new() -> Self {
         Self([const { AtomicFd::none() }; 3])
     }

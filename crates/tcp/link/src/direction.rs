@@ -38,7 +38,7 @@ pub struct Counts {
 
 /// See above. Times are nanoseconds of any clock.
 #[derive(Debug)]
-pub struct Way {
+pub struct Direction {
     terms: Terms,
     random: Rng,
     /// The last frame has left then.
@@ -48,7 +48,7 @@ pub struct Way {
     pub counts: Counts,
 }
 
-impl Way {
+impl Direction {
     /// Without frames. Which ones will be lost, the seed says.
     pub fn new(terms: Terms, seed: u64) -> Self {
         let random = Rng::with_seed(seed);
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn frames_follow_each_other_at_the_rate_and_what_finds_no_room_is_dropped() {
-        let mut way = Way::new(TERMS, 1);
+        let mut way = Direction::new(TERMS, 1);
         for i in 0..20 {
             way.offer(0, vec![i; 976]);
         }
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn the_share_that_is_asked_for_is_lost() {
-        let mut way = Way::new(Terms { loss: 0.05, queue: u64::MAX, ..TERMS }, 7);
+        let mut way = Direction::new(Terms { loss: 0.05, queue: u64::MAX, ..TERMS }, 7);
         (0..100_000).for_each(|_| way.offer(0, vec![0; 60]));
         assert!((4_700..5_300).contains(&way.counts.lost), "{:?}", way.counts);
     }

@@ -1,13 +1,13 @@
 //! Sockets that connect to other hosts. A service that has a wire is asked before, and makes the
 //! socket so that its segments come to it; then Linux connects it, and says what became of that.
 
-use crate::context::{Context, Found};
+use crate::context::{ClientLookup, Context};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_cookie;
 use std::net::SocketAddrV4;
 use std::os::fd::BorrowedFd;
 
-/// Who would carry it.
+/// The carrier of a connection to another host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
     /// The service: the socket is to connect now.
@@ -21,7 +21,7 @@ pub enum Carrier {
 impl Context {
     /// Asks for a socket that is about to connect to another host. No service is started for it.
     pub fn connects(&self, socket: BorrowedFd, to: SocketAddrV4) -> Carrier {
-        let Found::Here(client) = self.client_of(None) else { return Carrier::Nobody };
+        let ClientLookup::Here(client) = self.client_of(None) else { return Carrier::Nobody };
         if !client.carries() {
             if client.is_over() {
                 self.lost(&client);
@@ -45,7 +45,7 @@ impl Context {
             && client.carries()
             && let Ok(cookie) = socket_cookie(socket)
         {
-            // (Whom it does not reach finds out when the peer answers.)
+            // (A service that it does not reach finds out when the peer answers.)
             let _ = client.closes(cookie);
         }
     }

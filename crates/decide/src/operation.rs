@@ -6,7 +6,7 @@ use uncopy_ranges::span::Span;
 
 /// One thing that the program did: a call of the tracker's, but for what the tracker made of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deed {
+pub enum Operation {
     /// It copied.
     Copy {
         /// Destination.
@@ -22,7 +22,7 @@ pub enum Deed {
     },
     /// An input call began: one of its buffers. Those of one call have the same number.
     Receive {
-        /// Of the call.
+        /// The number of the call.
         call: u32,
         /// The buffer.
         addr: usize,
@@ -31,14 +31,14 @@ pub enum Deed {
     },
     /// It ended.
     Received {
-        /// Of the call.
+        /// The number of the call.
         call: u32,
         /// Bytes that came.
         bytes: usize,
     },
     /// An output call began: one of its buffers.
     Send {
-        /// Of the call.
+        /// The number of the call.
         call: u32,
         /// The buffer.
         addr: usize,
@@ -47,7 +47,7 @@ pub enum Deed {
     },
     /// It ended.
     Sent {
-        /// Of the call.
+        /// The number of the call.
         call: u32,
         /// Bytes that went.
         bytes: usize,
@@ -87,9 +87,9 @@ pub enum Deed {
 }
 
 /// Sees all that passes between the program, the tracker and the controller.
-pub trait Witness: Send {
+pub trait Observer: Send {
     /// The program did something.
-    fn did(&mut self, deed: Deed);
+    fn did(&mut self, operation: Operation);
     /// The controller is told this.
     fn told(&mut self, site: crate::SiteId, event: crate::Event);
 }

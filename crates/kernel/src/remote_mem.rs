@@ -1,5 +1,5 @@
-//! The program's memory, reached through the kernel: it answers with an error where a touch of our
-//! own would crash, or wait for ourselves.
+//! The program's memory, reached through the kernel as another process' would be: the kernel
+//! answers with an error where a touch of our own would crash, or wait for ourselves.
 //!
 //! unsafe: system calls on addresses that need not be memory.
 

@@ -12,7 +12,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"uncopy\0\0");
 /// Bytes of the command's name.
 pub const COMMAND: usize = 16;
 
-/// Who it is.
+/// The process that publishes it.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct Header {
@@ -33,8 +33,8 @@ pub struct Header {
 /// All of it.
 #[repr(C, align(4096))]
 #[derive(Debug)]
-pub struct Shared {
-    /// Who it is.
+pub struct StatsPage {
+    /// The process that publishes it.
     pub header: Header,
     /// What was done.
     pub counters: Counters,
@@ -49,7 +49,7 @@ const REVISION: u64 = 1;
 
 /// A number that differs wherever the layout or the meaning of a word does.
 pub const LAYOUT: u64 = {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64 ^ size_of::<Shared>() as u64 ^ REVISION << 32;
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64 ^ size_of::<StatsPage>() as u64 ^ REVISION << 32;
     let mut i = 0;
     while i < NAMES.len() {
         hash = hashed(hash, NAMES[i].0);
@@ -72,13 +72,13 @@ const fn hashed(mut hash: u64, text: &str) -> u64 {
     (hash ^ 0xff).wrapping_mul(0x0100_0000_01b3)
 }
 
-impl Default for Shared {
+impl Default for StatsPage {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Shared {
+impl StatsPage {
     /// Nothing done, by nobody.
     pub const fn new() -> Self {
         Self {
@@ -103,8 +103,8 @@ mod tests {
 
     #[test]
     fn all_of_it_is_whole_pages() {
-        assert_eq!(size_of::<Shared>() % 4096, 0);
+        assert_eq!(size_of::<StatsPage>() % 4096, 0);
         // tests/soak/soak.py looks there.
-        assert_eq!(core::mem::offset_of!(Shared, counters), 56);
+        assert_eq!(core::mem::offset_of!(StatsPage, counters), 56);
     }
 }

@@ -19,7 +19,7 @@ use uncopy_tcp_wire::steer::Steer;
 pub const LANES: usize = uncopy_tcp_wire::QUEUES as usize;
 
 /// What all threads of a service share.
-pub struct Shared {
+pub struct SharedFlows {
     config: Config,
     flows: Box<[Spin<Flow>]>,
     /// The lane that handled a flow's last segment: what applications and the slow path want sent
@@ -32,11 +32,11 @@ pub struct Shared {
     steer: Option<Arc<Steer>>,
 }
 
-impl Shared {
+impl SharedFlows {
     /// With all the memory that it will ever use, for so many lanes.
-    pub fn new(config: &Config, lanes: usize) -> Shared {
+    pub fn new(config: &Config, lanes: usize) -> SharedFlows {
         assert!((1..=LANES).contains(&lanes), "{lanes} lanes: 1 to {LANES} can be");
-        Shared {
+        SharedFlows {
             flows: (0..config.flows).map(|_| Spin::new(Flow::unused())).collect(),
             homes: (0..config.flows).map(|_| AtomicU8::new(0)).collect(),
             inboxes: (0..lanes).map(|_| Inbox::new(config.flows)).collect(),
@@ -47,7 +47,7 @@ impl Shared {
         }
     }
 
-    /// Who is told which connections begin and end.
+    /// The steering is told which connections begin and end.
     pub fn steered_by(&mut self, steer: Arc<Steer>) {
         self.steer = Some(steer);
     }
@@ -82,8 +82,8 @@ impl Shared {
     }
 }
 
-fn steered(ends: &Tuple) -> uncopy_tcp_wire::steer::Flow {
-    uncopy_tcp_wire::steer::Flow {
+fn steered(ends: &Tuple) -> uncopy_tcp_wire::steer::SteeredFlow {
+    uncopy_tcp_wire::steer::SteeredFlow {
         local: SocketAddrV4::new(ends.local_ip, ends.local_port),
         remote: SocketAddrV4::new(ends.peer_ip, ends.peer_port),
     }
@@ -91,7 +91,7 @@ fn steered(ends: &Tuple) -> uncopy_tcp_wire::steer::Flow {
 
 /// The flows, as one thread sees them.
 pub struct View<'a> {
-    shared: &'a Shared,
+    shared: &'a SharedFlows,
     lane: Option<u8>,
     held: Option<(u32, Guard<'a, Flow>)>,
 }

@@ -1,4 +1,4 @@
-//! A connection is shown, and becomes Linux's for good or gets a slot.
+//! A connection is registered, and becomes Linux's for good or gets a slot.
 
 use crate::attached::Attached;
 use crate::context::Context;
@@ -7,7 +7,7 @@ use crate::door::{OwnDoor, knock_at};
 use crate::flow::Flow;
 use crate::kernel;
 use crate::lock::lock;
-use crate::mapped::{Mapped, Shown};
+use crate::mapped::{Mapped, Registered};
 use rustix::net::sockopt::socket_cookie;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::atomic::{Ordering, fence};
@@ -16,10 +16,10 @@ use uncopy_counters::add;
 use uncopy_kernel::descriptors::OwnFd;
 use uncopy_tcp_service::diag::Diag;
 use uncopy_tcp_service::ends::is_stand_in;
-use uncopy_tcp_service::protocol::Reason;
+use uncopy_tcp_service::protocol::StayReason;
 use uncopy_tcp_shared::ring::FINISHED;
 
-impl Shown for Flow {
+impl Registered for Flow {
     fn fd(&self) -> BorrowedFd<'_> {
         Flow::fd(self)
     }
@@ -28,7 +28,7 @@ impl Shown for Flow {
         self.token.store(token, Ordering::Relaxed);
     }
 
-    fn stays(&self, reason: Reason) {
+    fn stays(&self, reason: StayReason) {
         if self.attached.set(None).is_ok() && self.reason.set(reason).is_ok() {
             add(stayed(self.context.settings.counters, reason), 1);
         }
@@ -36,18 +36,18 @@ impl Shown for Flow {
 
     fn not_yet(&self) {
         self.calls.store(0, Ordering::Relaxed);
-        self.shown.store(false, Ordering::SeqCst);
+        self.registered.store(false, Ordering::SeqCst);
     }
 
     fn attach(self: Arc<Self>, mapped: Arc<Mapped>, slot: usize, generation: u32) {
         let other_door = OnceLock::new();
         let cookie = socket_cookie(self.fd()).unwrap_or(0);
         let attached = Attached { mapped: mapped.clone(), slot, generation, other_door, cookie };
-        // Shown long ago, perhaps: attach only what is connected still. Then its other end is the
-        // one that the service matched: names of ends that live are unique.
+        // Registered long ago, perhaps: attach only what is connected still. Then its other end is
+        // the one that the service matched: names of ends that live are unique.
         if !self.is_undecided() || !uncopy_tcp_service::ends::is_connected(self.fd()) {
             attached.detach();
-            self.stays(Reason::NotConnected);
+            self.stays(StayReason::NotConnected);
             return;
         }
         self.refresh_timeouts();
@@ -70,7 +70,7 @@ impl Shown for Flow {
         // From here on the peer's answers may come by the ring.
         self.push();
         add(&self.context.settings.counters.tcp_connections, 1);
-        // Who fell asleep over Linux' socket alone must know of the ring.
+        // A thread that fell asleep over Linux' socket alone must know of the ring.
         self.tell_sets(true);
         fence(Ordering::SeqCst);
         if self.waiting.load(Ordering::Relaxed) > 0 {
@@ -131,8 +131,8 @@ impl Shown for Flow {
 }
 
 impl Context {
-    /// A socket that was just connected or accepted, or is about to be. It is shown when it has
-    /// been used a few times ([`Flow::way`]).
+    /// A socket that was just connected or accepted, or is about to be. It is registered when it
+    /// has been used a few times ([`Flow::way`]).
     pub fn flow(self: &Arc<Self>, fd: RawFd, nonblocking: bool) -> Arc<Flow> {
         add(&self.settings.counters.tcp_begun, 1);
         Flow::new(self.clone(), fd, nonblocking, false)
@@ -144,15 +144,15 @@ impl Context {
     }
 
     /// A socket that was just connected or accepted. It is Linux's until the service says that its
-    /// other end was shown too. One short message; none for a peer on another host.
-    pub fn show(self: &Arc<Self>, fd: RawFd, nonblocking: bool) -> Arc<Flow> {
+    /// other end was registered too. One short message; none for a peer on another host.
+    pub fn register(self: &Arc<Self>, fd: RawFd, nonblocking: bool) -> Arc<Flow> {
         let flow = self.flow(fd, nonblocking);
-        flow.shown.store(true, Ordering::Relaxed);
+        flow.registered.store(true, Ordering::Relaxed);
         match uncopy_tcp_service::ends::name(flow.fd()) {
             Ok(name) if name.is_local() || is_stand_in(flow.fd()) => {
-                self.show_to_service(flow.clone(), name);
+                self.register_with_service(flow.clone(), name);
             }
-            Ok(_) => flow.stays(Reason::Remote),
+            Ok(_) => flow.stays(StayReason::Remote),
             Err(reason) => flow.stays(reason),
         }
         flow
@@ -168,20 +168,20 @@ mod tests {
     fn every_reason_that_is_counted_is_the_services_and_documented_with_what_to_do() {
         let page = include_str!("../../../../docs/inside/tcp.md");
         for stays in connections::STAYS {
-            let reason = Reason::ALL.into_iter().find(|reason| reason.name() == stays.name);
-            assert_eq!(reason.map(Reason::text), Some(stays.text), "{}", stays.name);
+            let reason = StayReason::ALL.into_iter().find(|reason| reason.name() == stays.name);
+            assert_eq!(reason.map(StayReason::text), Some(stays.text), "{}", stays.name);
             let row = format!("| `{}` | {} | {} |", stays.name, stays.text, stays.next);
             assert!(page.contains(&row), "docs/inside/tcp.md lacks: {row}");
         }
         // The others are a direction's.
         let of_directions = [
-            Reason::NotAwaited,
-            Reason::NotOffered,
-            Reason::GivenBack,
-            Reason::Ended,
-            Reason::Left,
+            StayReason::NotAwaited,
+            StayReason::NotOffered,
+            StayReason::GivenBack,
+            StayReason::Ended,
+            StayReason::Left,
         ];
-        let others = Reason::ALL.into_iter().filter(|r| connections::stays(r.name()).is_none());
+        let others = StayReason::ALL.into_iter().filter(|r| connections::stays(r.name()).is_none());
         assert_eq!(others.collect::<Vec<_>>(), of_directions);
     }
 }

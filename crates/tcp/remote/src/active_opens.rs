@@ -1,10 +1,10 @@
 //! Programs' sockets that connect to other hosts, until they are connected.
 //!
-//! A socket is shown before it connects. If its way leads by our device, it gets the mark by which
-//! its segments come here ([`crate::detour`]), and the program goes on to connect it. Its SYN says
-//! who it is, and is answered by nobody until the peer has answered ours. Then a stand-in with the
-//! peer's name connects to it: to Linux the two have connected to each other at the same time (RFC
-//! 9293, 3.5). So the program's socket connects, or does not, as any: it waits, can be polled,
+//! A socket is registered before it connects. If its way leads by our device, it gets the mark by
+//! which its segments come here ([`crate::detour`]), and the program goes on to connect it. Its SYN
+//! says who it is, and is answered by nobody until the peer has answered ours. Then a stand-in with
+//! the peer's name connects to it: to Linux the two have connected to each other at the same time
+//! (RFC 9293, 3.5). So the program's socket connects, or does not, as any: it waits, can be polled,
 //! times out, and is closed by Linux.
 
 use crate::detour::Detour;
@@ -23,16 +23,16 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use uncopy_tcp_proto::{Algorithm, FlowId, Reason};
+use uncopy_tcp_proto::{Algorithm, FlowId, ResetReason};
 use uncopy_tcp_routes::Routes;
 use uncopy_tcp_service::ends::{STAND_IN, has_filter, network_namespace};
 use uncopy_tcp_service::{Lent, Owner};
 
 /// A program connects as soon as it is told that it may; and what it sends is sent again after a
 /// second.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// So many of one user's at once, of those that have been told to connect and have not begun: they
-/// are looked through for each that begins.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// How many sockets of one user may have been told to connect and not have begun: they are searched
+/// for each that begins.
 const WAITING: usize = 1024;
 /// `TCP_SYN_SENT` and `TCP_CLOSE` of include/net/tcp_states.h: a socket that connects, one that is
 /// not connected.
@@ -50,9 +50,9 @@ pub struct Asked {
     pub cookie: u64,
     /// The socket.
     pub socket: Lent,
-    /// Whose it is.
+    /// The owner of the program.
     pub owner: Owner,
-    /// Whom it connects to.
+    /// The peer.
     pub to: SocketAddrV4,
     /// How it is to slow down, if the program has said so.
     pub congestion: Option<Algorithm>,
@@ -61,7 +61,7 @@ pub struct Asked {
     since: Instant,
 }
 
-/// What a program asks for no more: what was asked about this socket before.
+/// Names all that was asked about a socket before: nobody waits for it any more.
 #[derive(Clone, Copy, Debug)]
 pub struct Before {
     cookie: u64,
@@ -71,7 +71,7 @@ pub struct Before {
     program: Option<u64>,
 }
 
-/// What a packet of a program's means.
+/// The meaning of a packet that a program has sent.
 #[derive(Debug)]
 pub enum Passed {
     /// A connection is to be opened.
@@ -87,7 +87,7 @@ pub struct Opening {
     pub asked: Asked,
     /// Its address.
     pub local: SocketAddrV4,
-    /// Of its SYN.
+    /// The sequence number of its SYN.
     pub number: u32,
 }
 
@@ -96,20 +96,20 @@ type Ends = (SocketAddrV4, SocketAddrV4);
 
 /// See the module.
 #[derive(Debug)]
-pub struct Outward {
+pub struct ActiveOpens {
     detour: Detour,
-    /// Those whose SYN has not come.
+    /// Sockets whose SYN has not come.
     waiting: Mutex<Vec<Asked>>,
-    /// Those for which the peer has not answered.
+    /// Connections that the peer has not answered.
     opening: Mutex<HashMap<FlowId, Opening>>,
-    /// What the peers have said: nothing against it, or why not.
-    decided: Mutex<Vec<(FlowId, Option<Reason>)>>,
-    /// Those whose stand-in has sent its SYN: the answer comes here, and is for the stand-in.
+    /// The peers' answers: none is no objection.
+    decided: Mutex<Vec<(FlowId, Option<ResetReason>)>>,
+    /// Connections whose stand-in has sent its SYN: the answer comes here, and is for the stand-in.
     meeting: Mutex<HashMap<Ends, Instant>>,
-    /// Of the next that is asked about.
+    /// The number of the next question.
     next: AtomicU64,
-    /// Rings when some may have waited for too long.
-    bell: OwnedFd,
+    /// Expires when some may have waited for too long.
+    timer: OwnedFd,
     /// Their segments do not come here any more.
     over: AtomicBool,
 }
@@ -128,7 +128,7 @@ fn local(socket: impl AsFd) -> Option<SocketAddrV4> {
     Some(SocketAddrV4::new(ip, address.port()))
 }
 
-/// As [`CLOSED`].
+/// The state of a socket, as [`CLOSED`].
 fn state(socket: impl AsFd) -> Option<u8> {
     let mut state = [0; 1];
     let got = get(socket, libc::SOL_TCP, libc::TCP_INFO, &mut state);
@@ -147,7 +147,7 @@ pub fn freed(socket: &Lent) -> bool {
     set(socket, libc::SOL_SOCKET, libc::SO_MARK, 0).is_ok()
 }
 
-impl Outward {
+impl ActiveOpens {
     /// None yet.
     ///
     /// # Errors
@@ -155,7 +155,7 @@ impl Outward {
     pub fn new(detour: Detour) -> Result<Self, Errno> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         Ok(Self {
-            bell: timerfd_create(TimerfdClockId::Monotonic, flags)?,
+            timer: timerfd_create(TimerfdClockId::Monotonic, flags)?,
             over: AtomicBool::new(false),
             detour,
             waiting: Mutex::default(),
@@ -167,30 +167,30 @@ impl Outward {
     }
 
     /// Readable when [`purge`](Self::purge) is to be called.
-    pub fn bell(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+    pub fn timer(&self) -> BorrowedFd<'_> {
+        self.timer.as_fd()
     }
 
-    /// Those that have waited for too long are Linux's: their segments went another way.
+    /// Sockets that have waited for too long become Linux's: their segments went another way.
     pub fn purge(&self) {
-        let mut rung = [0; 8];
-        let _ = rustix::io::read(&self.bell, &mut rung);
+        let mut expired = [0; 8];
+        let _ = rustix::io::read(&self.timer, &mut expired);
         let mut waiting = lock(&self.waiting);
-        let late = |asked: &mut Asked| asked.since.elapsed() >= PATIENCE;
+        let late = |asked: &mut Asked| asked.since.elapsed() >= TIMEOUT;
         waiting.extract_if(.., late).for_each(|asked| self.detour.leave(&asked.socket));
         if let Some(oldest) = waiting.iter().map(|asked| asked.since).min() {
-            self.ring(PATIENCE.saturating_sub(oldest.elapsed()));
+            self.set_timer(TIMEOUT.saturating_sub(oldest.elapsed()));
         }
     }
 
-    /// The bell rings after so long.
-    fn ring(&self, after: Duration) {
+    /// The timer expires after so long.
+    fn set_timer(&self, after: Duration) {
         let after = after + Duration::from_millis(1);
         let it_value =
             Timespec { tv_sec: after.as_secs() as i64, tv_nsec: after.subsec_nanos().into() };
         let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value };
-        // (With a time that can be, it cannot fail.)
-        let _ = timerfd_settime(&self.bell, TimerfdTimerFlags::empty(), &once);
+        // (A valid time cannot be refused.)
+        let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
     }
 
     /// Their segments do not come here any more: nothing is taken from now on. Those that are under
@@ -230,7 +230,7 @@ impl Outward {
         let number = self.next.fetch_add(1, Relaxed);
         let congestion = congestion(&socket);
         if waiting.is_empty() {
-            self.ring(PATIENCE);
+            self.set_timer(TIMEOUT);
         }
         waiting.push(Asked {
             program,
@@ -276,7 +276,7 @@ impl Outward {
         lock(&self.waiting).iter().filter(|asked| asked.owner == owner).count()
     }
 
-    /// It is a socket for which nothing is to be heeded that a stand-in would not do.
+    /// Whether a stand-in can do all that is set for this socket.
     fn can_be(&self, socket: &Lent, to: SocketAddrV4, routes: &Routes) -> bool {
         let is = |level, option, value| number(socket, level, option) == Ok(value);
         let mut device = [0; 16];
@@ -334,11 +334,11 @@ impl Outward {
         state(socket) == Some(CONNECTS) && local(socket) == Some(opening.local)
     }
 
-    /// It is sent again after a second, and then opened, if it can be then.
+    /// Its SYN is sent again after a second; then it is opened, if it can be.
     pub fn later(&self, opening: Opening) {
         let mut waiting = lock(&self.waiting);
         if waiting.is_empty() {
-            self.ring(PATIENCE);
+            self.set_timer(TIMEOUT);
         }
         waiting.push(Asked { since: Instant::now(), ..opening.asked });
     }
@@ -368,14 +368,14 @@ impl Outward {
     }
 
     /// The peer has answered, or will not. (If it is one of these.)
-    pub fn decides(&self, flow: FlowId, why_not: Option<Reason>) {
+    pub fn decides(&self, flow: FlowId, why_not: Option<ResetReason>) {
         if lock(&self.opening).contains_key(&flow) {
             lock(&self.decided).push((flow, why_not));
         }
     }
 
-    /// What was decided since.
-    pub fn take_decided(&self) -> Vec<(FlowId, Opening, Option<Reason>)> {
+    /// The answers that came since the last call.
+    pub fn take_decided(&self) -> Vec<(FlowId, Opening, Option<ResetReason>)> {
         let decided = core::mem::take(&mut *lock(&self.decided));
         let mut opening = lock(&self.opening);
         let known = decided.into_iter();
@@ -395,12 +395,13 @@ impl Outward {
         self.take_back(|asked| is(asked) && its(asked))
     }
 
-    fn take_back(&self, whose: impl Fn(&Asked) -> bool) -> Vec<FlowId> {
-        let of = |asked: &mut Asked| whose(asked);
+    fn take_back(&self, matches: impl Fn(&Asked) -> bool) -> Vec<FlowId> {
+        let of = |asked: &mut Asked| matches(asked);
         let mut waiting = lock(&self.waiting);
         let mut back: Vec<Asked> = waiting.extract_if(.., of).collect();
         let mut flows = vec![];
-        for (flow, opening) in lock(&self.opening).extract_if(|_, opening| whose(&opening.asked)) {
+        let its = |_: &FlowId, opening: &mut Opening| matches(&opening.asked);
+        for (flow, opening) in lock(&self.opening).extract_if(its) {
             back.push(opening.asked);
             flows.push(flow);
         }
@@ -426,7 +427,7 @@ impl Outward {
         // What the program's socket answers is passed on once that is so, and not before: then the
         // program can send.
         let mut meeting = lock(&self.meeting);
-        meeting.retain(|_, since| since.elapsed() < PATIENCE);
+        meeting.retain(|_, since| since.elapsed() < TIMEOUT);
         let connected = connects()?;
         if Detour::keep(&opening.asked.socket).is_ok() {
             meeting.insert((opening.local, opening.asked.to), Instant::now());
