@@ -151,7 +151,8 @@ fn draw(args: &ReportArgs, about: &About) -> Result<(), Failure> {
         match mode {
             Mode::Servers => {
                 let results = serde_json::from_str(&json).map_err(bad)?;
-                summary = Some(servers_section::summary(about, &results));
+                let machine = format!("{}, {}, glibc {}", about.cpu, about.congestion, about.glibc);
+                summary = Some(servers_section::summary(&machine, &results));
             }
             Mode::Copies => {
                 bars = Some(echo_sections::bars(&serde_json::from_str(&json).map_err(bad)?))

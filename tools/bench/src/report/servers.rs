@@ -14,8 +14,6 @@ use serde::{Deserialize, Serialize};
 use uncopy_measure::side::Side;
 use uncopy_measure::{Failure, cores, failure};
 
-use super::about::About;
-
 /// The driver, from the root of the repository.
 const DRIVER: &str = "bench/apps/all.py";
 /// How every mode begins to say that a byte was not what it must be: a report ends there.
@@ -167,15 +165,15 @@ impl ServerResults {
         Ok(())
     }
 
-    /// What a table's first lines say of its rows: of which run they are, or that they are older.
-    pub fn of_one_run(&self, about: &About) -> String {
+    /// What a table's first lines say of its rows: of which run they are, or that they are older, and
+    /// of which `machine`.
+    pub fn of_one_run(&self, machine: &str) -> String {
         let command = self.command.as_deref().unwrap_or(DRIVER);
         self.run.as_ref().map_or_else(
             || {
                 format!(
-                    "**Older rows**, of several runs and commits, which they do not name. Plain has this machine's\n\
-                     congestion control, uncopy Reno instead of BBR. {}, {}, glibc {}.",
-                    about.cpu, about.congestion, about.glibc,
+                    "**Older rows**, of several runs and commits, which they do not name. Plain has \
+                     this machine's\ncongestion control, uncopy Reno instead of BBR. {machine}.",
                 )
             },
             |run| {

@@ -3,7 +3,6 @@
 use uncopy_measure::side::Side;
 use uncopy_measure::units;
 
-use super::about::About;
 use super::noise;
 use super::section::{Section, Table};
 use super::servers::{ServerResults, ServerRow};
@@ -127,10 +126,10 @@ pub struct Summary {
     pub noise: Table,
 }
 
-/// All of it.
-pub fn summary(about: &About, results: &ServerResults) -> Summary {
+/// All of it. `machine`: that of older rows, which do not name it.
+pub fn summary(machine: &str, results: &ServerResults) -> Summary {
     Summary {
-        run: results.of_one_run(about),
+        run: results.of_one_run(machine),
         gains: gains(results),
         short: short(results),
         noise: noise::table(results),
