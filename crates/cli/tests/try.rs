@@ -185,6 +185,7 @@ fn who_waits_is_told_how_long_it_takes_and_how_the_sides_stand() {
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!(lines.len(), 2, "{said}");
     assert!(lines[0].contains("round 1 of 2, ") && lines[0].contains("warmed up"), "{said}");
+    assert!(lines[0].contains("; no rounds are added"), "{said}");
     assert!(lines[1].contains("gain over plain so far: memory kept "), "{said}");
 }
 

@@ -168,12 +168,23 @@ fn rehearse(
     eprintln!(
         "uncopy try: under uncopy a load takes {:.2} s of CPU, {:.2} s in all. A turn runs it \
          {learns} times to warm up, and {counts} times that count; {rounds} rounds of {} sides take \
-         about {about:.0} s.",
+         about {about:.0} s{}.",
         found.cpu,
         found.elapsed,
-        Side::ALL.len()
+        Side::ALL.len(),
+        may_be_added(rounds, about, args.time_cap)
     );
     Ok(found)
+}
+
+/// What is said of rounds that may be added to those that were asked for, which take `about` so
+/// many seconds.
+fn may_be_added(rounds: usize, about: f64, cap: f64) -> String {
+    if rounds < FEWEST || cap <= about {
+        "; no rounds are added".to_owned()
+    } else {
+        format!("; while it is close rounds are added, until {cap:.0} s at most (--time-cap)")
+    }
 }
 
 /// The sides that one more round is to be of, after `done` rounds that count; none: it is over.
@@ -251,9 +262,12 @@ fn measure(
             }
         }
         let left = pacing.round(&running) * (wanted - done) as f64;
+        // (Of a server it is said before.)
+        let added =
+            if done == first { may_be_added(rounds, so_far + left, cap) } else { String::new() };
         progress::say(
             &bar,
-            &format!("uncopy try: round {done} of {wanted}, {left:.0} s left; {stand}"),
+            &format!("uncopy try: round {done} of {wanted}, {left:.0} s left{added}; {stand}"),
         );
     }
     bar.finish_and_clear();
@@ -316,6 +330,15 @@ mod tests {
         assert_eq!(options(&found), [("threshold", 65536)]);
         let args: TryArgs = parsed(&found).unwrap();
         assert_eq!((args.rounds, args.load), (3, None));
+    }
+
+    #[test]
+    fn rounds_that_may_be_added_are_announced_with_how_long_they_take_at_most() {
+        let said = may_be_added(4, 200.0, 600.0);
+        assert_eq!(said, "; while it is close rounds are added, until 600 s at most (--time-cap)");
+        for (rounds, cap) in [(4, 0.0), (4, 200.0), (FEWEST - 1, 600.0)] {
+            assert_eq!(may_be_added(rounds, 200.0, cap), "; no rounds are added");
+        }
     }
 
     #[test]
