@@ -9,6 +9,7 @@
 //! | `sample` | medians of short samples |
 //! | `region` | memory to measure on |
 //! | `derive` | from measurements to the prices of the cost model |
+//! | `quick` | some prices in some milliseconds, for `uncopy profile` |
 //! | `report`, `cells` | tables and JSON; how the tables look |
 
 pub mod books;
@@ -19,6 +20,7 @@ mod derive;
 pub mod measured;
 mod memory_costs;
 mod page_costs;
+pub mod quick;
 mod region;
 pub mod report;
 mod sample;
