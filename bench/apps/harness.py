@@ -12,6 +12,8 @@ while a side's connections are made (as root). Where BBR is it, uncopy sets Reno
 measured beside (`switched`): plain over it is what the switch itself brings, and it over uncopy (`same`) what uncopy gains with the same
 congestion control on both sides. Which one the server's connections have, they say themselves (getsockopt); a row without `same` has no such side.
 
+With `--apart` the load's connections come over a device: apart.py.
+
 With `--budget` it ends by itself: time that is left is shared out among the servers and sizes that are left; load before the timing is
 shortened (so uncopy may be timed while it still learns) and turns are dropped, never the verification. A server whose program is missing is named, with how to install it."""
 
@@ -34,8 +36,10 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, os.path.join(ROOT, "bench"))
+import loads  # noqa: E402
 import machine  # noqa: E402
 import memory  # noqa: E402
+from apart import Apart  # noqa: E402
 from loads import Failure, Wrong, connect  # noqa: E402
 from machine import default_control, descendants, free_port, living_cpu, size_of  # noqa: E402
 
@@ -440,6 +444,7 @@ def arguments(about, sizes="64K,1M"):
     p.add_argument("--show", action="store_true", help="print the counters and call sites of the server under uncopy (`uncopy stat -p`)")
     p.add_argument("--json", action="store_true", help="print an object for each row, one a line")
     p.add_argument("--congestion", metavar="LIST", help="congestion controls, under each of which all is measured (the kernel's default)")
+    p.add_argument("--apart", action="store_true", help="connections come over a veth, from a network namespace of their own (root; not gRPC's)")
     p.add_argument("--install", action="store_true", help="install the servers (Debian packages) first")
     return p.parse_args()
 
@@ -498,6 +503,9 @@ def main(servers, about, sizes="64K,1M"):
     available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     held = memory.hold(min(HOLD, available // 4))
     os.sched_setaffinity(0, {OPTIONS.load_core})
+    apart = Apart() if OPTIONS.apart else None
+    if apart:
+        loads.PLACE = apart.inside
     print(json.dumps({"command": command()}) if OPTIONS.json else HEADER, flush=True)
     if OPTIONS.json:
         print(json.dumps({"run": this_run()}), flush=True)
@@ -523,6 +531,8 @@ def main(servers, about, sizes="64K,1M"):
             say(r)
             bad |= OPTIONS.fail_below is not None and r["sides"]["uncopy"]["cpu_ratio"] < OPTIONS.fail_below
     held.close()
+    if apart:
+        apart.close()
     return 1 if bad and not OPTIONS.json else 0
 
 

@@ -3,6 +3,7 @@
 A load opens connections (`open`), says what goes out next and what must come back (`next`), and compares whole answers with what they
 must be (`verify`). `closed_loop` keeps the connections busy: while time is taken, an answer's length and frame are checked, no more."""
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -16,6 +17,8 @@ import time
 
 # With nothing coming back for so long, the server is taken for dead.
 PATIENCE = 20
+# Where sockets are made: here, or in a network namespace of their own (apart.py).
+PLACE = contextlib.nullcontext
 
 
 class Failure(Exception):
@@ -34,7 +37,8 @@ def connect(port, patience=60):
     end = time.monotonic() + patience
     while True:
         try:
-            s = socket.create_connection(("127.0.0.1", port), timeout=patience)
+            with PLACE():
+                s = socket.create_connection(("127.0.0.1", port), timeout=patience)
             s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return s
         except OSError as why:

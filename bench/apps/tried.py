@@ -203,6 +203,12 @@ def gains(found):
     return {NAMES[side["name"]]: side["gain"] for side in found["sides"] if side["name"] in NAMES}
 
 
+def rounds(found):
+    """How many rounds there were: of all sides, and of those that were in most."""
+    most = max(len(side["cpu_s"]) for side in found["sides"])
+    return str(most) if most == found["counted_rounds"] else f"{found['counted_rounds']} to {most}"
+
+
 def agrees(found, own):
     """Whether what `try` recommends is as good, by our own measurement, as the best side, and pays or does not as it says."""
     noise = max(ALIKE, abs(own["again"] - 1))
@@ -216,7 +222,9 @@ def text(row):
     sides = [side for side in SIDES if side != "plain"]
     lines = [
         f"{row['name']} ({row['what']})",
-        f"  try      recommends {of['recommended']} after {of['counted_rounds']} rounds; " + ", ".join(f"{side} {gains(of).get(side, 0):.2f}" for side in sides)
+        f"  try      recommends {of['recommended']}{' or ' + of['or'] if of['or'] else ''}"
+        f" after {rounds(of)} rounds; "
+        + ", ".join(f"{side} {gains(of).get(side, 0):.2f}" for side in sides)
         + f"; first line after {row['first_s']:.0f} s, all of it {row['took_s']:.0f} s",
         f"           {of['advice']}",
         f"  profile  {row['profile']}",

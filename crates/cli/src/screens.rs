@@ -17,6 +17,7 @@ use uncopy_decide::{CREDIT, Costs, REASONS};
 use uncopy_measure::machine::Machine;
 
 use crate::doctor::{checks::Check, copies, measured, measured::Measured, report};
+use crate::profile::prices::{Origin, Prices};
 use crate::profile::screens::programs;
 use crate::profile::{html, text};
 use crate::stat::program::{Program, Site};
@@ -109,10 +110,11 @@ fn screens_of_tcp() {
 
 #[test]
 fn screens_of_profile() {
-    same("profile.txt", &text::report(&programs()));
-    same("profile.html", &html::page(&programs()));
-    same("profile-none.txt", &text::report(&[]));
-    same("profile.json", &crate::profile::json::lines(&programs()));
+    let prices = Prices { costs: Costs::REFERENCE, origin: Origin::Measured(None) };
+    same("profile.txt", &text::report(&programs(), &prices));
+    same("profile.html", &html::page(&programs(), &prices));
+    same("profile-none.txt", &text::report(&[], &prices));
+    same("profile.json", &crate::profile::json::lines(&programs(), &prices));
 }
 
 /// Copies of this size, of which libc makes the far one in so many ns.

@@ -123,9 +123,13 @@ fn the_json_has_every_turn_of_every_side() {
         assert_eq!(cpu.len(), 2);
         assert!(cpu.iter().all(|s| (0.001..60.0).contains(&s.as_f64().unwrap())), "{side}");
         assert!(side["smallest"].as_f64() <= side["largest"].as_f64());
+        let of = |n: usize| side["gain_range"][n].as_f64().unwrap();
+        assert!(of(0) <= of(1) && of(0) <= side["gain"].as_f64().unwrap() + 1e-3, "{side}");
     }
-    let verdicts = ["pays", "memory", "no_copies", "loses", "unknown", "too_short", "fixed_time"];
+    let verdicts =
+        ["pays", "memory", "either", "no_copies", "loses", "unknown", "too_short", "fixed_time"];
     assert!(verdicts.iter().any(|v| report["verdict"] == *v), "{report}");
+    assert_eq!(report["or"].is_string(), report["verdict"] == "either", "{report}");
     assert!(report["counters_per_run"]["elided_bytes"].is_u64());
 }
 
@@ -181,6 +185,7 @@ fn who_waits_is_told_how_long_it_takes_and_how_the_sides_stand() {
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!(lines.len(), 2, "{said}");
     assert!(lines[0].contains("round 1 of 2, ") && lines[0].contains("warmed up"), "{said}");
+    assert!(lines[0].contains("; no rounds are added"), "{said}");
     assert!(lines[1].contains("gain over plain so far: memory kept "), "{said}");
 }
 

@@ -55,6 +55,21 @@ impl Side {
         FIRST.map(|side| Self::ALL[(side + round) % Self::ALL.len()])
     }
 
+    /// `sides` in the order of round number `round`: all of them as [`Self::in_turn`] has it; of
+    /// fewer each has each place as often, in an order and in its reverse.
+    pub fn some_in_turn(sides: &[Self], round: usize) -> Vec<Self> {
+        if sides.len() == Self::ALL.len() {
+            return Self::in_turn(round).to_vec();
+        }
+        let mut order = sides.to_vec();
+        let places = order.len().max(1);
+        order.rotate_left(round % places);
+        if (round / places) % 2 == 1 {
+            order.reverse();
+        }
+        order
+    }
+
     /// Plain and uncopy alone, in the order of turn number `turn`.
     pub fn pair_in_turn(turn: usize) -> [Self; 2] {
         if turn.is_multiple_of(2) {
@@ -175,6 +190,25 @@ mod tests {
             assert!(Side::ALL.iter().all(|side| rounds.iter().any(|r| r[place] == *side)));
         }
         assert!(Side::ALL.iter().enumerate().all(|(i, side)| *side as usize == i));
+    }
+
+    #[test]
+    fn some_sides_have_each_place_as_often_and_nobody_is_always_behind_the_same() {
+        let two = [Side::Kept, Side::Uncopy];
+        let first = |round| Side::some_in_turn(&two, round)[0];
+        assert_eq!([0, 1, 2, 3].map(first), [two[0], two[1], two[1], two[0]]);
+        let three = [Side::Kept, Side::Placed, Side::Uncopy];
+        let rounds: Vec<_> = (0..6).map(|round| Side::some_in_turn(&three, round)).collect();
+        for side in three {
+            for place in 0..3 {
+                assert_eq!(rounds.iter().filter(|r| r[place] == side).count(), 2);
+            }
+        }
+        let mut behind: Vec<_> = rounds.iter().flat_map(|r| r.windows(2)).collect();
+        behind.sort_unstable();
+        behind.dedup();
+        assert_eq!(behind.len(), 6);
+        assert_eq!(Side::some_in_turn(&Side::ALL, 3), Side::in_turn(3));
     }
 
     #[test]

@@ -34,6 +34,43 @@ pub const HOW: [(&str, &str); 18] = [
 /// hardly more than a hot one: between them.
 const COLD: f64 = 0.5;
 
+/// Copying 1 MB.
+fn copying(results: &[Measured]) -> Option<f64> {
+    let found = |work| find(results, work, MB);
+    Some((1.0 - COLD) * found(Work::CopyHot)? + COLD * found(Work::CopyCold)?)
+}
+
+/// A page that the kernel provides anew.
+fn fresh(results: &[Measured]) -> Option<f64> {
+    Some(find(results, Work::FirstTouch, 64 << 10)? / 16.0)
+}
+
+/// A page that a fault fills: on the same core, where nothing but the pages differs.
+fn fill(results: &[Measured]) -> Option<f64> {
+    let faults = |pages| find(results, Work::FaultSameCore, pages * PAGE);
+    Some((faults(16)? - faults(1)?) / 15.0)
+}
+
+/// A fault less its page; with one core the one on it.
+fn fault(results: &[Measured]) -> Option<f64> {
+    let found = |work| find(results, work, PAGE);
+    Some(found(Work::FaultOtherCore).or_else(|| found(Work::FaultSameCore))? - fill(results)?)
+}
+
+/// The prices of copies, new pages and faults as far as they were measured; all others are the
+/// reference machine's.
+pub fn some_costs(results: &[Measured]) -> Costs {
+    let reference = Costs::REFERENCE;
+    let price = |ns: Option<f64>, known| ns.map_or(known, |ns| plausible(ns, known));
+    Costs {
+        copy_mb: price(copying(results), reference.copy_mb),
+        fault: price(fault(results), reference.fault),
+        fill: price(fill(results), reference.fill),
+        fresh: price(fresh(results), reference.fresh),
+        ..reference
+    }
+}
+
 /// The prices; nothing where a measurement that they need is missing.
 pub fn costs(results: &[Measured]) -> Option<Costs> {
     let found = |work, bytes| find(results, work, bytes);
@@ -42,14 +79,10 @@ pub fn costs(results: &[Measured]) -> Option<Costs> {
         let (here, there) = (found(work, 0)?, work.reference(0)?);
         Some(plausible(price as f64 * here / there, price))
     };
-    let on_same_core = |pages| found(Work::FaultSameCore, pages * PAGE);
-    let (hot, cold) = (found(Work::CopyHot, MB)?, found(Work::CopyCold, MB)?);
-    // On the same core, where nothing but the pages differs.
-    let fill = (on_same_core(16)? - on_same_core(1)?) / 15.0;
-    let fault = found(Work::FaultOtherCore, PAGE).or_else(|| on_same_core(1))?;
+    let (copy_mb, fresh, fill) = (copying(results)?, fresh(results)?, fill(results)?);
+    let near = found(Work::FaultSameCore, PAGE)? - fill;
     let moved = found(Work::Move, 64 << 10)?;
     let move_page = (found(Work::Move, 512 << 10)? - moved) / 112.0;
-    let copy_mb = (1.0 - COLD) * hot + COLD * cold;
     // (With one core, or without a loopback device, sending is not measured.)
     let saved = saves(results, Work::Send, Work::SendByReference, MB);
     let saved_small = saves(results, Work::Send, Work::SendByReference, 64 << 10);
@@ -64,10 +97,10 @@ pub fn costs(results: &[Measured]) -> Option<Costs> {
         look: scaled(reference.look, Work::BooksLook)?,
         input: scaled(reference.input, Work::BooksInput)?,
         output: scaled(reference.output, Work::BooksOutput)?,
-        fault: plausible(fault - fill, reference.fault),
-        fault_near: plausible(on_same_core(1)? - fill, reference.fault_near),
+        fault: plausible(fault(results)?, reference.fault),
+        fault_near: plausible(near, reference.fault_near),
         fill: plausible(fill, reference.fill),
-        fresh: plausible(found(Work::FirstTouch, 64 << 10)? / 16.0, reference.fresh),
+        fresh: plausible(fresh, reference.fresh),
         move_pages: plausible(moved - 16.0 * move_page, reference.move_pages),
         move_page: plausible(move_page, reference.move_page),
         register: plausible(found(Work::Register, 64 << 10)?, reference.register),
@@ -81,10 +114,7 @@ pub fn costs(results: &[Measured]) -> Option<Costs> {
             reference.lend,
         ),
         lend_page: reference.lend_page,
-        drop_page: plausible(
-            found(Work::FirstTouch, 64 << 10)? / 16.0 + 100.0,
-            reference.drop_page,
-        ),
+        drop_page: plausible(fresh + 100.0, reference.drop_page),
     })
 }
 
@@ -177,6 +207,17 @@ mod tests {
         let mut results = reference_machine();
         results.retain(|m| m.bytes != PAGE);
         assert_eq!(costs(&results), None);
+    }
+
+    #[test]
+    fn what_was_not_measured_costs_what_it_costs_on_the_reference_machine() {
+        let mut results = reference_machine();
+        let all = costs(&results).unwrap();
+        let Costs { copy_mb, fault, fill, fresh, .. } = all;
+        assert_eq!(some_costs(&results), Costs { copy_mb, fault, fill, fresh, ..Costs::REFERENCE });
+        results.retain(|m| m.work != Work::FaultSameCore);
+        assert_eq!(some_costs(&results), Costs { copy_mb, fresh, ..Costs::REFERENCE });
+        assert_eq!(some_costs(&[]), Costs::REFERENCE);
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! | `sample` | medians of short samples |
 //! | `mapping` | memory to measure on |
 //! | `derive` | from measurements to the prices of the cost model |
+//! | `quick` | some prices in some milliseconds, for `uncopy profile` |
 //! | `report`, `cells` | tables and JSON; how the tables look |
 
 pub mod books;
@@ -20,6 +21,7 @@ mod mapping;
 pub mod measured;
 mod memory_costs;
 mod page_costs;
+pub mod quick;
 pub mod report;
 mod sample;
 mod send_costs;

@@ -91,7 +91,7 @@ fn calls(uffd: &Uffd, put: &mut impl FnMut(Work, usize, f64)) -> Result<(), Fail
 
 /// Time of a touch that a thread on core `handler` answers with `pages` pages, seen from a thread
 /// on core `own`.
-fn faults(own: usize, handler: usize, pages: usize) -> Result<f64, Failure> {
+pub fn faults(own: usize, handler: usize, pages: usize) -> Result<f64, Failure> {
     let uffd = Maker::open()
         .make(FEATURE_MOVE)
         .map_err(|why| Failure::new("no userfaultfd").because(format_args!("{why:?}")))?;

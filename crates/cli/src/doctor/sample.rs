@@ -11,11 +11,16 @@ const MOST: usize = 101;
 const LEAST: usize = 5;
 
 /// The median of what `sample` answers, in ns; the first sample warms up and does not count.
-pub fn of(mut sample: impl FnMut() -> f64) -> f64 {
+pub fn of(sample: impl FnMut() -> f64) -> f64 {
+    of_at_most(MOST, sample)
+}
+
+/// The same, of at most so many samples.
+pub fn of_at_most(most: usize, mut sample: impl FnMut() -> f64) -> f64 {
     let end = Instant::now() + SLICE;
     sample();
-    let mut samples = Vec::with_capacity(MOST);
-    while samples.len() < LEAST || samples.len() < MOST && Instant::now() < end {
+    let mut samples = Vec::with_capacity(most);
+    while samples.len() < LEAST || samples.len() < most && Instant::now() < end {
         samples.push(sample());
     }
     median(samples)
@@ -45,5 +50,11 @@ mod tests {
             if n == 1 || n % 7 == 0 { 1e9 } else { 10.0 }
         });
         assert_eq!((result, n), (10.0, MOST + 1));
+        let mut n = 0;
+        of_at_most(LEAST + 1, || {
+            n += 1;
+            10.0
+        });
+        assert_eq!(n, LEAST + 2);
     }
 }

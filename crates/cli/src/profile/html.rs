@@ -6,6 +6,7 @@ use uncopy_measure::units::{grouped, rough_size};
 
 use super::model::{CallSite, Path, PathStep, Program, Source, mean, total};
 use super::picture::picture;
+use super::prices::Prices;
 use super::text::{
     WORTH_TRYING, advice, cells, facts, in_short, parts, percent, share, source, split, time,
     worth_telling,
@@ -14,7 +15,7 @@ use super::text::{
 const STYLE: &str = include_str!("page.css");
 
 /// The whole page.
-pub fn page(programs: &[Program]) -> String {
+pub fn page(programs: &[Program], prices: &Prices) -> String {
     let (told, others) = worth_telling(programs);
     let page = html! {
         (DOCTYPE)
@@ -32,6 +33,7 @@ pub fn page(programs: &[Program]) -> String {
                     }
                     @for p in told { (program(p)) }
                     @if let Some(line) = in_short(&others) { p class="path" { (printable(line)) } }
+                    @if !programs.is_empty() { p class="path" { (printable(prices.words())) } }
                 }
             }
         }

@@ -7,13 +7,27 @@ use uncopy_flow::predict::Saving;
 use uncopy_measure::printable;
 
 use super::model::{CallSite, End, Input, Path, PathStep, Program, Source, Steps};
+use super::prices::Prices;
 
 /// All of them.
-pub fn lines(programs: &[Program]) -> String {
-    programs.iter().map(|p| format!("{}\n", printable::json(&program(p)))).collect()
+pub fn lines(programs: &[Program], prices: &Prices) -> String {
+    programs.iter().map(|p| format!("{}\n", printable::json(&program(p, prices)))).collect()
 }
 
-fn program(p: &Program) -> Value {
+/// Those that the prediction goes by, in ns.
+fn reckoned(prices: &Prices) -> Value {
+    let (from, why) = prices.name();
+    json!({
+        "from": from,
+        "why": why,
+        "copy_mb": prices.costs.copy_mb,
+        "fault": prices.costs.fault,
+        "fill": prices.costs.fill,
+        "fresh": prices.costs.fresh,
+    })
+}
+
+fn program(p: &Program, prices: &Prices) -> Value {
     json!({
         "program": p.path,
         "pids": p.pids,
@@ -30,6 +44,7 @@ fn program(p: &Program) -> Value {
         "fresh_pages": p.fresh,
         "fresh_cpu_ns": p.fresh_ns.round(),
         "predicted": saving(p.saving()),
+        "prices_ns": reckoned(prices),
         "inputs": p.inputs.iter().map(|(e, i)| input(e, i)).collect::<Vec<Value>>(),
         "paths": p.paths.iter().map(path).collect::<Vec<Value>>(),
     })

@@ -4,6 +4,7 @@ pub mod html;
 pub mod json;
 mod model;
 mod picture;
+pub mod prices;
 mod process;
 #[cfg(test)]
 pub mod screens;
@@ -18,14 +19,14 @@ use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use tempfile::TempDir;
-use uncopy_decide::Costs;
 use uncopy_flow::layout::WORDS;
 use uncopy_flow::part::Part;
 use uncopy_measure::printable::printable;
 use uncopy_measure::values::BadValue;
-use uncopy_measure::{Failure, cache, failure, library, units};
+use uncopy_measure::{Failure, failure, library, units};
 use uncopy_options::{self as options, OPTIONS, index_of};
 
+use self::prices::Prices;
 use crate::run::environment::Environment;
 use crate::run::{checks, program};
 
@@ -130,6 +131,8 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
     let touch = matches.get_one::<String>("touch").is_none_or(|t| t == "yes");
     environment.set(options::PROFILE_TOUCH, if touch { "1" } else { "0" });
 
+    // (Before the program takes any of the processor.)
+    let prices = Prices::find();
     let seconds = matches.get_one::<f64>("duration").copied();
     let duration =
         seconds.map(|s| Duration::try_from_secs_f64(s).unwrap_or(Duration::from_secs(0)));
@@ -141,31 +144,27 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
             return ExitCode::from(126);
         }
     };
-    if let Err(why) = report(matches, &read(parts.path())) {
+    if let Err(why) = report(matches, &read(parts.path()), &prices) {
         uncopy_measure::complain(&why);
     }
     drop(parts);
     ended.like_it()
 }
 
-/// What the policy would go by.
-fn costs() -> Costs {
-    let given = std::env::var(options::COSTS).ok();
-    let text = given.or_else(|| cache::handed_on().map(|t| t.to_string()));
-    text.and_then(|t| Costs::parse(&t).ok()).unwrap_or(Costs::REFERENCE)
-}
-
-fn report(matches: &ArgMatches, parts: &[Part]) -> Result<(), Failure> {
+fn report(matches: &ArgMatches, parts: &[Part], prices: &Prices) -> Result<(), Failure> {
     let threshold = OPTIONS[index_of("threshold")].default as usize;
-    let programs = model::programs(parts, &costs(), threshold);
-    let text =
-        if matches.get_flag("json") { json::lines(&programs) } else { text::report(&programs) };
+    let programs = model::programs(parts, &prices.costs, threshold);
+    let text = if matches.get_flag("json") {
+        json::lines(&programs, prices)
+    } else {
+        text::report(&programs, prices)
+    };
     match matches.get_one::<PathBuf>("output") {
         Some(path) => write(path, &text)?,
         None => eprint!("{text}"),
     }
     match matches.get_one::<PathBuf>("html") {
-        Some(path) => write(path, &html::page(&programs)),
+        Some(path) => write(path, &html::page(&programs, prices)),
         None => Ok(()),
     }
 }

@@ -564,6 +564,7 @@ mod tests {
 
     use super::*;
     use crate::foreign_bytes::Damages;
+    use crate::profile::prices::{Origin, Prices};
     use crate::profile::{html, json, text};
 
     /// See `foreign_bytes`.
@@ -574,13 +575,16 @@ mod tests {
         for used in [header::SITES, header::NODES, header::ROWS, header::MODULES] {
             words[used] = 2;
         }
+        let prices = Prices { costs: Costs::REFERENCE, origin: Origin::Given };
         let whole: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         bolero::check!().with_type::<(Damages, Damages)>().with_iterations(300).for_each(
             |(a, b)| {
                 let parts: Vec<Part> =
                     [a, b].iter().filter_map(|d| Part::read(&d.done_to(&whole))).collect();
                 let programs = programs(&parts, &Costs::REFERENCE, 16 << 10);
-                let _ = text::report(&programs) + &json::lines(&programs) + &html::page(&programs);
+                let _ = text::report(&programs, &prices)
+                    + &json::lines(&programs, &prices)
+                    + &html::page(&programs, &prices);
             },
         );
     }

@@ -7,13 +7,14 @@ use uncopy_measure::printable::printable;
 use uncopy_measure::units::{TABLE_STYLE, grouped, rough_size};
 
 use super::model::{End, Path, PathStep, Program, Sink, Source, Steps, mean, total};
+use super::prices::Prices;
 
 /// Paths with a smaller share are summed up, if there are more than so many.
 const SMALL: f64 = 0.005;
 const ALWAYS: usize = 3;
 
 /// All programs.
-pub fn report(programs: &[Program]) -> String {
+pub fn report(programs: &[Program], prices: &Prices) -> String {
     if programs.is_empty() {
         return "uncopy: the program moved no data by calls that can be followed\n".to_owned();
     }
@@ -22,7 +23,7 @@ pub fn report(programs: &[Program]) -> String {
     if let Some(line) = in_short(&others) {
         text += &format!("{}\n", printable(&line));
     }
-    text
+    text + &format!("{}\n", printable(prices.words()))
 }
 
 /// The programs that moved data on, and the others: shells that started them, and what does nothing

@@ -5,7 +5,8 @@
 //! than the next one for as long as it lives (Django's: 305 or 535 page faults for a request, by
 //! what memory it happens to have), where no process under uncopy does. So each pair of sides is
 //! judged by what it itself differs by from round to round; and since that is known badly from four
-//! rounds, by what the sides do in general, as if there had been some rounds more.
+//! rounds, by what sides like these do in general, as if there had been some rounds more: those
+//! with glibc's allocator like each other, those with uncopy's like each other.
 
 use uncopy_measure::medians::{median, quotient};
 use uncopy_measure::side::Side;
@@ -16,26 +17,38 @@ const SIDES: usize = Side::ALL.len();
 /// Rounds that the spread of all sides is worth beside those that a pair has itself.
 const PRIOR: f64 = 3.0;
 /// Chance shows a difference that counts no more often than this, in one pair at one look. (Four
-/// sides are looked at, by two measures, up to nine times: in all it is some 2%.)
-const SURE: f64 = 0.001;
-/// The same for which of two sides to take that gain both: neither answer is a false gain.
-const CHOICE: f64 = 0.01;
+/// sides are looked at, by two measures, up to nine times: in all it is 2 to 3%.)
+const SURE: f64 = 0.0008;
+/// The same for which of two sides that gain both is called the better one: neither answer is a
+/// false gain.
+const CHOICE: f64 = 0.005;
+/// And no more often than this in the first rounds: where processes are of two kinds, four of one
+/// side may all be of the dear one (in a sixteenth of the trials), and look as if nothing varied.
+const EARLY: f64 = 0.001;
+/// Rounds after which they are no first ones.
+const SETTLED: usize = 6;
 /// What chance shows no more often may become sure with more rounds.
 const PERHAPS: f64 = 0.07;
-/// And of two sides that gain both the better one: where it may be uncopy, it is worth the time.
-const MAYBE: f64 = 0.2;
+/// Of two sides that gain both one may be better by the part `WORTH` unless chance hides that no
+/// more often than this.
+const MAYBE: f64 = 0.1;
+/// What further rounds are worth.
+const WORTH: f64 = 0.05;
+/// Who is ahead by what chance shows no more often is named first.
+const LIKELY: f64 = 0.2;
+/// A range leaves out so much at each end.
+const OUTSIDE: f64 = 0.025;
 /// A difference below this part is none: nobody changes how a program is started for it.
 const LEAST: f64 = 0.01;
-/// With fewer rounds nothing is always so.
-const MANY: usize = 3;
 
 /// The rule, for people.
 pub const RULE: &str = "Ratios are plain's need over the side's, round by round (their geometric \
 mean; plain is the mean of its two sides): above 1 is a gain. A difference of 1% and more is \
-called a gain or a loss where noise like that of these rounds would show one in 2 of 100 trials at \
-most, whenever they end (a paired t test, p < 0.001 at each look). Of sides that gain the simplest \
-is recommended, or one that is better by the same test with p < 0.01, or uncopy where it needs \
-less in each round.";
+called a gain or a loss where noise like that of these rounds would show one in 3 of 100 trials at \
+most, whenever they end (a paired t test, p < 0.0008 at each look). Of sides that gain the \
+simplest is recommended, or one that is better by the same test with p < 0.005 (0.001 in the first \
+5 rounds). Where that one may be better and the test does not tell, both are named, with what \
+noise leaves of their gains in 95 of 100 trials.";
 
 /// All sides, by processor time and by time.
 #[derive(Clone, Debug)]
@@ -45,7 +58,7 @@ pub struct Standing {
 
 impl Standing {
     /// From the turns of each side, in the order of [`Side::ALL`]; those of one round have the same
-    /// place.
+    /// place. (The last rounds may be without some sides.)
     pub fn new(cpu: [Vec<f64>; SIDES], time: [Vec<f64>; SIDES]) -> Self {
         Self { measures: [Measure::new(cpu), Measure::new(time)] }
     }
@@ -77,18 +90,27 @@ impl Standing {
 
     /// Whether a side is to be taken rather than a simpler one that gains, too.
     pub fn is_rather_taken(&self, side: Side, than: Side) -> bool {
-        let [cpu, time] = self.both(side, than);
-        // (Uncopy is what the question is about.)
-        let always = side == Side::Uncopy && cpu.always();
-        let ahead = always || cpu.is_ahead(CHOICE) || time.is_ahead(CHOICE);
-        ahead && !cpu.is_behind(CHOICE) && !time.is_behind(CHOICE)
+        let both = self.both(side, than);
+        both.iter().any(Pair::is_better) && !both.iter().any(Pair::is_worse)
     }
 
-    /// Whether a side may turn out to be that with more rounds.
+    /// Whether a side needs less than another on the average, and is not worse.
+    pub fn seems_better(&self, side: Side, than: Side) -> bool {
+        let both = self.both(side, than);
+        both[0].ahead > LEAST && !both.iter().any(Pair::is_worse)
+    }
+
+    /// Whether that is likely.
+    pub fn is_likely_better(&self, side: Side, than: Side) -> bool {
+        self.seems_better(side, than) && self.cpu(side, than).is_ahead(LIKELY)
+    }
+
+    /// Whether a side may be better than another, by so much that more rounds are worth their time,
+    /// and these do not tell.
     pub fn may_be_taken(&self, side: Side, than: Side) -> bool {
-        let [cpu, time] = self.both(side, than);
-        let behind = cpu.is_behind(CHOICE) || time.is_behind(CHOICE);
-        cpu.is_ahead(MAYBE) && !behind && !self.is_rather_taken(side, than)
+        let both = self.both(side, than);
+        let told = both.iter().any(Pair::is_worse) || self.is_rather_taken(side, than);
+        !told && both[0].may_be_ahead_by(WORTH)
     }
 
     /// Whether more rounds may tell a side from plain that they do not tell yet.
@@ -120,6 +142,12 @@ impl Standing {
         let [cpu, time] = self.both(side, Side::Plain).map(|pair| pair.words());
         format!("{cpu} in processor time, {time} in time")
     }
+
+    /// The same, with what noise leaves of them.
+    pub fn ranges_in_words(&self, side: Side) -> String {
+        let [cpu, time] = self.both(side, Side::Plain).map(|pair| pair.words_and_range());
+        format!("{cpu} in processor time, {time} in time")
+    }
 }
 
 /// One of processor time and time.
@@ -127,39 +155,47 @@ impl Standing {
 struct Measure {
     /// Logarithms of what each side needs, round by round; of both plain sides their mean.
     logs: [Vec<f64>; SIDES],
-    /// Variance of one turn once its round and its side are known, of all turns.
-    all: f64,
-    /// And of those that are not plain.
-    others: f64,
+    /// Variance of one turn once its round and its side are known, of the sides with glibc's
+    /// allocator, in whole rounds.
+    glibcs: f64,
+    /// And of those with uncopy's.
+    ours: f64,
     plain: Plain,
 }
 
 impl Measure {
     fn new(turns: [Vec<f64>; SIDES]) -> Self {
         let plain = Plain::new(&turns[Side::Plain as usize], &turns[Side::Again as usize]);
-        let rounds = turns.iter().map(Vec::len).min().unwrap_or(0);
         // (A clock may have seen nothing.)
-        let log = |side: &Vec<f64>| side[..rounds].iter().map(|n| n.max(1e-9).ln()).collect();
+        let log = |side: &Vec<f64>| side.iter().map(|n| n.max(1e-9).ln()).collect();
         let mut logs: [Vec<f64>; SIDES] = std::array::from_fn(|side| log(&turns[side]));
-        let (all, others) = (residual(&logs), residual(&logs[2..]));
+        let rounds = logs.iter().map(Vec::len).min().unwrap_or(0);
+        let whole: [&[f64]; SIDES] = std::array::from_fn(|side| &logs[side][..rounds]);
+        let (glibcs, ours) = whole.split_at(Side::Placed as usize);
+        let (glibcs, ours) = (residual(glibcs), residual(ours));
         let means = logs[0].iter().zip(&logs[1]).map(|(a, b)| f64::midpoint(*a, *b)).collect();
         logs[Side::Plain as usize] = means;
         logs[Side::Again as usize] = logs[Side::Plain as usize].clone();
-        Self { logs, all, others, plain }
+        Self { logs, glibcs, ours, plain }
     }
 
+    /// From the rounds that both were in.
     fn pair(&self, side: Side, other: Side) -> Pair {
         let both = self.logs[side as usize].iter().zip(&self.logs[other as usize]);
         let ahead: Vec<f64> = both.map(|(side, other)| other - side).collect();
-        let plain = [side, other].iter().any(|one| matches!(one, Side::Plain | Side::Again));
-        // (Of a mean of two a half.)
-        Pair::new(&ahead, if plain { 1.5 * self.all } else { 2.0 * self.others })
+        let general = |side| match side {
+            // (Of a mean of two a half.)
+            Side::Plain | Side::Again => 0.5 * self.glibcs,
+            Side::Kept => self.glibcs,
+            Side::Placed | Side::NoElision | Side::Uncopy => self.ours,
+        };
+        Pair::new(&ahead, general(side) + general(other))
     }
 }
 
 /// Variance of what is left of each turn once the means of its round and of its side are taken
 /// away.
-fn residual(logs: &[Vec<f64>]) -> f64 {
+fn residual(logs: &[&[f64]]) -> f64 {
     let (sides, rounds) = (logs.len(), logs[0].len());
     if rounds < 2 {
         return 0.0;
@@ -230,9 +266,22 @@ impl Pair {
         self.ahead < -LEAST && self.by_chance(-self.ahead) < chance
     }
 
-    /// Whether it needs less in each round.
-    fn always(&self) -> bool {
-        self.ahead > LEAST && self.rounds >= MANY && self.won == self.rounds
+    /// How often chance may show which of two sides that gain is better.
+    fn choice(&self) -> f64 {
+        if self.rounds < SETTLED { EARLY } else { CHOICE }
+    }
+
+    fn is_better(&self) -> bool {
+        self.is_ahead(self.choice())
+    }
+
+    fn is_worse(&self) -> bool {
+        self.is_behind(self.choice())
+    }
+
+    /// Whether it may be ahead by that part, for all that is known.
+    fn may_be_ahead_by(&self, part: f64) -> bool {
+        self.ahead + chance::limit(MAYBE, self.freedom) * self.error > part
     }
 
     /// What it comes to.
@@ -252,14 +301,36 @@ impl Pair {
             .then(|| (chance::limit(SURE, self.freedom) * self.error).max(LEAST).exp_m1())
     }
 
-    /// The ratio with the word for it.
-    pub fn words(&self) -> String {
-        let word = match self.found() {
+    /// What noise leaves of the ratio in 95 of 100 trials, the least first; `None`: one round tells
+    /// nothing.
+    pub fn range(&self) -> Option<[f64; 2]> {
+        (self.rounds >= 2).then(|| {
+            let off = chance::limit(OUTSIDE, self.freedom) * self.error;
+            [self.ahead - off, self.ahead + off].map(f64::exp)
+        })
+    }
+
+    fn word(&self) -> &'static str {
+        match self.found() {
             Difference::Less => "gain",
             Difference::More => "loss",
             Difference::Same => "noise",
-        };
-        format!("{:.2} ({word})", self.ratio())
+        }
+    }
+
+    /// The ratio with the word for it.
+    pub fn words(&self) -> String {
+        format!("{:.2} ({})", self.ratio(), self.word())
+    }
+
+    /// The same, and its range.
+    fn words_and_range(&self) -> String {
+        match self.range() {
+            Some([least, most]) => {
+                format!("{:.2} ({}, {least:.2} to {most:.2})", self.ratio(), self.word())
+            }
+            None => self.words(),
+        }
     }
 }
 
@@ -352,6 +423,30 @@ mod tests {
     }
 
     #[test]
+    fn rounds_without_some_sides_tell_those_apart_that_were_in_them() {
+        let turns = Side::ALL.map(|side| match side {
+            Side::Kept => vec![0.80, 0.90, 0.82, 0.88, 0.81, 0.89, 0.83, 0.87],
+            Side::Uncopy => vec![0.76, 0.75, 0.77, 0.74, 0.76, 0.75, 0.76, 0.75],
+            _ => vec![1.0, 1.01, 0.99],
+        });
+        let standing = Standing::new(turns, Side::ALL.map(|_| vec![1.0; 3]));
+        assert_eq!(standing.cpu(Side::Uncopy, Side::Kept).won(), (8, 8));
+        assert_eq!(standing.cpu(Side::Uncopy, Side::Plain).won(), (3, 3));
+        assert!(standing.is_rather_taken(Side::Uncopy, Side::Kept));
+    }
+
+    #[test]
+    fn the_range_is_what_students_distribution_leaves_of_the_ratio() {
+        // (Four rounds with an error of 0.1, known as from six: 2.447 errors to each side.)
+        let pair = Pair { ahead: 2.0_f64.ln(), error: 0.1, freedom: 6, rounds: 4, won: 4 };
+        let [least, most] = pair.range().unwrap();
+        assert!((least - 2.0 * (-0.2447_f64).exp()).abs() < 1e-3, "{least}");
+        assert!((most - 2.0 * 0.2447_f64.exp()).abs() < 1e-3, "{most}");
+        assert_eq!(pair.words_and_range(), "2.00 (gain, 1.57 to 2.55)");
+        assert_eq!(Pair { rounds: 1, ..pair }.range(), None);
+    }
+
+    #[test]
     fn plain_processes_that_differ_do_not_hide_what_tells_two_other_sides_apart() {
         // (Plain: 2.0 or 1.5, by what memory a process happens to have.)
         let turns = Side::ALL.map(|side| match side {
@@ -361,7 +456,10 @@ mod tests {
             _ => vec![0.80, 0.81, 0.80, 0.82],
         });
         let standing = Standing::new(turns, Side::ALL.map(|_| vec![1.0; 4]));
-        assert!(standing.is_rather_taken(Side::Uncopy, Side::Kept));
-        assert!(!standing.is_rather_taken(Side::Kept, Side::Uncopy));
+        assert!(standing.is_rather_taken(Side::Uncopy, Side::NoElision));
+        assert!(!standing.is_rather_taken(Side::NoElision, Side::Uncopy));
+        // Of those that keep memory there may be two kinds, too: four rounds do not tell.
+        assert!(!standing.is_rather_taken(Side::Uncopy, Side::Kept));
+        assert!(standing.may_be_taken(Side::Uncopy, Side::Kept));
     }
 }

@@ -32,7 +32,7 @@ mod verdict;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::{ArgMatches, Command};
 use uncopy_measure::machine::Machine;
@@ -54,6 +54,8 @@ const CAP: f64 = 600.0;
 /// There are at most so many times as many rounds as were asked for: the test's limit is for as
 /// many looks.
 const MOST: usize = 3;
+/// And while all that is open is which of the sides that gain is better.
+const MOST_OF_GAINS: usize = 6;
 /// With fewer rounds nobody looks whether it is close.
 const FEWEST: usize = 3;
 
@@ -77,8 +79,9 @@ struct TryArgs {
     #[arg(long, value_name = "N", default_value = "4",
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// While it is close further rounds are run, up to three times as many in all, and none begins
-    /// that would end later than this; 0: none
+    /// While it is close further rounds are run, up to three times as many in all, or six times of
+    /// sides that gain, while it is open which gains more; none begins that would end later than
+    /// this; 0: none
     #[arg(long, value_name = "SECONDS", default_value_t = CAP)]
     time_cap: f64,
     /// CPU time in seconds that a server takes before it is measured, in which it warms up and
@@ -99,11 +102,11 @@ Six sides take turns: the program as it is, twice (what they differ by is noise)
 to keep memory; under uncopy's allocator alone; under uncopy without elision, which has faster \
 copies besides; under uncopy. Measured are the CPU time of all its processes, and the time, from \
 start to end, so a turn should take some seconds. Sides are compared within rounds; while it is \
-close, rounds are added (--time-cap). A server is first loaded until uncopy has learnt \
-(--warm-up); then a short load is repeated until what is measured takes half as much CPU time, as \
-far as 12 s allow it. A server is ended by SIGTERM, by SIGKILL after 5 s. Programs get an empty \
-standard input; their output is thrown away. Options of 'uncopy run' hold for the sides under \
-uncopy.";
+close, rounds are added (--time-cap), in the end of those sides only that are close. A server is \
+first loaded until uncopy has learnt (--warm-up); then a short load is repeated until what is \
+measured takes half as much CPU time, as far as 12 s allow it. A server is ended by SIGTERM, by \
+SIGKILL after 5 s. Programs get an empty standard input; their output is thrown away. Options of \
+'uncopy run' hold for the sides under uncopy.";
 
 /// The subcommand: its own options, and those of `run`.
 pub fn command() -> Command {
@@ -162,21 +165,59 @@ fn rehearse(
         }
     })?;
     let Pace { learns, counts } = found.pace;
+    let about = found.turn() * (rounds * Side::ALL.len()) as f64;
     eprintln!(
         "uncopy try: under uncopy a load takes {:.2} s of CPU, {:.2} s in all. A turn runs it \
-         {learns} times to warm up, and {counts} times that count; {rounds} rounds of {} sides \
-         take about {:.0} s.",
+         {learns} times to warm up, and {counts} times that count; {rounds} rounds of {} sides take \
+         about {about:.0} s{}.",
         found.cpu,
         found.elapsed,
         Side::ALL.len(),
-        found.turn() * (rounds * Side::ALL.len()) as f64
+        may_be_added(rounds, about, args.time_cap)
     );
     Ok(found)
 }
 
+/// What is said of rounds that may be added to those that were asked for, which take `about` so
+/// many seconds.
+fn may_be_added(rounds: usize, about: f64, cap: f64) -> String {
+    if rounds < FEWEST || cap <= about {
+        "; no rounds are added".to_owned()
+    } else {
+        format!("; while it is close rounds are added, until {cap:.0} s at most (--time-cap)")
+    }
+}
+
+/// The sides that one more round is to be of, after `done` rounds that count; none: it is over.
+fn further(facts: &Facts, running: &[Side], done: usize, rounds: usize) -> Vec<Side> {
+    let open = Verdict::of(facts).open_between(facts, running);
+    let most = rounds * if open.contains(&Side::Plain) { MOST } else { MOST_OF_GAINS };
+    if (FEWEST..most).contains(&done) { open } else { Vec::new() }
+}
+
+/// How long turns took, of each side together, and how many they were.
+#[derive(Debug, Default)]
+struct Pacing {
+    took: [Duration; Side::ALL.len()],
+    turns: [u32; Side::ALL.len()],
+}
+
+impl Pacing {
+    fn add(&mut self, side: Side, took: Duration) {
+        self.took[side as usize] += took;
+        self.turns[side as usize] += 1;
+    }
+
+    /// What a round of these sides takes, in seconds.
+    fn round(&self, sides: &[Side]) -> f64 {
+        let mean = |side: &Side| self.took[*side as usize] / self.turns[*side as usize].max(1);
+        sides.iter().map(mean).sum::<Duration>().as_secs_f64()
+    }
+}
+
 /// The turns of each side that count, in the order of [`Side::ALL`]; says after each round how the
-/// sides stand. While it is close there are more rounds than `rounds`, until `cap` seconds are
-/// over.
+/// sides stand. While it is close there are more rounds than `rounds`, in the end of those sides
+/// only that are close, until `cap` seconds are over.
 fn measure(
     program: &Program,
     work: &Work,
@@ -185,17 +226,19 @@ fn measure(
     facts: &dyn Fn(&Turns) -> Facts,
 ) -> Result<Turns, Failure> {
     let first = usize::from(matches!(work, Work::Whole));
-    let most = first + MOST * rounds;
     let mut wanted = first + rounds;
     let bar = progress::bar(wanted * Side::ALL.len());
     let mut turns = Turns::default();
+    let (mut running, mut pacing) = (Side::ALL.to_vec(), Pacing::default());
     let begin = Instant::now();
     let mut done = 0;
     while done < wanted {
-        for side in Side::in_turn(done) {
+        for side in Side::some_in_turn(&running, done) {
             bar.set_message(side.name());
+            let begin = Instant::now();
             let measured =
                 turn::measure(program, side, work).map_err(|why| why.within(quoted(side)))?;
+            pacing.add(side, begin.elapsed());
             if done >= first {
                 turns[side as usize].push(measured);
             }
@@ -203,26 +246,39 @@ fn measure(
         }
         done += 1;
         let so_far = begin.elapsed().as_secs_f64();
-        let a_round = so_far / done as f64;
         let mut stand = "warmed up".to_owned();
         if done > first {
             let facts = facts(&turns);
             stand = report::so_far(&facts.standing);
-            let may = done == wanted && done < most && done - first >= FEWEST;
-            if may && so_far + a_round < cap && Verdict::of(&facts).is_close(&facts) {
-                wanted += 1;
-                bar.inc_length(Side::ALL.len() as u64);
-                stand += "; it is close: one more round";
+            if done == wanted {
+                let open = further(&facts, &running, done - first, rounds);
+                if !open.is_empty() && so_far + pacing.round(&open) < cap {
+                    wanted += 1;
+                    bar.inc_length(open.len() as u64);
+                    let all = open.len() == running.len();
+                    let of = if all { String::new() } else { of_these(&open) };
+                    stand += &format!("; it is close: one more round{of}");
+                    running = open;
+                }
             }
         }
-        let left = a_round * (wanted - done) as f64;
+        let left = pacing.round(&running) * (wanted - done) as f64;
+        // (Of a server it is said before.)
+        let added =
+            if done == first { may_be_added(rounds, so_far + left, cap) } else { String::new() };
         progress::say(
             &bar,
-            &format!("uncopy try: round {done} of {wanted}, {left:.0} s left; {stand}"),
+            &format!("uncopy try: round {done} of {wanted}, {left:.0} s left{added}; {stand}"),
         );
     }
     bar.finish_and_clear();
     Ok(turns)
+}
+
+/// Which sides alone the next round is of.
+fn of_these(sides: &[Side]) -> String {
+    let names: Vec<&str> = sides.iter().map(|side| side.name()).collect();
+    format!(" of {}", names.join(" and "))
 }
 
 /// The library, if the program can be started and run under it here.
@@ -275,6 +331,25 @@ mod tests {
         assert_eq!(options(&found), [("threshold", 65536)]);
         let args: TryArgs = parsed(&found).unwrap();
         assert_eq!((args.rounds, args.load), (3, None));
+    }
+
+    #[test]
+    fn rounds_that_may_be_added_are_announced_with_how_long_they_take_at_most() {
+        let said = may_be_added(4, 200.0, 600.0);
+        assert_eq!(said, "; while it is close rounds are added, until 600 s at most (--time-cap)");
+        for (rounds, cap) in [(4, 0.0), (4, 200.0), (FEWEST - 1, 600.0)] {
+            assert_eq!(may_be_added(rounds, 200.0, cap), "; no rounds are added");
+        }
+    }
+
+    #[test]
+    fn a_round_takes_what_the_turns_of_its_sides_took_on_the_average() {
+        let mut pacing = Pacing::default();
+        for (side, seconds) in [(Side::Plain, 9), (Side::Uncopy, 4), (Side::Uncopy, 6)] {
+            pacing.add(side, Duration::from_secs(seconds));
+        }
+        assert_eq!(pacing.round(&[Side::Uncopy]), 5.0);
+        assert_eq!(pacing.round(&[Side::Plain, Side::Uncopy]), 14.0);
     }
 
     #[test]

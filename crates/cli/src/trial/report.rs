@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use uncopy_counters::Snapshot;
 use uncopy_measure::medians::{median, round, spread};
 use uncopy_measure::printable::{self, printable};
+use uncopy_measure::side::{KEEP, TUNABLES};
 use uncopy_measure::units;
 
 use super::compare::{Pair, RULE, Standing};
@@ -92,21 +93,38 @@ impl<'a> Report<'a> {
         median(self.costs(side))
     }
 
+    /// Rounds of all sides.
     fn counted(&self) -> usize {
         self.turns[0].len()
     }
 
+    /// The sides that were in more rounds, in words.
+    fn more_often(&self) -> String {
+        let more = |side: &Side| self.turns[*side as usize].len() > self.counted();
+        let times =
+            |side: Side| format!("{} {} times", side.name(), self.turns[side as usize].len());
+        let sides: Vec<String> = Side::ALL.into_iter().filter(more).map(times).collect();
+        if sides.is_empty() { String::new() } else { format!(" ({})", sides.join(", ")) }
+    }
+
     fn advice(&self) -> String {
-        let own = self.verdict.side().options();
+        self.verdict.advice(&self.facts, &|side| self.start(side))
+    }
+
+    /// The words that start the program on a side.
+    fn start(&self, side: Side) -> String {
+        let words = words(&self.program.words);
+        if side == Side::Kept {
+            return format!("{TUNABLES}={KEEP} {words}");
+        }
+        let own = side.options();
         let given =
             self.program.options.iter().filter(|(name, _)| !own.iter().any(|(of, _)| of == name));
         let options = own
             .iter()
             .map(|(name, value)| format!("--{name}={value} "))
             .chain(given.map(|(name, value)| format!("--{name}={value} ")));
-        let words = words(&self.program.words);
-        let start = format!("uncopy run {}-- {words}", options.collect::<String>());
-        self.verdict.advice(&self.facts, &start)
+        format!("uncopy run {}-- {words}", options.collect::<String>())
     }
 
     /// For people.
@@ -203,17 +221,18 @@ impl<'a> Report<'a> {
     /// What a turn was.
     fn measured(&self) -> String {
         let rounds = self.counted();
+        let more = self.more_often();
         match &self.rehearsed {
             Some(of) => {
                 let Pace { learns, counts } = of.pace;
                 format!(
-                    "Each side was started {rounds} times; the load ran {learns} times to warm up, \
-                     in which uncopy learns, and {counts} times that count."
+                    "Each side was started {rounds} times{more}; the load ran {learns} times to \
+                     warm up, in which uncopy learns, and {counts} times that count."
                 )
             }
             None => format!(
-                "Each side ran {rounds} times that count, from start to end: what uncopy needs to \
-                 learn counts."
+                "Each side ran {rounds} times that count{more}, from start to end: what uncopy \
+                 needs to learn counts."
             ),
         }
     }
@@ -250,6 +269,7 @@ impl<'a> Report<'a> {
             "counters_per_run": did,
             "verdict": self.verdict.name(),
             "recommended": self.verdict.side().name(),
+            "or": self.verdict.other().map(Side::name),
             "advice": self.advice(),
         });
         format!("{}\n", printable::json(&report))
@@ -258,6 +278,8 @@ impl<'a> Report<'a> {
     fn side_json(&self, side: Side) -> Value {
         let turns = &self.turns[side as usize];
         let [least, most] = extremes(self.costs(side));
+        let standing = &self.facts.standing;
+        let range = |pair: Pair| pair.range().map(|of| of.map(|ratio| round(ratio, 4)));
         json!({
             "name": side.name(),
             "cpu_s": turns.iter().map(|turn| turn.cpu).collect::<Vec<_>>(),
@@ -266,8 +288,10 @@ impl<'a> Report<'a> {
             "median": self.median(side),
             "smallest": least,
             "largest": most,
-            "gain": round(self.facts.standing.cpu_gain(side), 4),
-            "gain_in_time": round(self.facts.standing.time_gain(side), 4),
+            "gain": round(standing.cpu_gain(side), 4),
+            "gain_range": range(standing.cpu(side, Side::Plain)),
+            "gain_in_time": round(standing.time_gain(side), 4),
+            "gain_in_time_range": range(standing.time(side, Side::Plain)),
         })
     }
 }

@@ -27,11 +27,21 @@ pub struct Facts {
     pub fixed_time: Option<f64>,
 }
 
-/// The side to take: from the simplest that gains on.
-fn best(standing: &Standing) -> Side {
+/// The side to take, as far as is told from chance: from the simplest that gains on.
+fn leader(standing: &Standing) -> Side {
     let gains = SIMPLEST_FIRST[1..].iter().copied().find(|side| standing.gains(*side));
     let better = |best, side| if standing.is_rather_taken(side, best) { side } else { best };
     gains.map_or(Side::Plain, |first| SIMPLEST_FIRST[1..].iter().copied().fold(first, better))
+}
+
+/// A less simple side that gains, too, and may be better than the leader. (Of several uncopy as it
+/// is, if no other one seems better than that.)
+fn rival(standing: &Standing, leader: Side) -> Option<Side> {
+    let later = SIMPLEST_FIRST.iter().rev().copied().take_while(|side| *side != leader);
+    let may_be_better =
+        |side: &Side| standing.seems_better(*side, leader) || standing.may_be_taken(*side, leader);
+    let rivals = later.filter(|side| standing.gains(*side)).filter(may_be_better);
+    rivals.reduce(|best, side| if standing.seems_better(side, best) { side } else { best })
 }
 
 /// The answer.
@@ -41,6 +51,9 @@ pub enum Verdict {
     Pays(Side),
     /// What it gains can be had without it.
     Memory,
+    /// Both gain, and which of them gains more is not told from chance. The first is recommended:
+    /// the simpler one, or the other one where that is likely to be better.
+    Either(Side, Side),
     /// It gains nothing, for there is nothing to elide.
     NoCopies,
     /// It costs.
@@ -63,7 +76,15 @@ impl Verdict {
         if facts.fixed_time.is_some() {
             return Self::FixedTime;
         }
-        match best(standing) {
+        let leader = leader(standing);
+        if let Some(rival) = rival(standing, leader) {
+            return if standing.is_likely_better(rival, leader) {
+                Self::Either(rival, leader)
+            } else {
+                Self::Either(leader, rival)
+            };
+        }
+        match leader {
             Side::Kept => Self::Memory,
             side @ (Side::Placed | Side::NoElision | Side::Uncopy) => Self::Pays(side),
             _ if standing.cpu(Side::Uncopy, Side::Plain).found() == Difference::More => Self::Loses,
@@ -72,14 +93,28 @@ impl Verdict {
         }
     }
 
-    /// Whether more rounds may well change it.
-    pub fn is_close(self, facts: &Facts) -> bool {
+    /// Of the sides `running` those that one more round is to be of, because it may well change the
+    /// answer; none: it stands. Where sides gain, plain is not asked any more: a round of the two
+    /// that are close takes a third of the time.
+    pub fn open_between(self, facts: &Facts, running: &[Side]) -> Vec<Side> {
         let standing = &facts.standing;
-        let any = |is: &dyn Fn(Side) -> bool| SIMPLEST_FIRST[1..].iter().any(|side| is(*side));
+        let any = |is: &dyn Fn(Side) -> bool| {
+            running.iter().any(|side| SIMPLEST_FIRST[1..].contains(side) && is(*side))
+        };
         match self {
-            Self::TooShort | Self::FixedTime | Self::Loses => false,
-            Self::Memory | Self::Pays(_) => any(&|side| standing.may_be_taken(side, self.side())),
-            Self::NoCopies | Self::Unknown => any(&|side| standing.may_differ(side)),
+            Self::TooShort | Self::FixedTime | Self::Loses => Vec::new(),
+            Self::NoCopies | Self::Unknown => {
+                let open = any(&|side| standing.may_differ(side));
+                if open { running.to_vec() } else { Vec::new() }
+            }
+            Self::Memory | Self::Pays(_) | Self::Either(..) => {
+                let leader = leader(standing);
+                let close = |side| standing.may_be_taken(side, leader);
+                if !running.contains(&leader) || !any(&close) {
+                    return Vec::new();
+                }
+                running.iter().copied().filter(|side| *side == leader || close(*side)).collect()
+            }
         }
     }
 
@@ -88,6 +123,7 @@ impl Verdict {
         match self {
             Self::Pays(_) => "pays",
             Self::Memory => "memory",
+            Self::Either(..) => "either",
             Self::NoCopies => "no_copies",
             Self::Loses => "loses",
             Self::Unknown => "unknown",
@@ -99,14 +135,22 @@ impl Verdict {
     /// The side to be used.
     pub fn side(self) -> Side {
         match self {
-            Self::Pays(side) => side,
+            Self::Pays(side) | Self::Either(side, _) => side,
             Self::Memory => Side::Kept,
             _ => Side::Plain,
         }
     }
 
-    /// For people; `start`: the words that start the program on the side of the answer.
-    pub fn advice(self, facts: &Facts, start: &str) -> String {
+    /// The other one that may be used as well.
+    pub fn other(self) -> Option<Side> {
+        match self {
+            Self::Either(_, other) => Some(other),
+            _ => None,
+        }
+    }
+
+    /// For people; `start`: the words that start the program on a side.
+    pub fn advice(self, facts: &Facts, start: &dyn Fn(Side) -> String) -> String {
         let standing = &facts.standing;
         let gains = |side| standing.gains_in_words(side);
         let mut text = match self {
@@ -117,14 +161,16 @@ impl Verdict {
                     _ => "",
                 };
                 format!(
-                    "pays: {}{why}. Start it with '{start}'. {PRICE}{}",
+                    "pays: {}{why}. Start it with '{}'. Its price: {PRICE}.{}",
                     gains(side),
+                    start(side),
                     simpler(standing, side)
                 )
             }
+            Self::Either(first, other) => either(standing, first, other, start),
             Self::Memory => format!(
                 "only memory recycling pays: {TUNABLES}={KEEP} has {}, without uncopy, which has \
-                 {}, no gain beyond that which counts: {}. {KEPT_PRICE}",
+                 {}, no gain beyond that which counts: {}. Its price: {KEPT_PRICE}.",
                 gains(Side::Kept),
                 gains(Side::Uncopy),
                 against(standing, Side::Uncopy, Side::Kept)
@@ -194,11 +240,40 @@ impl Verdict {
 }
 
 /// What uncopy costs besides.
-const PRICE: &str = "Its price: a library in the program, which needs userfaultfd there, and \
-                     memory for what it keeps (docs/users/memory.md).";
+const PRICE: &str = "a library in the program, which needs userfaultfd there, and memory for what \
+                     it keeps (docs/users/memory.md)";
 /// What memory that is kept costs.
-const KEPT_PRICE: &str = "Its price: glibc gives nothing back, so the program holds what memory it \
-                          ever had.";
+const KEPT_PRICE: &str = "glibc gives nothing back, so the program holds what memory it ever had";
+
+/// Two sides that gain both, and what decides between them.
+fn either(standing: &Standing, first: Side, other: Side, start: &dyn Fn(Side) -> String) -> String {
+    let why = match (first, other) {
+        (_, Side::Kept) => " where you want no library",
+        (Side::Kept, _) => ", which may gain more",
+        _ => "",
+    };
+    let price = if [first, other].contains(&Side::Kept) {
+        format!("What decides is the price: with memory kept {KEPT_PRICE}; uncopy is {PRICE}.")
+    } else {
+        format!("The price of both: {PRICE}.")
+    };
+    let ahead = standing.cpu(first, other).ratio() >= 1.0;
+    let (better, than) = if ahead { (first, other) } else { (other, first) };
+    let (rounds, _) = standing.cpu(better, than).won();
+    let has = |side: Side| format!("{} has {}", side.name(), standing.ranges_in_words(side));
+    format!(
+        "pays: {}, or {}{why}: both gain. {}; {}. {rounds} rounds do not tell which gains more: \
+         {}. Start it with '{}', or with '{}'. {price} More --rounds, or a longer --time-cap, may \
+         tell which is better.",
+        first.name(),
+        other.name(),
+        has(first),
+        has(other),
+        against(standing, better, than),
+        start(first),
+        start(other)
+    )
+}
 
 /// What there is to be had without uncopy where uncopy is recommended.
 fn simpler(standing: &Standing, side: Side) -> String {
@@ -206,7 +281,7 @@ fn simpler(standing: &Standing, side: Side) -> String {
         return String::new();
     }
     format!(
-        " Simpler, without uncopy: {TUNABLES}={KEEP} has {}; {}. {KEPT_PRICE}",
+        " Simpler, without uncopy: {TUNABLES}={KEEP} has {}; {}. Its price: {KEPT_PRICE}.",
         standing.gains_in_words(Side::Kept),
         against(standing, side, Side::Kept)
     )
@@ -219,9 +294,10 @@ fn against(standing: &Standing, side: Side, other: Side) -> String {
     let less = 100.0 * (1.0 - 1.0 / pair.ratio().max(1e-9));
     let by = if less < 0.0 { "more" } else { "less" };
     format!(
-        "{} needs less processor time than that in {won} of {rounds} rounds, on the average {:.1}% \
+        "{} needs less processor time than {} in {won} of {rounds} rounds, on the average {:.1}% \
          {by}",
         side.name(),
+        other.name(),
         less.abs()
     )
 }
@@ -259,6 +335,55 @@ mod tests {
         assert_eq!(verdict(6.0, 6.0, 6.0, 12.0), Verdict::Memory);
     }
 
+    /// Rounds of turns: plain's are 10, those of the allocator and without elision as plain's.
+    fn of_rounds(kept: &[f64], uncopy: &[f64]) -> Facts {
+        let turns = by_side(|side| match side {
+            Side::Kept => kept.to_vec(),
+            Side::Uncopy => uncopy.to_vec(),
+            _ => [9.9, 10.1, 10.0, 10.0, 9.9, 10.1][..kept.len()].to_vec(),
+        });
+        let standing = Standing::new(turns, by_side(|_| vec![1.0; kept.len()]));
+        Facts { standing, saved: 1, worked: 100.0, learning_counts: false, fixed_time: None }
+    }
+
+    #[test]
+    fn of_two_gains_that_cannot_be_told_apart_both_are_named_with_ranges_and_prices() {
+        // (Like Django's.)
+        let facts = of_rounds(&[5.0, 5.9, 4.6, 5.8, 5.2], &[4.8, 4.9, 4.8, 4.7, 4.9]);
+        let verdict = Verdict::of(&facts);
+        assert_eq!(verdict, Verdict::Either(Side::Uncopy, Side::Kept));
+        assert_eq!((verdict.side(), verdict.other()), (Side::Uncopy, Some(Side::Kept)));
+        let said = verdict.advice(&facts, &|side| format!("<{}>", side.name()));
+        for part in [
+            "pays: uncopy, or memory kept where you want no library: both gain. uncopy has 2.07 \
+             (gain, ",
+            "5 rounds do not tell which gains more: uncopy needs less processor time than memory \
+             kept in 4 of 5 rounds, on the average ",
+            "Start it with '<uncopy>', or with '<memory kept>'. What decides is the price: ",
+        ] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+    }
+
+    #[test]
+    fn where_it_is_close_only_the_sides_that_gain_are_asked_once_more() {
+        let close = of_rounds(&[5.0, 5.9, 4.6, 5.8, 5.2], &[4.8, 4.9, 4.8, 4.7, 4.9]);
+        let open =
+            |facts: &Facts, running: &[Side]| Verdict::of(facts).open_between(facts, running);
+        let two = [Side::Kept, Side::Uncopy];
+        assert_eq!(open(&close, &Side::ALL), two);
+        assert_eq!(open(&close, &two), two);
+        // A side that is not run any more cannot be asked.
+        assert!(open(&close, &[Side::Uncopy]).is_empty());
+        let told = of_rounds(&[5.0, 5.1, 5.0, 5.1, 5.0], &[4.0, 4.1, 4.0, 4.0, 4.1]);
+        assert_eq!(Verdict::of(&told), Verdict::Pays(Side::Uncopy));
+        assert!(open(&told, &Side::ALL).is_empty());
+        // Where nothing gains as yet all are.
+        let nothing = of_rounds(&[10.0, 10.1, 9.9, 10.0, 10.0], &[9.3, 10.0, 9.2, 9.9, 9.3]);
+        assert_eq!(Verdict::of(&nothing), Verdict::Unknown);
+        assert_eq!(open(&nothing, &Side::ALL), Side::ALL);
+    }
+
     #[test]
     fn without_a_gain_the_reason_is_told_as_far_as_it_is_known() {
         assert_eq!(verdict(10.0, 10.0, 10.0, 10.0), Verdict::Unknown);
@@ -287,7 +412,7 @@ mod tests {
         let less = by_side(|side| if side == Side::Uncopy { vec![5.0; 3] } else { cpu(side) });
         let traded = with(less, time(6.0));
         assert_eq!(Verdict::of(&traded), Verdict::Unknown);
-        let said = Verdict::of(&traded).advice(&traded, "");
+        let said = Verdict::of(&traded).advice(&traded, &|_| String::new());
         assert!(said.contains("yours to say"), "{said}");
     }
 
@@ -296,7 +421,7 @@ mod tests {
         let short = facts(|side| if side == Side::Kept { 0.0007 } else { 0.0008 });
         let short = Facts { worked: 0.0008, learning_counts: true, ..short };
         assert_eq!(Verdict::of(&short), Verdict::TooShort);
-        let said = Verdict::TooShort.advice(&short, "");
+        let said = Verdict::TooShort.advice(&short, &|_| String::new());
         assert!(said.contains("0.8 ms") && said.contains("runs of 9 s"), "{said}");
     }
 
@@ -306,14 +431,14 @@ mod tests {
         assert_eq!(Verdict::of(&facts), Verdict::Loses);
         let fixed = Facts { fixed_time: Some(2.05), ..facts };
         assert_eq!(Verdict::of(&fixed), Verdict::FixedTime);
-        let said = Verdict::FixedTime.advice(&fixed, "");
+        let said = Verdict::FixedTime.advice(&fixed, &|_| String::new());
         assert!(said.contains("2.05 s") && said.contains("--count"), "{said}");
     }
 
     #[test]
     fn what_ended_before_uncopy_had_learnt_is_told_so() {
         let short = Facts { worked: 0.4, learning_counts: true, ..facts(|_| 10.0) };
-        let said = Verdict::Unknown.advice(&short, "");
+        let said = Verdict::Unknown.advice(&short, &|_| String::new());
         assert!(said.contains("takes 0.4 s") && said.contains("runs of 9 s"), "{said}");
     }
 }
