@@ -375,11 +375,13 @@ impl Flow {
             && kernel::is_established(self.fd())
     }
 
-    /// Goes back to Linux, with what nobody has taken of the ring if the receiver is not there yet.
+    /// Goes back to Linux, with what nobody has taken of the ring if the receiver is not there yet:
+    /// as much of it as Linux has room for.
     ///
     /// # Errors
-    /// ECONNRESET, which is kept too: the receiver was killed and has left bytes unread. They are
-    /// not sent once more: Linux would answer these with a reset of its own, and say EPIPE.
+    /// What Linux tells once, which is kept too; so is ECONNRESET: the receiver was killed and has
+    /// left bytes unread. They are not sent once more: Linux would answer these with a reset of its
+    /// own, and say EPIPE.
     pub(crate) fn leave(
         &self,
         attached: &Attached,
@@ -389,6 +391,7 @@ impl Flow {
         if matches!(phase.at(), Ok(At::Offered | At::Ring)) && self.sees_death() {
             return Err(Errno::CONNRESET);
         }
+        let mut flushed = Ok(());
         match phase.at().or_else(|_| self.poison(&mut own.poisoned))? {
             At::Linux | At::Leaving => return Ok(()),
             At::Returned => return self.serve_locked(attached, own),
@@ -397,6 +400,8 @@ impl Flow {
                     return Ok(());
                 }
                 self.withdrawn(attached, own)?;
+                // (Before others are told. Linux says again what is not told once.)
+                flushed = self.flush(attached, own);
             }
             At::Ring => {
                 if !phase.leave() {
@@ -410,7 +415,7 @@ impl Flow {
         // something to see.
         self.tell_sets(true);
         attached.tell(attached.out().consumed.data.take());
-        Ok(())
+        flushed.or_else(|error| if is_told_once(error) { Err(error) } else { Ok(()) })
     }
 
     /// What the receiver has not read is to go by Linux.
