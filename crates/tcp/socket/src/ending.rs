@@ -90,6 +90,7 @@ impl Flow {
         {
             own.reader.forget();
             if phase.enter(found) {
+                own.past_mark = false;
                 own.before_ring = unread;
             }
         }
