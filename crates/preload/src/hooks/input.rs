@@ -413,6 +413,9 @@ unsafe fn recvmmsg_one_by_one(
             return -1;
         }
         for i in 0..count as usize {
+            if received > 0 && PROCESS.tcp.would_lose_error(fd) {
+                break;
+            }
             let n = recvmsg(fd, &raw mut (*msgs.add(i)).msg_hdr, flags);
             if n < 0 && received > 0 {
                 PROCESS.tcp.keeps_error(fd);

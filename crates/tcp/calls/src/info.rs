@@ -139,6 +139,13 @@ impl Tcp {
         }
     }
 
+    /// A call on `fd` that has received something ends here: what Linux has next is an error that
+    /// could not be kept ([`uncopy_tcp_socket::Flow::would_lose_error`]).
+    #[cold]
+    pub fn would_lose_error(&self, fd: RawFd) -> bool {
+        self.connection(fd).is_some_and(|connection| connection.flow.would_lose_error())
+    }
+
     /// (Up to a second, where the service is behind; then this is Linux' answer.)
     fn info_told(&self, fd: RawFd, told: &mut [u8]) {
         if !self.is_own() || self.is_nobody_there() {

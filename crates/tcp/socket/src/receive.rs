@@ -59,8 +59,7 @@ impl Flow {
         let mut to = to;
         let mut deadline = None;
         loop {
-            // (There is no place yet where an error is kept for the next call.)
-            if got > 0 && !self.is_attached() && self.has_only_linuxs_error() {
+            if got > 0 && self.would_lose_error() {
                 return Ok(got);
             }
             // SAFETY: the caller's promise.
@@ -114,9 +113,17 @@ impl Flow {
         })
     }
 
-    /// Linux has an error to tell, and no bytes before it.
-    fn has_only_linuxs_error(&self) -> bool {
-        self.kernel_poll(PollFlags::ERR).contains(PollFlags::ERR)
+    /// Linux' stream ends here. (An error that it tells instead is the next call's.)
+    fn looks_for_end(&self) -> bool {
+        let seen = kernel::look(self.fd());
+        seen.inspect_err(|&error| self.keeps(error)) == Ok(Some(0))
+    }
+
+    /// Linux has an error to tell, and no bytes before it, and there is no place yet where that is
+    /// kept for the next call: a call that has received something ends here.
+    pub fn would_lose_error(&self) -> bool {
+        !self.is_attached()
+            && self.kernel_poll(PollFlags::ERR).contains(PollFlags::ERR)
             && kernel::unread(self.fd()) == Ok(0)
     }
 
@@ -488,8 +495,7 @@ impl Flow {
                     continue;
                 }
                 // (Of no bytes Linux says 0 also where there are some.)
-                let is_end =
-                    got == Ok(0) && (!empty_buffers || kernel::look(self.fd()) == Ok(Some(0)));
+                let is_end = got == Ok(0) && (!empty_buffers || self.looks_for_end());
                 if at != At::Offered
                     && (is_end || got == Err(Errno::AGAIN))
                     && let Some(error) = attached.error().take()
