@@ -5,7 +5,7 @@
 
 use crate::attached::Attached;
 use crate::ends::{Locked, Receiving, Sending};
-use crate::flow::Flow;
+use crate::flow::{Flow, ROUNDS};
 use crate::kernel;
 use crate::mapped::Registered;
 use rustix::event::PollFlags;
@@ -221,11 +221,12 @@ impl Flow {
                 Ok(_) => break,
                 Err(Errno::AGAIN) => {
                     inward.consumed.flags.fetch_or(BY_LINUX, Release);
-                    inward.switch.phase.give_back();
-                    if self.has_bytes() && inward.switch.phase.reclaim(At::Ring) {
-                        continue;
-                    }
-                    break;
+                    let given = inward.switch.phase.give_back();
+                    rounds += 1;
+                    let unread = given.filter(|_| self.has_bytes() && rounds < ROUNDS);
+                    let Some(given) = unread else { break };
+                    // (False: the other side was first, and the phase says how.)
+                    inward.switch.phase.reclaim(given);
                 }
                 Err(error) if all.is_empty() => return Err(error),
                 Err(_) => break,
@@ -235,6 +236,7 @@ impl Flow {
     }
 
     /// What stands in for the socket in a program that this process is about to execute, where
+        let mut rounds = 0;
     /// [`Flow::by_linux`] said no: it brings what lies unread in the ring, then what the socket
     /// brings, and takes what goes there. EBUSY: another process, too, holds this end, and may want
     /// to read the ring. Where the service does not do that, nothing has been taken out of the
