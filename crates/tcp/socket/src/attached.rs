@@ -107,12 +107,18 @@ impl Attached {
 
     /// The other side has taken back what this side did not receive of the ring, and has not given
     /// Linux all of it yet: it is in neither of the two. (Only then lies the tail ahead of the head
-    /// in this phase.)
+    /// in this phase.) False where Linux has no room for the rest.
     pub fn is_under_way(&self) -> bool {
         let inward = self.inward();
+        let there = || inward.produced.tail.load(Ordering::Acquire).wrapping_sub(self.head());
         inward.switch.phase.at() == Ok(At::Linux)
-            && inward.produced.tail.load(Ordering::Acquire) != self.head()
-            && inward.produced.flags.load(Ordering::Acquire) & OWES == 0
+            && (1..=RING).contains(&there())
+            && !self.other_owes()
+    }
+
+    /// Linux has no room for all that the other side has taken back.
+    pub fn other_owes(&self) -> bool {
+        self.inward().produced.flags.load(Ordering::Acquire) & OWES != 0
     }
 
     /// Room is the ring's matter, not Linux': sending goes there, and the stream has not been

@@ -13,11 +13,11 @@ use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 use uncopy_kernel::placement;
 use uncopy_tcp_shared::Poisoned;
 use uncopy_tcp_shared::layout::home;
 use uncopy_tcp_shared::notice::SLOTS;
-use uncopy_tcp_shared::phase::PhaseWord;
 use uncopy_tcp_shared::ring::{Consumed, Produced, RING, Reader, Writer};
 use uncopy_tcp_shared::runs::{Incoming, Outgoing};
 
@@ -79,8 +79,8 @@ pub struct Receiving {
     /// The ring was entered while so many bytes were unread at Linux that come before it. (It says
     /// something where the receiver is at the ring.)
     pub before_ring: usize,
-    /// What the other side has taken back of this offer was waited for.
-    pub awaited: Option<PhaseWord>,
+    /// So long calls have waited for what the other side was taking back, all of them together.
+    pub awaited: Duration,
     /// How often it was tried in vain to take a block without copying it, lately.
     pub refused: u32,
     /// So many large messages are taken from the ring before the next is wanted in a block,
@@ -98,6 +98,11 @@ impl Receiving {
         self.reader.look(produced)?;
         self.runs.look(produced);
         Ok(())
+    }
+
+    /// It was waited in vain: no call of this connection does so again.
+    pub fn waits_no_more(&mut self) {
+        self.awaited = Duration::MAX;
     }
 
     /// A program that has only looked behind Linux' mark stands there still.
@@ -193,7 +198,7 @@ impl Ends {
                 past_mark: false,
                 mark_at: 0,
                 before_ring: 0,
-                awaited: None,
+                awaited: Duration::ZERO,
                 refused: 0,
                 rests: 0,
                 rested: 0,

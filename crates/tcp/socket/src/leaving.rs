@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
 use std::time::{Duration, Instant};
 use uncopy_tcp_shared::file;
-use uncopy_tcp_shared::phase::{At, PhaseWord};
+use uncopy_tcp_shared::phase::At;
 use uncopy_tcp_shared::ring::{BY_LINUX, FINISHED};
 
 /// How often it looks whether the other side has answered: a wake-up there takes about 5 us.
@@ -28,6 +28,8 @@ const ARRIVES: Duration = Duration::from_millis(100);
 /// So long a call that receives waits for it: a thread that is preempted there goes on after some
 /// milliseconds.
 const MOMENT: Duration = Duration::from_millis(5);
+/// So long all calls of a connection together do: a peer that means harm has no more than this.
+const MOMENTS: Duration = Duration::from_millis(100);
 
 /// What becomes of the unread bytes of a side that gives its ring back to a peer that does not
 /// answer.
@@ -115,10 +117,21 @@ impl Flow {
         if self.resets_what_comes(attached) && attached.has_bytes() {
             return Ok(false);
         }
+        let patience = || deadline.saturating_duration_since(Instant::now()).min(ARRIVES);
         // (What is taken back comes behind this.)
         let before = attached.has_bytes().then(|| kernel::unread(self.fd()));
         inward.consumed.flags.fetch_or(BY_LINUX, Release);
-        let given = phase.give_back();
+        let mut given = phase.give_back();
+        if given.is_none() {
+            // What was withdrawn just before that Linux may not have yet. What a sender offers that
+            // had not seen this it withdraws at once.
+            let patience = if unanswered == Unanswered::Left { Duration::ZERO } else { patience() };
+            waits_while(patience, || {
+                (attached.is_under_way() || phase.at() == Ok(At::Offered))
+                    && !kernel::hung_up(self.fd())
+            });
+            given = phase.give_back();
+        }
         // Either FINISHED is seen below, or the other side sees this before it ends the stream.
         fence(SeqCst);
         // (What was only offered may have been withdrawn meanwhile.)
@@ -126,27 +139,25 @@ impl Flow {
         own.look(&inward.produced).or_else(|_| self.poison(&mut own.poisoned))?;
         let unread = own.reader.filled() > 0;
         own.reader.forget();
-        let Some(given) = given else {
-            // (What was withdrawn just before that Linux may not have yet.)
-            waits_while(ARRIVES, || attached.is_under_way() && !kernel::hung_up(self.fd()));
-            return Ok(true);
-        };
+        let Some(given) = given else { return Ok(true) };
         if !unread && given != At::Leaving {
             // Whoever sends next, or is sending, sees it.
             return Ok(true);
         }
         attached.ask();
-        let mut taken = None;
         loop {
             match phase.at() {
                 Ok(At::Linux) => {
-                    let since = *taken.get_or_insert_with(Instant::now);
-                    let comes = attached.is_under_way()
-                        || before.is_some_and(|before| kernel::unread(self.fd()) == before)
-                            && !self.is_told_of();
-                    if comes && since.elapsed() < ARRIVES {
-                        std::thread::sleep(LOOK);
-                        continue;
+                    if unanswered == Unanswered::Reclaimed {
+                        // (At a mark Linux' count ends, and what comes behind it changes nothing.)
+                        let counts = own.before_mark == 0 && !kernel::is_at_mark(self.fd());
+                        let before = before.filter(|_| counts);
+                        waits_while(patience(), || {
+                            attached.is_under_way()
+                                || before.is_some_and(|before| kernel::unread(self.fd()) == before)
+                                    && !attached.other_owes()
+                                    && !self.is_told_of()
+                        });
                     }
                     return Ok(true);
                 }
@@ -182,21 +193,32 @@ impl Flow {
         !kernel::poll_now(self.fd(), PollFlags::PRI | PollFlags::RDHUP).is_empty()
     }
 
-    /// Linux' queue was found empty, after this offer: waits for a moment for what was taken back
-    /// and is on its way there. True: the queue is to be looked at again. (For a sender that stops
-    /// there one call waits.)
+    /// Linux' queue was found empty by a call that does not block: waits for a moment for what was
+    /// taken back and is on its way there. True: the queue is to be looked at again. (For a sender
+    /// that stops there one call waits. A call that blocks sleeps over Linux' socket anyway.)
     #[cold]
     pub(crate) fn comes_now(
         &self,
         attached: &Attached,
         own: &mut Locked<Receiving>,
-        found: PhaseWord,
+        flags: i32,
     ) -> bool {
-        if own.awaited == Some(found) || !attached.is_under_way() {
+        let settings = &self.context.settings;
+        if own.awaited >= MOMENTS
+            || !settings.may_wait
+            || settings.wary
+            || !attached.is_under_way()
+            || flags & libc::MSG_DONTWAIT == 0 && !self.is_nonblocking()
+        {
             return false;
         }
-        own.awaited = Some(found);
-        waits_while(MOMENT, || attached.is_under_way())
+        let begun = Instant::now();
+        let comes = waits_while(MOMENT, || attached.is_under_way());
+        own.awaited += begun.elapsed();
+        if !comes {
+            own.waits_no_more();
+        }
+        comes
     }
 
     /// The other side has ended the stream or died: it sends nothing any more, whatever is asked of
@@ -213,6 +235,7 @@ impl Flow {
         let mut piece = vec![0u8; 64 << 10];
         let part = libc::iovec { iov_base: piece.as_mut_ptr().cast(), iov_len: piece.len() };
         let inward = attached.inward();
+        let mut rounds = 0;
         while !matches!(inward.switch.phase.at(), Ok(At::Linux | At::Returned)) {
             // Linux's part comes first, and is read too where it stands before the ring's.
             // SAFETY: our own buffer.
@@ -236,7 +259,6 @@ impl Flow {
     }
 
     /// What stands in for the socket in a program that this process is about to execute, where
-        let mut rounds = 0;
     /// [`Flow::by_linux`] said no: it brings what lies unread in the ring, then what the socket
     /// brings, and takes what goes there. EBUSY: another process, too, holds this end, and may want
     /// to read the ring. Where the service does not do that, nothing has been taken out of the
@@ -338,8 +360,8 @@ impl Flow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Waiting;
-    use crate::common::{program_that, service, shared, wait_until};
+    use crate::common::{End, program_that, service, shared, wait_until};
+    use crate::{Context, Settings, Waiting};
     use rustix::net::Shutdown;
     use std::io::Write;
 
@@ -390,40 +412,177 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_nothing_waits_for_what_was_taken_back_just_now() {
+    fn what_is_offered_while_the_receiver_leaves_goes_by_linux_too() {
         let service = service();
         let program = || program_that(&service.name, Waiting::Sleep);
         let (a, b) = shared(&program(), &program());
-        let receives = || b.receive_with(&mut [0; 20], libc::MSG_DONTWAIT);
+        assert_eq!(a.send(b"by the ring"), Ok(11));
+        let phase = &a.flow.attached().unwrap().out().switch.phase;
+        assert!(phase.withdraw());
+        std::thread::scope(|scope| {
+            let leaves = scope.spawn(|| b.flow.by_linux(Duration::from_secs(10)));
+            std::thread::sleep(Duration::from_millis(20));
+            // As a sender does that is preempted there.
+            phase.offer();
+            wait_until("it is given back", || phase.at() == Ok(At::Returned));
+            a.flow.serve().unwrap();
+            assert_eq!(leaves.join().unwrap(), Ok(true));
+        });
+        assert_eq!(kernel::unread(b.flow.fd()), Ok(11));
+    }
+
+    /// Whether it is done sooner than in `time`, now and then.
+    fn is_done_within(time: Duration, mut done: impl FnMut()) -> bool {
+        (0..20).any(|_| {
+            let begun = Instant::now();
+            done();
+            begun.elapsed() < time
+        })
+    }
+
+    #[test]
+    fn who_does_not_wait_does_not_wait_for_what_is_taken_back_either() {
+        let service = service();
+        let program = || program_that(&service.name, Waiting::Sleep);
+        let (a, b) = shared(&program(), &program());
+        assert_eq!(a.send(b"by the ring"), Ok(11));
+        assert!(a.flow.attached().unwrap().out().switch.phase.withdraw());
+        assert!(is_done_within(ARRIVES, || assert_eq!(b.flow.by_linux_later(), Ok(true))));
+        let at_once = || assert_eq!(b.flow.by_linux(Duration::ZERO), Ok(true));
+        assert!(is_done_within(ARRIVES, at_once));
+    }
+
+    #[test]
+    fn what_comes_behind_a_mark_is_not_waited_for() {
+        let service = service();
+        let program = || program_that(&service.name, Waiting::Sleep);
+        assert!((0..5).any(|_| {
+            let (a, b) = shared(&program(), &program());
+            a.socket.as_ref().unwrap().write_all(b"ab").unwrap();
+            assert_eq!(a.send_with(b"!", libc::MSG_OOB), Ok(1));
+            wait_until("it has come", || b.receive_with(&mut [0], libc::MSG_OOB) == Ok(1));
+            wait_until("all has", || kernel::all_arrived(a.flow.fd()));
+            assert_eq!(a.send(b"by the ring"), Ok(11));
+            std::thread::scope(|scope| {
+                let leaves = scope.spawn(|| {
+                    let begun = Instant::now();
+                    assert_eq!(b.flow.by_linux(Duration::from_secs(10)), Ok(true));
+                    begun.elapsed()
+                });
+                let phase = &a.flow.attached().unwrap().out().switch.phase;
+                wait_until("it is given back", || phase.at() == Ok(At::Returned));
+                a.flow.serve().unwrap();
+                leaves.join().unwrap() < ARRIVES
+            })
+        }));
+    }
+
+    fn awaited(end: &End) -> Duration {
+        let attached = end.flow.attached().unwrap();
+        attached.mapped.ends.receiving(attached.slot, end.flow.context.process()).awaited
+    }
+
+    /// As a sender does that is preempted after it, what Linux is to have still to be sent.
+    fn withdraws(a: &End) {
         assert_eq!(a.send(b"by the ring"), Ok(11));
         let attached = a.flow.attached().unwrap();
-        let process = a.flow.context.process();
-        let mut own = attached.mapped.ends.sending(attached.slot, process);
         assert!(attached.out().switch.phase.withdraw());
-        let begun = Instant::now();
-        assert_eq!(receives(), Err(Errno::AGAIN));
-        assert!(begun.elapsed() >= MOMENT);
+    }
+
+    fn goes_on(a: &End) {
+        let attached = a.flow.attached().unwrap();
+        let mut own = attached.mapped.ends.sending(attached.slot, a.flow.context.process());
         a.flow.withdrawn(attached, &mut own).unwrap();
         a.flow.flush(attached, &mut own).unwrap();
-        drop(own);
-        wait_until("it has come", || kernel::unread(b.flow.fd()) == Ok(11));
-        assert_eq!(receives(), Ok(11));
+    }
+
+    fn receives_now(b: &End) -> Result<usize, Errno> {
+        b.receive_with(&mut [0; 20], libc::MSG_DONTWAIT)
+    }
+
+    #[test]
+    fn who_finds_nothing_waits_for_what_was_taken_back_just_now() {
+        let service = service();
+        let program = || program_that(&service.name, Waiting::Sleep);
         // Most of the time that is long enough.
-        let comes = || {
-            wait_until("all has arrived", || kernel::all_arrived(a.flow.fd()));
-            assert_eq!(a.send(b"by the ring"), Ok(11));
-            let mut own = attached.mapped.ends.sending(attached.slot, process);
-            assert!(attached.out().switch.phase.withdraw());
+        assert!((0..20).any(|_| {
+            let (a, b) = shared(&program(), &program());
+            withdraws(&a);
             std::thread::scope(|scope| {
-                let received = scope.spawn(receives);
+                let received = scope.spawn(|| receives_now(&b));
                 std::thread::sleep(Duration::from_millis(1));
-                a.flow.withdrawn(attached, &mut own).unwrap();
-                a.flow.flush(attached, &mut own).unwrap();
+                goes_on(&a);
                 let came = received.join().unwrap() == Ok(11);
-                assert!(came || receives() == Ok(11));
-                came
+                assert!(came || receives_now(&b) == Ok(11));
+                came && awaited(&b) > Duration::ZERO && awaited(&b) < MOMENTS
             })
+        }));
+    }
+
+    #[test]
+    fn a_peer_that_takes_back_without_end_is_waited_for_once() {
+        let service = service();
+        let program = || program_that(&service.name, Waiting::Sleep);
+        let (a, b) = shared(&program(), &program());
+        withdraws(&a);
+        let begun = Instant::now();
+        assert_eq!(receives_now(&b), Err(Errno::AGAIN));
+        assert!(begun.elapsed() >= MOMENT);
+        assert_eq!(awaited(&b), Duration::MAX);
+        let phase = &a.flow.attached().unwrap().out().switch.phase;
+        let again = || {
+            phase.offer();
+            assert!(phase.withdraw());
+            assert_eq!(receives_now(&b), Err(Errno::AGAIN));
         };
-        assert!((0..20).any(|_| comes()));
+        assert!(is_done_within(MOMENT, again));
+        goes_on(&a);
+        wait_until("it has come", || receives_now(&b) == Ok(11));
+    }
+
+    #[test]
+    fn a_peer_that_says_it_has_sent_and_has_not_is_waited_for_once() {
+        let service = service();
+        let program = || program_that(&service.name, Waiting::Sleep);
+        let (a, b) = shared(&program(), &program());
+        withdraws(&a);
+        let tail = &a.flow.attached().unwrap().out().produced.tail;
+        let ahead = tail.load(Relaxed);
+        wait_until("it was waited for", || {
+            tail.store(ahead, Release);
+            std::thread::scope(|scope| {
+                let received = scope.spawn(|| receives_now(&b));
+                std::thread::sleep(Duration::from_millis(1));
+                tail.store(ahead - 11, Release);
+                assert_eq!(received.join().unwrap(), Err(Errno::AGAIN));
+            });
+            awaited(&b) > Duration::ZERO
+        });
+        assert_eq!(awaited(&b), Duration::MAX);
+    }
+
+    #[test]
+    fn a_lane_and_a_call_that_blocks_do_not_wait_for_what_is_taken_back() {
+        let service = service();
+        let program = program_that(&service.name, Waiting::Sleep);
+        let lane = Settings { may_wait: false, asks: false, ..Settings::new(&*service.name) };
+        let wary = Settings { wary: true, ..Settings::new(&*service.name) };
+        for settings in [lane, wary] {
+            let (a, b) = shared(&program, &Context::new(settings).unwrap());
+            withdraws(&a);
+            assert_eq!(receives_now(&b), Err(Errno::AGAIN));
+            assert_eq!(awaited(&b), Duration::ZERO);
+            goes_on(&a);
+            wait_until("it has come", || receives_now(&b) == Ok(11));
+        }
+        let (a, b) = shared(&program, &program_that(&service.name, Waiting::Sleep));
+        withdraws(&a);
+        std::thread::scope(|scope| {
+            let received = scope.spawn(|| b.receive(&mut [0; 20]));
+            std::thread::sleep(Duration::from_millis(20));
+            goes_on(&a);
+            assert_eq!(received.join().unwrap(), Ok(11));
+        });
+        assert_eq!(awaited(&b), Duration::ZERO);
     }
 }

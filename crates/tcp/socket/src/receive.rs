@@ -464,6 +464,7 @@ impl Flow {
             self.wants_blocks(attached, own);
         }
         let mut rounds = 0;
+        let mut may_wait = true;
         loop {
             rounds += 1;
             if own.poisoned || rounds > ROUNDS {
@@ -488,11 +489,14 @@ impl Flow {
                     own.before_mark = own.before_mark.saturating_sub(got.unwrap_or(0));
                     own.before_ring = own.before_ring.saturating_sub(got.unwrap_or(0));
                 }
-                if at == At::Linux
-                    && got == Err(Errno::AGAIN)
-                    && self.comes_now(attached, own, found)
-                {
-                    continue;
+                if at == At::Linux && got == Err(Errno::AGAIN) {
+                    if !may_wait {
+                        // (Nothing has come.)
+                        own.waits_no_more();
+                    } else if self.comes_now(attached, own, flags) {
+                        may_wait = false;
+                        continue;
+                    }
                 }
                 // (Of no bytes Linux says 0 also where there are some.)
                 let is_end = got == Ok(0) && (!empty_buffers || self.looks_for_end());
