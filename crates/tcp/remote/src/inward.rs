@@ -3,9 +3,10 @@
 //!
 //! It has room for a small window by right. A peer may send more than that while the program's ring
 //! has room: what comes in order goes there, but what comes before its turn stays here, and so does
-//! all of it where the program has given its ring back. For that a buffer grows, as far as all of a
-//! service's together have something to spare, and is as it was once it is empty. What finds no
-//! room has not come: the protocol is told so, and its peer sends it again.
+//! what comes after the program has given its ring back, until the protocol is told: it takes what
+//! has room by right from then on. For that a buffer grows, as far as all of a service's together
+//! have something to spare, and is as it was once it is empty. What finds no room has not come: the
+//! protocol is told so, and its peer sends it again.
 
 use std::ops::Range;
 use std::sync::Arc;
