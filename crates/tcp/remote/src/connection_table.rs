@@ -387,14 +387,15 @@ impl ConnectionTable {
             bridge.is_away(round_trip);
             size = bridge.take_size().or(size);
         }
-        if let Some(bits) = size {
-            // (Refused, it is one from which nobody receives any more.)
-            let _ = calls.resize(id, bits);
-        }
         let mut refused = false;
         if unreported.read > 0 {
             let read = Unreported { read: unreported.read, ..Unreported::default() };
             refused |= self.is_refused(connection, calls.read(id, unreported.read), &read);
+        }
+        if let Some(bits) = size {
+            // (Behind what was read: a smaller buffer would be full of it, and another lane could
+            // say so. Refused, it is one from which nobody receives any more.)
+            let _ = calls.resize(id, bits);
         }
         if unreported.written > 0 {
             let written = Unreported { written: unreported.written, ..Unreported::default() };
