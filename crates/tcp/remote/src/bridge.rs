@@ -49,6 +49,9 @@ const MUCH: u64 = 256 << 10;
 /// quarter: its word lies in the cache of the program's core.
 const LOOKS: u64 = 1 << (MOST - 2);
 
+/// A ring holds so many bytes less than its size.
+const LINE: u32 = 64;
+
 /// So many bytes are room that a program is told of, in a ring that was full: a third of it.
 const ROOM: u32 = (1 << MOST) / 3;
 
@@ -455,9 +458,17 @@ impl Bridge {
 
     /// So long a round trip to the peer takes.
     pub fn is_away(&mut self, round_trip: Duration) {
-        if round_trip >= FAR && self.by_ring {
+        if round_trip >= FAR && self.by_ring && self.has_room_for_all() {
             self.is_wide(true);
         }
+    }
+
+    /// The ring and the buffer have room for a wide window. What lies in the ring now counts as
+    /// read, and is in no window: it must not be more than the buffer has by right. (Who sends
+    /// finds out where the program has written nonsense.)
+    fn has_room_for_all(&self) -> bool {
+        let in_ring = self.line.as_ref().map(Line::in_ring);
+        matches!(in_ring, Some(Ok(Some(found))) if found.bytes.saturating_add(LINE) <= 1 << self.bits)
     }
 
     fn is_wide(&mut self, wide: bool) {
