@@ -312,6 +312,29 @@ fn of_a_near_peer_what_went_to_the_ring_is_read_and_it_is_asked_seldom_how_far_i
     far_away(&mut wire, &program);
 }
 
+#[test]
+fn a_peer_that_does_not_send_what_is_missing_keeps_no_room_of_others() {
+    let spare = Spare::new(1 << MOST);
+    let bridge = || Bridge::new(1, BITS, Limit::new(BITS, BITS), spare.clone());
+    let far = |bridge: &mut Bridge| bridge.place(place(0, 1, 900_000), &[1], true);
+    let (mut holds, mut other) = (bridge(), bridge());
+    let begun = Instant::now();
+    assert_eq!((far(&mut holds), far(&mut other)), (1, 0));
+    assert!(holds.begins_to_hold_more() && !holds.begins_to_hold_more());
+    assert!(holds.holds_more() && !other.begins_to_hold_more() && !other.holds_more());
+    // A byte now and then does not count.
+    assert_eq!(holds.place(place(0, 10, 0), &[1; 10], true), 10);
+    holds.came(10);
+    assert!(!holds.has_held_for_too_long(begun + Duration::from_secs(9)));
+    assert!(holds.has_held_for_too_long(Instant::now() + Duration::from_secs(10)));
+    holds.forgets_early();
+    assert!(!holds.holds_more());
+    assert_eq!((far(&mut other), other.begins_to_hold_more()), (1, true));
+    drop(other);
+    // It has shown what it does with it.
+    assert_eq!((far(&mut holds), holds.begins_to_hold_more()), (0, false));
+}
+
 /// The peer sends all that it may while the program reads nothing.
 fn until_the_window_is_closed(wire: &mut Wire) {
     while wire.edge() > wire.came {
