@@ -106,6 +106,8 @@ pub trait Calls {
     fn write(&mut self, flow: FlowId, n: u32) -> Result<(), Refusal>;
     /// See [`Lane::resize`].
     fn resize(&mut self, flow: FlowId, bits: u8) -> Result<(), Refusal>;
+    /// See [`Lane::forget_early`].
+    fn forget_early(&mut self, flow: FlowId, gone: &mut dyn FnMut());
     /// See [`Lane::round_trip`].
     fn round_trip(&mut self, flow: FlowId) -> u32;
 }
@@ -119,6 +121,9 @@ impl Calls for Lane<View<'_>> {
     }
     fn resize(&mut self, flow: FlowId, bits: u8) -> Result<(), Refusal> {
         Lane::resize(self, flow, bits)
+    }
+    fn forget_early(&mut self, flow: FlowId, gone: &mut dyn FnMut()) {
+        Lane::forget_early(self, flow, gone);
     }
     fn round_trip(&mut self, flow: FlowId) -> u32 {
         Lane::round_trip(self, flow)

@@ -75,8 +75,8 @@ impl<const N: usize> Intervals<N> {
         }
     }
 
-    /// Forgets what lies from `start` to before `end`; and what one run has behind that, too, where
-    /// it would be a run too many.
+    /// Forgets what lies from `start` to before `end`; and the last run, too, where what is left of
+    /// a run before and behind that makes one too many.
     pub fn remove(&mut self, start: Seq, end: Seq) {
         let mut left = Self::default();
         for &(from, to) in self.runs() {

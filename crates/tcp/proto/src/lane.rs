@@ -437,6 +437,20 @@ impl<F: Flows> Lane<F> {
         result
     }
 
+    /// What came of `flow` before its turn has not come from now on: `gone` throws it away before
+    /// more can come. (Nothing of it was acknowledged. What was only named as received may be given
+    /// up: RFC 2018, 8.)
+    pub fn forget_early(&mut self, flow: FlowId, gone: impl FnOnce()) {
+        if (flow.slot as usize) < self.flows.count() {
+            let state = self.flows.at(flow.slot);
+            if state.generation == flow.generation {
+                state.recovery.came.clear();
+                gone();
+            }
+        }
+        self.flows.leave();
+    }
+
     /// What a round trip takes at least, most of the time, in microseconds: what it takes, less what
     /// that varies by. 0: it is not known.
     #[inline]

@@ -515,6 +515,92 @@ fn a_receive_buffer_that_grows_and_shrinks_lets_its_peer_send_as_much() {
     assert_eq!(pair.hosts[1].socket(b).arrived, 160_000);
 }
 
+/// A window of 1 MB that the peer of the second host knows; what has come is read.
+fn with_a_large_window() -> (Pair, FlowId, FlowId) {
+    let mut pair = Pair::plain();
+    let large =
+        FlowOptions { rcv_bits: 20, rcv_most: Some(20), snd_bits: 20, ..FlowOptions::default() };
+    let (a, b) = pair.established(large);
+    let now = pair.now;
+    assert_eq!(pair.hosts[0].write(now, a, &vec![7; 300_000]), 300_000);
+    pair.run(5 * SECOND);
+    let now = pair.now;
+    assert_eq!(pair.hosts[1].read(now, b, usize::MAX).len(), 300_000);
+    pair.run(5 * SECOND);
+    (pair, a, b)
+}
+
+/// The second host's receive buffer, of which all is read, has 64 KB from now on.
+fn shrinks(pair: &mut Pair, b: FlowId) {
+    pair.hosts[1].endpoint.resize(b, 16).unwrap();
+    pair.hosts[1].socket(b).rx = vec![0; 1 << 16];
+}
+
+#[test]
+fn a_peer_that_sent_for_a_larger_buffer_is_heard_after_it_has_shrunk() {
+    let (mut pair, a, b) = with_a_large_window();
+    shrinks(&mut pair, b);
+    let now = pair.now;
+    assert_eq!(pair.hosts[0].write(now, a, &vec![8; 600_000]), 600_000);
+    pair.run(SECOND);
+    let now = pair.now;
+    assert_eq!(pair.hosts[1].write(now, b, &[9; 10_000]), 10_000);
+    pair.run(SECOND);
+    // Nobody reads: what was sent is acknowledged all the same, and the connection lives.
+    assert_eq!(pair.hosts[1].socket(b).acked, 10_000);
+    assert_eq!(pair.hosts[1].socket(b).arrived, 300_000 + (1 << 16));
+    let mut left = 600_000;
+    for _ in 0..200 {
+        let now = pair.now;
+        let data = pair.hosts[1].read(now, b, usize::MAX);
+        assert!(data.iter().all(|&byte| byte == 8));
+        left -= data.len();
+        pair.run(SECOND);
+    }
+    assert_eq!((left, pair.hosts[1].end(b), pair.hosts[0].end(a)), (0, None, None));
+}
+
+#[test]
+fn a_reset_within_the_window_of_a_buffer_that_has_shrunk_is_challenged() {
+    let (mut pair, _, b) = with_a_large_window();
+    let mut segment = forged(&mut pair, b);
+    segment.flags = Flags::RST.with(Flags::ACK);
+    pair.hosts[1].keep = true;
+    shrinks(&mut pair, b);
+    for (ahead, challenged) in [(500_000u32, true), (3_000_000, false)] {
+        pair.run(SECOND);
+        pair.hosts[1].sent.clear();
+        let reset = Segment { seq: segment.seq + ahead, ..segment };
+        let now = pair.now;
+        pair.hosts[1].raw(now, &reset, &[]);
+        assert_eq!(pair.hosts[1].sent.len(), usize::from(challenged), "{ahead}");
+        assert_eq!(pair.hosts[1].end(b), None);
+    }
+}
+
+#[test]
+fn a_peer_whose_fin_came_before_its_turn_hears_of_room_after_the_buffer_has_shrunk() {
+    let (mut pair, _, b) = with_a_large_window();
+    let mut segment = forged(&mut pair, b);
+    let now = pair.now;
+    let flags = Flags::ACK.with(Flags::FIN);
+    let fin = Segment { seq: segment.seq + 500_000u32, flags, ..segment };
+    pair.hosts[1].raw(now, &fin, &[]);
+    pair.hosts[1].poll(now);
+    shrinks(&mut pair, b);
+    segment.payload = 1024;
+    for _ in 0..64 {
+        pair.hosts[1].raw(now, &segment, &[7; 1024]);
+        segment.seq += 1024u32;
+    }
+    pair.hosts[1].poll(now);
+    pair.hosts[1].keep = true;
+    pair.hosts[1].sent.clear();
+    assert_eq!(pair.hosts[1].read(now, b, usize::MAX).len(), 1 << 16);
+    pair.hosts[1].poll(now);
+    assert!(pair.hosts[1].sent.iter().any(|sent| sent.window > 0));
+}
+
 #[test]
 fn a_connection_that_is_opened_has_the_number_that_was_given() {
     let mut pair = Pair::plain();

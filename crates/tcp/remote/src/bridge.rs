@@ -49,6 +49,13 @@ const MUCH: u64 = 256 << 10;
 /// quarter: its word lies in the cache of the program's core.
 const LOOKS: u64 = 1 << (MOST - 2);
 
+/// While the buffer has more than by right, all that is in it goes on within such a time. A peer that
+/// sends what is missing does so sooner.
+const HELD_FOR: Duration = Duration::from_secs(10);
+
+/// A ring holds so many bytes less than its size.
+const LINE: u32 = 64;
+
 /// So many bytes are room that a program is told of, in a ring that was full: a third of it.
 const ROOM: u32 = (1 << MOST) / 3;
 
@@ -147,6 +154,8 @@ pub struct Bridge {
     inward: Inward,
     /// So much may come by right, as a power of two.
     bits: u8,
+    /// The buffer has more than by right: up to where bytes were in it, and when.
+    grown: Option<(u64, Instant)>,
     /// Of what is told of next as in order the first so many bytes are the program's already.
     straight: u32,
     /// Of what went to the program so many bytes are read.
@@ -236,6 +245,7 @@ impl Bridge {
             connecting: false,
             inward: Inward::new(bits, spare),
             bits,
+            grown: None,
             straight: 0,
             received: 0,
             by_ring: false,
@@ -290,6 +300,43 @@ impl Bridge {
             self.inward.passes(self.straight);
         }
         gone as u32 + self.inward.put(place.ahead, &bytes[gone..])
+    }
+
+    /// The buffer has more than by right, which nobody was told of: the lane has to look at it from
+    /// time to time ([`has_held_for_too_long`](Self::has_held_for_too_long)) while
+    /// [`holds_more`](Self::holds_more).
+    pub fn begins_to_hold_more(&mut self) -> bool {
+        let begins = self.grown.is_none() && self.inward.has_grown();
+        if begins {
+            self.grown = Some((self.inward.end(), Instant::now()));
+        }
+        begins
+    }
+
+    /// The buffer has more than by right.
+    pub fn holds_more(&mut self) -> bool {
+        if !self.inward.has_grown() {
+            self.grown = None;
+        }
+        self.grown.is_some()
+    }
+
+    /// For too long not all has gone on that was in it: others may have what this one holds
+    /// ([`forgets_early`](Self::forgets_early)).
+    pub fn has_held_for_too_long(&mut self, now: Instant) -> bool {
+        let (went, last) = (self.inward.went(), self.inward.end());
+        let Some((end, since)) = &mut self.grown else { return false };
+        if went >= *end {
+            (*end, *since) = (last, now);
+        }
+        now.saturating_duration_since(*since) >= HELD_FOR
+    }
+
+    /// What came before its turn has not come from now on: the protocol was told so, and nothing
+    /// has come since.
+    pub fn forgets_early(&mut self) {
+        self.inward.forgets();
+        self.grown = None;
     }
 
     /// The program's ring is where the next so many bytes are to go.
@@ -455,9 +502,17 @@ impl Bridge {
 
     /// So long a round trip to the peer takes.
     pub fn is_away(&mut self, round_trip: Duration) {
-        if round_trip >= FAR && self.by_ring {
+        if round_trip >= FAR && self.by_ring && self.has_room_for_all() {
             self.is_wide(true);
         }
+    }
+
+    /// The ring and the buffer have room for a wide window. What lies in the ring now counts as
+    /// read, and is in no window: it must not be more than the buffer has by right. (Who sends
+    /// finds out where the program has written nonsense.)
+    fn has_room_for_all(&self) -> bool {
+        let in_ring = self.line.as_ref().map(Line::in_ring);
+        matches!(in_ring, Some(Ok(Some(found))) if found.bytes.saturating_add(LINE) <= 1 << self.bits)
     }
 
     fn is_wide(&mut self, wide: bool) {

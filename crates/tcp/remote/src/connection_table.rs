@@ -122,6 +122,8 @@ pub(crate) struct LaneState {
     turns: AtomicUsize,
     /// Connections whose programs have still to take the bytes before their peers' ends, by key.
     unread: Mutex<Unread>,
+    /// Connections whose buffers have more than by right, by key.
+    grown: Mutex<Grown>,
 }
 
 /// See above; and the time of the last look: a lane looks at a turn after [`LOOKS_AT_UNREAD`].
@@ -144,6 +146,25 @@ impl Unread {
         self.0.retain(|_, connection| connection.lock().unread_until().is_some());
         let late = |_: &u64, connection: &mut Arc<Connection>| {
             connection.lock().was_unread_for_too_long(now)
+        };
+        self.0.extract_if(late).map(|(_, connection)| connection).collect()
+    }
+}
+
+/// See above; and the time of the last look, likewise.
+#[derive(Default)]
+struct Grown(HashMap<u64, Arc<Connection>>, Option<Instant>);
+
+impl Grown {
+    /// The connections that hold more than by right for too long.
+    fn late(&mut self, now: Instant) -> Vec<Arc<Connection>> {
+        if self.0.is_empty() || self.1.is_some_and(|last| now < last + LOOKS_AT_UNREAD) {
+            return vec![];
+        }
+        self.1 = Some(now);
+        self.0.retain(|_, connection| connection.lock().holds_more());
+        let late = |_: &u64, connection: &mut Arc<Connection>| {
+            connection.lock().has_held_for_too_long(now)
         };
         self.0.extract_if(late).map(|(_, connection)| connection).collect()
     }
@@ -230,6 +251,7 @@ impl ConnectionTable {
                 said: Mutex::default(),
                 turns: AtomicUsize::new(0),
                 unread: Mutex::default(),
+                grown: Mutex::default(),
             })
         };
         Ok(Self {
@@ -387,14 +409,15 @@ impl ConnectionTable {
             bridge.is_away(round_trip);
             size = bridge.take_size().or(size);
         }
-        if let Some(bits) = size {
-            // (Refused, it is one from which nobody receives any more.)
-            let _ = calls.resize(id, bits);
-        }
         let mut refused = false;
         if unreported.read > 0 {
             let read = Unreported { read: unreported.read, ..Unreported::default() };
             refused |= self.is_refused(connection, calls.read(id, unreported.read), &read);
+        }
+        if let Some(bits) = size {
+            // (Behind what was read: a smaller buffer would be full of it, and another lane could
+            // say so. Refused, it is one from which nobody receives any more.)
+            let _ = calls.resize(id, bits);
         }
         if unreported.written > 0 {
             let written = Unreported { written: unreported.written, ..Unreported::default() };
@@ -733,7 +756,15 @@ impl Applications for ConnectionTable {
         // (Of one that has gone nobody receives anything.)
         let Some(connection) = self.at(flow) else { return place.to.len };
         let own = lane == Some(connection.lane);
-        connection.lock().place(place, payload, own)
+        let mut bridge = connection.lock();
+        let taken = bridge.place(place, payload, own);
+        let grown = bridge.begins_to_hold_more().then_some(bridge.key);
+        drop(bridge);
+        if let Some(key) = grown {
+            let lane = &self.lanes[connection.lane];
+            lock(&lane.grown).0.insert(key, connection);
+        }
+        taken
     }
 
     fn fetch(&self, flow: FlowId, range: RingRange, to: &mut [u8]) -> bool {
@@ -825,6 +856,11 @@ impl Applications for ConnectionTable {
             if !connection.queued.swap(true, AcqRel) {
                 doing.push(connection);
             }
+        }
+        let held = lock(&state.grown).late(Instant::now());
+        for connection in held {
+            // (While its flow is held, as where something comes.)
+            calls.forget_early(connection.id, &mut || connection.lock().forgets_early());
         }
         turn.worked = !doing.is_empty();
         // (Begun before, but where the lane is about to sleep.)

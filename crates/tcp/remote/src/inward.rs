@@ -3,9 +3,10 @@
 //!
 //! It has room for a small window by right. A peer may send more than that while the program's ring
 //! has room: what comes in order goes there, but what comes before its turn stays here, and so does
-//! all of it where the program has given its ring back. For that a buffer grows, as far as all of a
-//! service's together have something to spare, and is as it was once it is empty. What finds no
-//! room has not come: the protocol is told so, and its peer sends it again.
+//! what comes after the program has given its ring back, until the protocol is told: it takes what
+//! has room by right from then on. For that a buffer grows, as far as all of a service's together
+//! have something to spare, and is as it was once it is empty, or its peer lets nothing of it go on for
+//! too long. What finds no room has not come: the protocol is told so, and its peer sends it again.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -50,18 +51,30 @@ pub struct Inward {
     went: u64,
     /// Behind the last one that has come, in order or not.
     end: u64,
+    /// It may grow once so many bytes have gone on.
+    grows_from: u64,
 }
 
 impl Inward {
     /// With so many bytes by right, as a power of two.
     pub fn new(bits: u8, spare: Arc<Spare>) -> Self {
         let own = 1 << bits;
-        Self { bytes: vec![0; own].into(), own, spare, came: 0, went: 0, end: 0 }
+        Self { bytes: vec![0; own].into(), own, spare, came: 0, went: 0, end: 0, grows_from: 0 }
     }
 
     /// Bytes that ever went on.
     pub fn went(&self) -> u64 {
         self.went
+    }
+
+    /// The position behind the last byte that has come, in order or not.
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// It has more than by right.
+    pub fn has_grown(&self) -> bool {
+        self.bytes.len() > self.own
     }
 
     /// Bytes in order that wait to go on.
@@ -129,20 +142,43 @@ impl Inward {
     /// Has room for so many, if there is something to spare.
     #[cold]
     fn grow(&mut self, wanted: u64) {
+        if self.went < self.grows_from {
+            return;
+        }
         let size = wanted.next_power_of_two().min(1 << MOST) as usize;
         if size <= self.bytes.len() || !self.spare.take(size - self.bytes.len()) {
             return;
         }
-        let mut larger: Box<[u8]> = vec![0; size].into();
+        self.moves(size);
+    }
+
+    /// What came before its turn has not come from now on: the protocol was told so. It is as it
+    /// was, but where what waits has no room in that; and it grows once as much has gone on as it can
+    /// have.
+    pub fn forgets(&mut self) {
+        self.grows_from = self.went + (1 << MOST);
+        self.end = self.came;
+        let size = (self.waiting() as usize).next_power_of_two().max(self.own);
+        if size < self.bytes.len() {
+            let more = self.bytes.len() - size;
+            self.moves(size);
+            self.spare.give(more);
+        }
+    }
+
+    /// All that is in it has room in so many bytes.
+    fn moves(&mut self, size: usize) {
+        let mut other: Box<[u8]> = vec![0; size].into();
         let mut at = self.went;
         while at < self.end {
             // (What does not pass the end of the smaller one does not pass the larger one's.)
             let from = self.piece(at, self.end - at);
             let to = at as usize & (size - 1);
-            at += from.len() as u64;
-            larger[to..to + from.len()].copy_from_slice(&self.bytes[from]);
+            let bytes = from.len().min(size - to);
+            at += bytes as u64;
+            other[to..to + bytes].copy_from_slice(&self.bytes[from.start..from.start + bytes]);
         }
-        self.bytes = larger;
+        self.bytes = other;
     }
 }
 
@@ -191,6 +227,34 @@ mod tests {
         assert_eq!(left(&spare), 84);
         drop(inward);
         assert_eq!(left(&spare), 100);
+    }
+
+    #[test]
+    fn a_buffer_that_forgets_what_came_before_its_turn_keeps_what_waits() {
+        let spare = Spare::new(1000);
+        let mut inward = Inward::new(4, spare.clone());
+        for (in_order, size) in [(10, 16), (20, 32), (0, 16)] {
+            assert!(!inward.has_grown() && inward.waiting() == 0);
+            inward.passes(1 << MOST);
+            let begins = inward.came;
+            assert_eq!(inward.put(0, &stream(begins, begins + in_order)), in_order as u32);
+            inward.comes(in_order as u32);
+            assert_eq!(inward.put(200, &stream(0, 1)), 1);
+            assert_eq!((inward.bytes.len(), left(&spare)), (256, 1000 - 240));
+            inward.forgets();
+            assert_eq!((inward.bytes.len(), left(&spare)), (size, 1000 - (size as u64 - 16)));
+            let mut went = begins;
+            while inward.waiting() > 0 {
+                let next = inward.front().to_vec();
+                assert_eq!(next, stream(went, went + next.len() as u64));
+                went += next.len() as u64;
+                inward.goes(next.len());
+            }
+            assert_eq!((went, inward.bytes.len()), (begins + in_order, 16));
+            // It has shown that it holds what others may need.
+            assert_eq!(inward.put(200, &stream(0, 1)), 0);
+        }
+        assert_eq!(left(&spare), 1000);
     }
 
     #[test]
@@ -251,6 +315,10 @@ mod tests {
                 came += more as u64;
                 inward.comes(more as u32);
                 assert_eq!(inward.waiting(), came - went);
+                if rng.u8(..20) == 0 {
+                    inward.forgets();
+                    here.fill(false);
+                }
                 while inward.waiting() > 0 && rng.u8(..3) > 0 {
                     let next = inward.front();
                     let goes = rng.usize(1..=next.len());

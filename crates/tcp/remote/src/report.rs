@@ -1,8 +1,9 @@
 //! What is reported of connections to who looks from outside.
 
-use crate::bridge::Connection;
+use crate::bridge::{Connection, Wants};
 use crate::connection_table::ConnectionTable;
 use std::net::{SocketAddr, SocketAddrV4};
+use std::sync::Arc;
 use uncopy_tcp_fast::View;
 use uncopy_tcp_proto::segment::Tuple;
 use uncopy_tcp_proto::{Algorithm, Endpoint, Info, State};
@@ -52,16 +53,27 @@ fn report(of: &Info, lane: usize) -> Wired {
     }
 }
 
-fn wired(connection: &Connection, endpoint: &mut Endpoint<View<'_>>) -> Option<Wired> {
-    let info = endpoint.info(connection.id).ok();
-    endpoint.leave();
-    let mut info = info?;
-    // (The program has received it: the protocol hears of that where it matters.)
-    info.unread = info.unread.saturating_sub(connection.lock().unreported_read());
-    Some(report(&info, connection.lane))
-}
-
 impl ConnectionTable {
+    fn wired_as(
+        &self,
+        connection: &Arc<Connection>,
+        endpoint: &mut Endpoint<View<'_>>,
+    ) -> Option<Wired> {
+        let info = endpoint.info(connection.id).ok();
+        endpoint.leave();
+        let mut info = info?;
+        let mut bridge = connection.lock();
+        // (The program has received it: the protocol hears of that where it matters.)
+        info.unread = info.unread.saturating_sub(bridge.unreported_read());
+        // (Where the program has written nonsense, its connection has failed now.)
+        let wants = bridge.wants();
+        drop(bridge);
+        if wants != Wants::Nothing {
+            self.to_lane(connection.clone(), None);
+        }
+        Some(report(&info, connection.lane))
+    }
+
     /// One, between these ends, as the slow path knows it.
     pub(crate) fn wired_one(
         &self,
@@ -76,13 +88,13 @@ impl ConnectionTable {
         };
         let flow = endpoint.flow_of(&tuple);
         endpoint.leave();
-        wired(&*self.at(flow?)?, endpoint)
+        self.wired_as(&self.at(flow?)?, endpoint)
     }
 
     /// All connections, as the slow path knows them.
     pub(crate) fn wired(&self, endpoint: &mut Endpoint<View<'_>>) -> Vec<Wired> {
         let all = self.all().into_iter();
-        all.filter_map(|connection| wired(&connection, endpoint)).collect()
+        all.filter_map(|connection| self.wired_as(&connection, endpoint)).collect()
     }
 }
 

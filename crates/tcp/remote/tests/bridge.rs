@@ -45,6 +45,8 @@ struct Wire {
     /// How long a round trip takes, and how often that was asked.
     away: Duration,
     asked: u32,
+    /// Before that is said, the program is waited for until it has received all: the lane's end.
+    waits: Option<Arc<Flow>>,
 }
 
 /// Of a payload without its first `skip` bytes so many, which are missing before them.
@@ -70,6 +72,9 @@ impl Wire {
         assert!(self.read <= self.came);
         if self.bridge.wants_distance() {
             self.asked += 1;
+            if let Some(flow) = &self.waits {
+                until("received", || flow.in_ring().unwrap().is_none_or(|found| found.bytes == 0));
+            }
             self.bridge.is_away(self.away);
         }
         self.size = self.bridge.take_size().unwrap_or(self.size);
@@ -148,7 +153,7 @@ fn at_its_ring_with(service: &str, spare: u64) -> (Wire, Program, Arc<Flow>, Tcp
     let flow = line.flow().unwrap().clone();
     let program = Program { flow: program.register(theirs.as_raw_fd(), false), socket: theirs };
     let bridge = Bridge::new(1, BITS, Limit::new(BITS, BITS), Spare::new(spare));
-    let mut wire = Wire { bridge, came: 0, read: 0, size: BITS, away: FAR, asked: 0 };
+    let mut wire = Wire { bridge, came: 0, read: 0, size: BITS, away: FAR, asked: 0, waits: None };
     wire.bridge.stands_in(line, true, Duration::from_secs(60));
     until("by the ring", || {
         wire.brings(1);
@@ -214,6 +219,8 @@ fn in_any_order(service: &str, seed: u64, spare: u64, gives_back: bool) {
             assert!(begun.elapsed() < Duration::from_secs(60), "{} of {end}", wire.read);
             edge = edge.max(wire.edge());
             largest = largest.max(wire.size);
+            // (A ring that is never empty has no room for a wide window.)
+            wire.waits = (wire.came > begins + TOTAL / 8).then(|| flow.clone());
             let (came, last) = (wire.came, edge.min(end));
             let from = match rng.u32(0..10) {
                 0..6 => came,
@@ -303,6 +310,63 @@ fn of_a_near_peer_what_went_to_the_ring_is_read_and_it_is_asked_seldom_how_far_i
     assert!((1..=20).contains(&wire.asked), "{}", wire.asked);
     wire.away = FAR;
     far_away(&mut wire, &program);
+}
+
+#[test]
+fn a_peer_that_does_not_send_what_is_missing_keeps_no_room_of_others() {
+    let spare = Spare::new(1 << MOST);
+    let bridge = || Bridge::new(1, BITS, Limit::new(BITS, BITS), spare.clone());
+    let far = |bridge: &mut Bridge| bridge.place(place(0, 1, 900_000), &[1], true);
+    let (mut holds, mut other) = (bridge(), bridge());
+    let begun = Instant::now();
+    assert_eq!((far(&mut holds), far(&mut other)), (1, 0));
+    assert!(holds.begins_to_hold_more() && !holds.begins_to_hold_more());
+    assert!(holds.holds_more() && !other.begins_to_hold_more() && !other.holds_more());
+    // A byte now and then does not count.
+    assert_eq!(holds.place(place(0, 10, 0), &[1; 10], true), 10);
+    holds.came(10);
+    assert!(!holds.has_held_for_too_long(begun + Duration::from_secs(9)));
+    assert!(holds.has_held_for_too_long(Instant::now() + Duration::from_secs(10)));
+    holds.forgets_early();
+    assert!(!holds.holds_more());
+    assert_eq!((far(&mut other), other.begins_to_hold_more()), (1, true));
+    drop(other);
+    // It has shown what it does with it.
+    assert_eq!((far(&mut holds), holds.begins_to_hold_more()), (0, false));
+}
+
+/// The peer sends all that it may while the program reads nothing.
+fn until_the_window_is_closed(wire: &mut Wire) {
+    while wire.edge() > wire.came {
+        wire.brings((wire.edge() - wire.came).min(50_000));
+    }
+}
+
+#[test]
+fn whatever_a_peer_may_send_in_order_has_room_where_what_lies_in_the_ring_counted_as_read() {
+    let service = Running::new("full");
+    let (mut wire, program, flow, _linux) = at_its_ring(&service.name);
+    let in_ring = || flow.in_ring().unwrap().unwrap().bytes as usize;
+    // A program that does not read: its ring has no room for more than came by right.
+    let begins = wire.came;
+    until_the_window_is_closed(&mut wire);
+    assert!(wire.asked > 1);
+    assert_eq!((wire.size, wire.came), (BITS, begins + FULL + (1 << BITS)));
+    let mut buffer = vec![0; 100_000];
+    while let Ok(1..) = program.receives(&mut buffer) {
+        let _ = wire.bridge.hears(OUT);
+        wire.turn();
+    }
+    assert_eq!((in_ring(), wire.size), (0, BITS));
+    // One that is behind by less than that.
+    let begins = wire.came;
+    while wire.size < MOST {
+        while let Ok(1..) = program.receives(&mut buffer) {}
+        assert!(wire.came - begins < 1_000_000);
+        wire.brings((1 << BITS) - 64);
+    }
+    assert_eq!(in_ring(), (1 << BITS) - 64);
+    until_the_window_is_closed(&mut wire);
 }
 
 #[test]

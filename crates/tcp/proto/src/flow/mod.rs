@@ -50,6 +50,9 @@ const SLOWEST: u64 = 1 << 44;
 /// Duplicates of an acknowledgement that mean a loss (RFC 5681).
 const DUPLICATES: u8 = 3;
 
+/// In `rcv_bits`: the receive buffer was larger once, and the peer may have been told so.
+const WAS_LARGER: u8 = 1 << 7;
+
 /// What is true of a flow.
 pub(crate) mod flag {
     /// Established, and the application has not closed: the fast path may handle it.
@@ -114,6 +117,7 @@ pub struct Flow {
     /// The largest payload that is sent, options taken off.
     pub(crate) mss: u16,
     pub(crate) flags: u16,
+    /// The receive buffer's size as a power of two, and [`WAS_LARGER`].
     rcv_bits: u8,
     snd_bits: u8,
     /// Of the two windows: ours, and the peer's behind it (RFC 7323: at most 14).
@@ -337,7 +341,7 @@ impl Flow {
     /// The size of the receive buffer, as it is now.
     #[inline]
     pub fn rcv_size(&self) -> u32 {
-        1 << self.rcv_bits
+        1 << (self.rcv_bits & !WAS_LARGER)
     }
 
     /// The size of the send buffer.
@@ -420,8 +424,23 @@ impl Flow {
     #[must_use]
     #[inline]
     pub fn resize(&mut self, bits: u8) -> bool {
-        self.rcv_bits = bits.clamp(*BUFFER_BITS.start(), *BUFFER_BITS.end());
+        let bits = bits.clamp(*BUFFER_BITS.start(), *BUFFER_BITS.end());
+        let larger = 1 << bits < self.rcv_size() || self.rcv_bits & WAS_LARGER != 0;
+        self.rcv_bits = if larger { bits | WAS_LARGER } else { bits };
         self.has_opened()
+    }
+
+    /// So far behind what has come the peer may send at most, by windows of a receive buffer that
+    /// was larger: as far as a window can tell. 0 where it never was larger.
+    #[inline]
+    fn larger_window(&self) -> u32 {
+        let larger = self.rcv_bits & WAS_LARGER != 0;
+        if larger { u32::from(u16::MAX) << (self.shifts & 15) } else { 0 }
+    }
+
+    /// So far behind what has come a segment of the peer's may begin that is no old one.
+    pub(crate) fn reach(&self) -> u32 {
+        self.rcv_size().max(self.larger_window())
     }
 
     /// The window could be larger than the one that the peer knows.
@@ -429,7 +448,8 @@ impl Flow {
     fn has_opened(&self) -> bool {
         let offered = self.rcv_edge.since(self.rcv_nxt).max(0) as u32;
         let (_, edge) = self.window();
-        edge.since(self.rcv_nxt + offered) > 0 && !self.has(flag::FIN_SEEN)
+        let all_came = self.has(flag::FIN_SEEN) && self.rcv_nxt.after(self.recovery.fin);
+        edge.since(self.rcv_nxt + offered) > 0 && !all_came
     }
 
     /// The window to offer, as the field has it, and where it ends. It grows only by steps worth a

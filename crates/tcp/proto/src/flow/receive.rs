@@ -104,14 +104,16 @@ impl Flow {
         }
         // Behind the buffer's end nothing is taken. Before it, numbers of the last window are old
         // duplicates that ask for an acknowledgement; a segment without payload may also stand
-        // right at the end.
+        // right at the end. Where the buffer was larger, the peer may have sent up to an end that it
+        // was told of before (RFC 7323, 2.4): what such segments acknowledge counts.
         let ahead = segment.seq.since(self.rcv_nxt);
         let room = self.rcv_size().saturating_sub(self.rcv_nxt.distance(self.rcv_read));
+        let room = room.max(self.larger_window());
         let outside = if ahead < 0 {
             // The probe of a peer lies one before; data of the peer's not more than what it could
             // have had under way.
             self.rcv_nxt.distance(segment.seq)
-                > self.rcv_size().saturating_add(segment.payload).max(1 << 16)
+                > self.reach().saturating_add(segment.payload).max(1 << 16)
         } else if segment.payload > 0 {
             ahead as u32 >= room
         } else {

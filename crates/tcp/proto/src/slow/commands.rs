@@ -175,6 +175,11 @@ impl<F: Flows> Endpoint<F> {
         Ok(())
     }
 
+    /// See [`Lane::forget_early`](crate::Lane::forget_early).
+    pub fn forget_early(&mut self, flow: FlowId, gone: impl FnOnce()) {
+        self.lane.forget_early(flow, gone);
+    }
+
     /// Small segments wait for acknowledgements from now on, or no more (TCP_NODELAY).
     pub fn set_nagle(&mut self, flow: FlowId, nagle: bool) -> Result<(), Refusal> {
         let slot = self.slot(flow)?;

@@ -104,7 +104,7 @@ impl<F: Flows> Endpoint<F> {
             out.event(id, Event::Closed);
         } else if ahead == 0 || closing {
             self.reset(now, slot, Some(ResetReason::ByPeer), false, out);
-        } else if ahead > 0 && (ahead as u32) < flow.rcv_size() {
+        } else if ahead > 0 && (ahead as u32) < flow.reach() {
             self.challenge(now, slot, false, out);
         }
     }

@@ -115,7 +115,8 @@ pub struct Host {
     pub poll_at: Option<Time>,
     pub segments: u64,
     pub active: VecDeque<u32>,
-    /// Now and then it takes a part of a payload only, or nothing of it.
+    /// Now and then it takes a part of a payload only, or nothing of it, or throws away what came
+    /// before its turn.
     pub refuses: Option<Random>,
     /// Sockets of connections that ended in good order: what arrived and was not taken can still be read.
     pub finished: Vec<Socket>,
@@ -278,8 +279,24 @@ impl Host {
     }
 
     pub fn poll(&mut self, now: Time) {
+        self.throws_away();
         let (endpoint, mut out) = self.parts(&[]);
         self.poll_at = endpoint.poll(now, 64, &mut out);
+    }
+
+    fn throws_away(&mut self) {
+        let Some(random) = &mut self.refuses else { return };
+        for socket in self.sockets.iter_mut().flatten() {
+            if !random.chance(0.0002) {
+                continue;
+            }
+            let (from, to) = (socket.arrived, socket.taken + socket.rx.len() as u64);
+            let mask = socket.rx.len() - 1;
+            let rx = &mut socket.rx;
+            self.endpoint.forget_early(socket.id, || {
+                (from..to).for_each(|at| rx[at as usize & mask] ^= 0xFF);
+            });
+        }
     }
 
     pub fn command<R>(
