@@ -15,8 +15,9 @@ pub const ALL: [Named; 6] = [
     ("a_listener_at_another_hosts_address_is_not_steered", anothers),
 ];
 
-/// Segments from hosts that are not there: `send(source, port, seq, ack, flags, window, payload)`, `answers()`. With a `shift` SYNs say how windows are scaled; `offered` are the options
-/// of the last one that came.
+/// Segments from hosts that are not there: `send(source, port, seq, ack, flags, window, payload)`,
+/// `answers()`. With a `shift` SYNs say how windows are scaled; `offered` are the options of the
+/// last one that came.
 const FORGE: &str = r#"
 import random, socket, struct, sys, time
 wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0800)); wire.bind(("outer", 0x0800))
@@ -292,7 +293,8 @@ until(lambda: acked > len(data), lambda: send(host, port, first + 1 + len(data),
 print(len(data), hashlib.sha256(data).hexdigest())
 "#;
 
-/// A peer whose acknowledgement of the SYN comes 30 ms late, and which sends as much as it may, but so much at once that no queue loses it. Says how large the largest window was.
+/// A peer whose acknowledgement of the SYN comes 30 ms late, and which sends as much as it may, but
+/// so much at once that no queue loses it. Says how large the largest window was.
 const FAR: &str = r#"
 import hashlib
 shift, host, port, data = 7, bytes([203, 0, 113, 9]), 4400, random.Random(5).randbytes(3_000_000)

@@ -451,8 +451,8 @@ impl<F: Flows> Lane<F> {
         self.flows.leave();
     }
 
-    /// What a round trip takes at least, most of the time, in microseconds: what it takes, less what
-    /// that varies by. 0: it is not known.
+    /// What a round trip takes at least, most of the time, in microseconds: what it takes, less
+    /// what that varies by. 0: it is not known.
     #[inline]
     pub fn round_trip(&mut self, flow: FlowId) -> u32 {
         let mut round_trip = 0;

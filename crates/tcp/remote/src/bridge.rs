@@ -3,10 +3,10 @@
 //! lane puts payload where it belongs, and takes from there what it sends. What lies in the
 //! program's ring is sent from there, and is the program's again once it was acknowledged.
 //!
-//! How much the peer may send is what the buffer has by right: what goes on from there is read. That
-//! much a near peer sends again and again while it lies in caches. A far one waits a round trip for
-//! it each time: so it may send what the program's ring has room for, while what comes goes there.
-//! Then the protocol is told that bytes were read when the program has received them.
+//! How much the peer may send is what the buffer has by right: what goes on from there is read.
+//! That much a near peer sends again and again while it lies in caches. A far one waits a round
+//! trip for it each time: so it may send what the program's ring has room for, while what comes
+//! goes there. Then the protocol is told that bytes were read when the program has received them.
 //!
 //! unsafe: that ring's bytes, for the kernel to read.
 
@@ -49,8 +49,8 @@ const MUCH: u64 = 256 << 10;
 /// quarter: its word lies in the cache of the program's core.
 const LOOKS: u64 = 1 << (MOST - 2);
 
-/// While the buffer has more than by right, all that is in it goes on within such a time. A peer that
-/// sends what is missing does so sooner.
+/// While the buffer has more than by right, all that is in it goes on within such a time. A peer
+/// that sends what is missing does so sooner.
 const HELD_FOR: Duration = Duration::from_secs(10);
 
 /// A ring holds so many bytes less than its size.
@@ -438,14 +438,14 @@ impl Bridge {
         self.inward.comes(bytes.saturating_sub(straight));
     }
 
-    /// What went to the program is read; of a wide window, what the program has received of it. Where
-    /// such a window is hardly used that is not looked at, unless it `looks` all the same.
+    /// What went to the program is read; of a wide window, what the program has received of it.
+    /// Where such a window is hardly used that is not looked at, unless it `looks` all the same.
     ///
-    /// No wide window stays closed unnoticed. What comes has a lane look. Where it finds less room than
-    /// sets tell of, the bridge [wants](Self::wanted) to be told: the set arms the ring's word for
-    /// that, and looks once more, so that it sees what the program has received since this look, or
-    /// the program sees the word. Where it finds as much room as sets tell of, or has not looked,
-    /// the peer may send at least a third of the ring, and has it look again.
+    /// No wide window stays closed unnoticed. What comes has a lane look. Where it finds less room
+    /// than sets tell of, the bridge [wants](Self::wanted) to be told: the set arms the ring's word
+    /// for that, and looks once more, so that it sees what the program has received since this
+    /// look, or the program sees the word. Where it finds as much room as sets tell of, or has not
+    /// looked, the peer may send at least a third of the ring, and has it look again.
     fn has_received(&mut self, looks: bool) {
         self.full = false;
         let unknown = self.inward.went() - self.received;

@@ -5,8 +5,9 @@
 //! has room: what comes in order goes there, but what comes before its turn stays here, and so does
 //! what comes after the program has given its ring back, until the protocol is told: it takes what
 //! has room by right from then on. For that a buffer grows, as far as all of a service's together
-//! have something to spare, and is as it was once it is empty, or its peer lets nothing of it go on for
-//! too long. What finds no room has not come: the protocol is told so, and its peer sends it again.
+//! have something to spare, and is as it was once it is empty, or its peer lets nothing of it go on
+//! for too long. What finds no room has not come: the protocol is told so, and its peer sends it
+//! again.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -153,8 +154,8 @@ impl Inward {
     }
 
     /// What came before its turn has not come from now on: the protocol was told so. It is as it
-    /// was, but where what waits has no room in that; and it grows once as much has gone on as it can
-    /// have.
+    /// was, but where what waits has no room in that; and it grows once as much has gone on as it
+    /// can have.
     pub fn forgets(&mut self) {
         self.grows_from = self.went + (1 << MOST);
         self.end = self.came;

@@ -26,8 +26,8 @@ pub(crate) struct Attached {
     pub cookie: u64,
 }
 
-/// A ring with so many bytes in it has room enough for poll to say so, as Linux does: a third of the
-/// buffer.
+/// A ring with so many bytes in it has room enough for poll to say so, as Linux does: a third of
+/// the buffer.
 pub(crate) fn has_room(used: u32) -> bool {
     RING.saturating_sub(used) >= RING / 3
 }

@@ -96,8 +96,8 @@ impl Flow {
         }
     }
 
-    /// As above: what comes by Linux from now on is answered by a reset. So what the ring has is not
-    /// given back, either.
+    /// As above: what comes by Linux from now on is answered by a reset. So what the ring has is
+    /// not given back, either.
     pub(crate) fn resets_what_comes(&self, attached: &Attached) -> bool {
         self.shut.load(Relaxed) && attached.out().produced.flags.load(Relaxed) & FINISHED != 0
     }

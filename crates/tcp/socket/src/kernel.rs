@@ -270,8 +270,8 @@ pub fn push(fd: BorrowedFd) {
     }
 }
 
-/// As [`push`], also what TCP_CORK holds back: setting TCP_NODELAY sends all (tcp(7)), though it may
-/// be set.
+/// As [`push`], also what TCP_CORK holds back: setting TCP_NODELAY sends all (tcp(7)), though it
+/// may be set.
 pub fn push_all(fd: BorrowedFd) {
     let was_set = sockopt::tcp_nodelay(fd) != Ok(false);
     let _ = sockopt::set_tcp_nodelay(fd, true);

@@ -79,8 +79,9 @@ const ABOUT_SUMMARY: &str = "\
 Processor time of the server for a request, plain over uncopy: **above 1 is a gain**, 2 is half the
 time. In brackets the same plain server a second time: differences of that size mean nothing. Then
 what the gain of 1 MB comes from: glibc told to keep its memory; uncopy's allocator alone; what
-faster copies (`--copies`) add to that, and elision to both; and where BBR is the congestion control,
-what Reno brings a plain server, and what uncopy gains with the same on both sides. Four connections.
+faster copies (`--copies`) add to that, and elision to both; and where BBR is the congestion
+control, what Reno brings a plain server, and what uncopy gains with the same on both sides. Four
+connections.
 ";
 
 /// What the columns of the README's table are.

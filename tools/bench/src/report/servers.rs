@@ -165,8 +165,8 @@ impl ServerResults {
         Ok(())
     }
 
-    /// What a table's first lines say of its rows: of which run they are, or that they are older, and
-    /// of which `machine`.
+    /// What a table's first lines say of its rows: of which run they are, or that they are older,
+    /// and of which `machine`.
     pub fn of_one_run(&self, machine: &str) -> String {
         let command = self.command.as_deref().unwrap_or(DRIVER);
         self.run.as_ref().map_or_else(

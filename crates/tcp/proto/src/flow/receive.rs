@@ -104,8 +104,8 @@ impl Flow {
         }
         // Behind the buffer's end nothing is taken. Before it, numbers of the last window are old
         // duplicates that ask for an acknowledgement; a segment without payload may also stand
-        // right at the end. Where the buffer was larger, the peer may have sent up to an end that it
-        // was told of before (RFC 7323, 2.4): what such segments acknowledge counts.
+        // right at the end. Where the buffer was larger, the peer may have sent up to an end that
+        // it was told of before (RFC 7323, 2.4): what such segments acknowledge counts.
         let ahead = segment.seq.since(self.rcv_nxt);
         let room = self.rcv_size().saturating_sub(self.rcv_nxt.distance(self.rcv_read));
         let room = room.max(self.larger_window());
@@ -350,10 +350,10 @@ impl Flow {
         }
     }
 
-    /// Of what [`receive`](Self::receive) has given `place` only the first `taken` bytes were taken:
-    /// the others have not come, and `received` says so from now on. What had come early behind
-    /// them, and would be in order with them, has not come either. (Nothing of it was acknowledged.
-    /// What was only named as received may be given up: RFC 2018, 8.)
+    /// Of what [`receive`](Self::receive) has given `place` only the first `taken` bytes were
+    /// taken: the others have not come, and `received` says so from now on. What had come early
+    /// behind them, and would be in order with them, has not come either. (Nothing of it was
+    /// acknowledged. What was only named as received may be given up: RFC 2018, 8.)
     #[cold]
     pub(crate) fn takes_less(&mut self, received: &mut Received, place: Place, taken: u32) {
         received.ack_now = true;

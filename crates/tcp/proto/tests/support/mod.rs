@@ -118,7 +118,8 @@ pub struct Host {
     /// Now and then it takes a part of a payload only, or nothing of it, or throws away what came
     /// before its turn.
     pub refuses: Option<Random>,
-    /// Sockets of connections that ended in good order: what arrived and was not taken can still be read.
+    /// Sockets of connections that ended in good order: what arrived and was not taken can still be
+    /// read.
     pub finished: Vec<Socket>,
 }
 
