@@ -178,7 +178,7 @@ impl ServerResults {
             },
             |run| {
                 format!(
-                    "All rows are of one run: commit {}, {}, {} cores, {}.\n`{command}`",
+                    "All rows are of one run, commit {}, {}, {} cores, {}.\n`{command}`",
                     run.commit, run.cpu, run.cores, run.date
                 )
             },
