@@ -511,8 +511,10 @@ impl Bridge {
     /// read, and is in no window: it must not be more than the buffer has by right. (Who sends
     /// finds out where the program has written nonsense.)
     fn has_room_for_all(&self) -> bool {
-        let in_ring = self.line.as_ref().map(Line::in_ring);
-        matches!(in_ring, Some(Ok(Some(found))) if found.bytes.saturating_add(LINE) <= 1 << self.bits)
+        match self.line.as_ref().map(Line::in_ring) {
+            Some(Ok(Some(found))) => found.bytes.saturating_add(LINE) <= 1 << self.bits,
+            _ => false,
+        }
     }
 
     fn is_wide(&mut self, wide: bool) {

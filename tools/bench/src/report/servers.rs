@@ -172,8 +172,8 @@ impl ServerResults {
         self.run.as_ref().map_or_else(
             || {
                 format!(
-                    "**Older rows**, of several runs and commits, which they do not name. Plain has \
-                     this machine's\ncongestion control, uncopy Reno instead of BBR. {machine}.",
+                    "**Older rows**, of several runs and commits, which they do not name. Plain \
+                     has this machine's\ncongestion control, uncopy Reno instead of BBR. {machine}.",
                 )
             },
             |run| {
