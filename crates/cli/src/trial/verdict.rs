@@ -253,23 +253,19 @@ fn either(standing: &Standing, first: Side, other: Side, start: &dyn Fn(Side) ->
         _ => "",
     };
     let price = if [first, other].contains(&Side::Kept) {
-        format!("What decides is the price: with memory kept {KEPT_PRICE}; uncopy is {PRICE}.")
+        format!("Its price decides: {PRICE}; with memory kept {KEPT_PRICE}.")
     } else {
         format!("The price of both: {PRICE}.")
     };
-    let ahead = standing.cpu(first, other).ratio() >= 1.0;
-    let (better, than) = if ahead { (first, other) } else { (other, first) };
-    let (rounds, _) = standing.cpu(better, than).won();
+    let (rounds, _) = standing.cpu(first, other).won();
     let has = |side: Side| format!("{} has {}", side.name(), standing.ranges_in_words(side));
     format!(
-        "pays: {}, or {}{why}: both gain. {}; {}. {rounds} rounds do not tell which gains more: \
-         {}. Start it with '{}', or with '{}'. {price} More --rounds, or a longer --time-cap, may \
-         tell which is better.",
+        "pays: {}, or {}{why}. {}; {}. {rounds} rounds do not tell which gains more (a longer \
+         --time-cap may). Start it with '{}', or with '{}'. {price}",
         first.name(),
         other.name(),
         has(first),
         has(other),
-        against(standing, better, than),
         start(first),
         start(other)
     )
@@ -355,11 +351,9 @@ mod tests {
         assert_eq!((verdict.side(), verdict.other()), (Side::Uncopy, Some(Side::Kept)));
         let said = verdict.advice(&facts, &|side| format!("<{}>", side.name()));
         for part in [
-            "pays: uncopy, or memory kept where you want no library: both gain. uncopy has 2.07 \
-             (gain, ",
-            "5 rounds do not tell which gains more: uncopy needs less processor time than memory \
-             kept in 4 of 5 rounds, on the average ",
-            "Start it with '<uncopy>', or with '<memory kept>'. What decides is the price: ",
+            "pays: uncopy, or memory kept where you want no library. uncopy has 2.07 (gain, ",
+            "5 rounds do not tell which gains more (a longer --time-cap may). ",
+            "Start it with '<uncopy>', or with '<memory kept>'. Its price decides: ",
         ] {
             assert!(said.contains(part), "{part}: {said}");
         }
