@@ -79,6 +79,8 @@ pub(crate) struct Conn {
     pub backoff: u8,
     /// What was acknowledged at the last look.
     pub counted: Seq,
+    /// Bytes that the peer had behind gaps at the last look.
+    pub behind_gaps: u32,
     /// What was unacknowledged at the last look, since when, and how many looks ago that began.
     pub stalled: (Seq, Time, u8),
     pub last_control: Time,
@@ -115,6 +117,7 @@ impl Conn {
         Conn {
             state: State::Closed,
             counted: terms.iss + 1,
+            behind_gaps: 0,
             listener: NONE,
             half_open: false,
             app_closed: false,

@@ -59,6 +59,7 @@ pub fn chosen(name: &[u8]) -> Option<Algorithm> {
         b"reno" => Algorithm::Reno,
         b"cubic" => Algorithm::Cubic,
         b"dctcp" => Algorithm::Dctcp,
+        b"bbr" => Algorithm::Bbr,
         _ => return None,
     };
     let usual = std::fs::read("/proc/sys/net/ipv4/tcp_congestion_control").ok()?;

@@ -31,6 +31,7 @@ fn report(of: &Info, lane: usize) -> Wired {
         Algorithm::Reno => 2,
         Algorithm::Cubic => 3,
         Algorithm::Caller => 4,
+        Algorithm::Bbr => 5,
     };
     let (stamps, sack, ecn) = of.agreed;
     Wired {

@@ -30,6 +30,8 @@ pub enum Hosts {
     UncopyDctcp,
     /// uncopy's TIMELY, by rate
     UncopyTimely,
+    /// uncopy's BBR
+    UncopyBbr,
 }
 
 impl Hosts {
@@ -50,6 +52,7 @@ impl Hosts {
             Self::UncopyCubic => Tcp::Uncopy(Algorithm::Cubic),
             Self::UncopyDctcp => Tcp::Uncopy(Algorithm::Dctcp),
             Self::UncopyTimely => Tcp::Uncopy(Algorithm::Timely),
+            Self::UncopyBbr => Tcp::Uncopy(Algorithm::Bbr),
         }
     }
 }

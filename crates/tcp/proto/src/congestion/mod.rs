@@ -7,10 +7,12 @@
 //! | `timely` | rate | how the round trip changes |
 //! | `reno` | window | losses |
 //! | `cubic` | window | losses, and the time since the last one |
+//! | `bbr` | rate | what went through, and the shortest round trip |
 //!
 //! A caller may control congestion itself ([`Algorithm::Caller`]), on each acknowledgement if it
 //! likes: the simulator's vanilla DCTCP does.
 
+mod bbr;
 mod cubic;
 mod dctcp;
 mod reno;
@@ -56,6 +58,9 @@ pub enum Algorithm {
     /// RFC 9438: what Linux does.
     #[default]
     Cubic,
+    /// By what goes through, whatever is lost: for ways that lose without being full. No marks are
+    /// agreed on.
+    Bbr,
     /// The caller's own, by window: [`Endpoint::set_window`](crate::Endpoint::set_window). Marks
     /// are echoed exactly, as for DCTCP.
     Caller,
@@ -70,6 +75,10 @@ pub struct Feedback {
     pub interval: Nanos,
     /// Bytes acknowledged.
     pub acked: u32,
+    /// Bytes that the peer has got, also those behind a gap.
+    pub delivered: u32,
+    /// Bytes on the way now.
+    pub in_flight: u32,
     /// Those of them whose acknowledgement echoed congestion.
     pub marked: u32,
     /// Losses that duplicates showed.
@@ -101,6 +110,7 @@ pub(crate) enum Control {
     Timely(timely::Timely),
     Reno(reno::Reno),
     Cubic(cubic::Cubic),
+    Bbr(bbr::Bbr),
     /// The window that the caller set.
     Caller(u32),
 }
@@ -113,6 +123,7 @@ impl Control {
             Algorithm::Timely => Control::Timely(timely::Timely::new(mss, rtt)),
             Algorithm::Reno => Control::Reno(reno::Reno::new(mss)),
             Algorithm::Cubic => Control::Cubic(cubic::Cubic::new(mss)),
+            Algorithm::Bbr => Control::Bbr(bbr::Bbr::new(mss, rtt)),
             Algorithm::Caller => Control::Caller(INITIAL_SEGMENTS * mss),
         }
     }
@@ -124,6 +135,7 @@ impl Control {
             Control::Timely(timely) => timely.interval(feedback),
             Control::Reno(reno) => reno.interval(feedback),
             Control::Cubic(cubic) => cubic.interval(feedback),
+            Control::Bbr(bbr) => bbr.interval(feedback),
             // The caller hears of a timeout later than everything is sent again.
             Control::Caller(window) if feedback.timeout => *window = feedback.mss,
             Control::Caller(_) => {}
@@ -137,12 +149,13 @@ impl Control {
             Control::Timely(timely) => Limit::Rate(timely.rate.get(), timely.rate.window()),
             Control::Reno(reno) => Limit::Window(reno.window),
             Control::Cubic(cubic) => Limit::Window(cubic.window()),
+            Control::Bbr(bbr) => Limit::Rate(bbr.rate(), bbr.window()),
             Control::Caller(window) => Limit::Window(*window),
         }
     }
 }
 
-/// A rate with the bounds that both algorithms need.
+/// A rate with the bounds that DCTCP and TIMELY need.
 #[derive(Clone, Copy, Debug)]
 struct Rate {
     /// Bytes a second.
@@ -236,6 +249,8 @@ mod tests {
             time: Time(at * MILLISECOND),
             interval: 2 * MILLISECOND,
             acked,
+            delivered: acked,
+            in_flight: acked / 2,
             marked: 0,
             retransmits: 0,
             timeout: false,
@@ -253,8 +268,14 @@ mod tests {
         }
     }
 
-    fn all() -> [Algorithm; 4] {
+    /// Those that a loss slows down.
+    fn by_losses() -> [Algorithm; 4] {
         [Algorithm::Dctcp, Algorithm::Timely, Algorithm::Reno, Algorithm::Cubic]
+    }
+
+    fn all() -> [Algorithm; 5] {
+        let [a, b, c, d] = by_losses();
+        [a, b, c, d, Algorithm::Bbr]
     }
 
     #[test]
@@ -274,8 +295,8 @@ mod tests {
     }
 
     #[test]
-    fn at_a_loss_every_algorithm_slows_down_and_then_grows_again() {
-        for algorithm in all() {
+    fn at_a_loss_every_algorithm_but_bbr_slows_down_and_then_grows_again() {
+        for algorithm in by_losses() {
             let mut control = Control::new(algorithm, 1000, 1000);
             for at in 1..6 {
                 control.interval(&Feedback { rtt: 40, ..quiet(through(&control), at) });
@@ -299,6 +320,8 @@ mod tests {
                 control.interval(&Feedback { timeout: true, acked: 0, ..quiet(0, at) });
             }
             match control.limit() {
+                // (Its window is all that it sends for each of its questions.)
+                Limit::Rate(_, window) if algorithm == Algorithm::Bbr => assert_eq!(window, 1000),
                 Limit::Rate(rate, _) => assert!((1..200_000).contains(&rate), "{rate}"),
                 Limit::Window(window) => assert!((1000..=2000).contains(&window), "{window}"),
             }

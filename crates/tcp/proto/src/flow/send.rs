@@ -156,7 +156,7 @@ impl Flow {
     }
 
     /// What is on the way as far as congestion is concerned.
-    fn on_way(&self) -> u32 {
+    pub(crate) fn on_way(&self) -> u32 {
         let recovery = &self.recovery;
         if self.snd_nxt != self.snd_max {
             // After a timeout everything behind `snd_nxt` counts as lost.

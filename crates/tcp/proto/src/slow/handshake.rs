@@ -44,7 +44,7 @@ impl<F: Flows> Endpoint<F> {
         let wish = [
             (self.config.stamps, flag::STAMPS),
             (self.config.sack, flag::SACK),
-            (self.config.ecn, flag::ECN),
+            (self.config.ecn && options.algorithm != Algorithm::Bbr, flag::ECN),
             (matches!(options.algorithm, Algorithm::Dctcp | Algorithm::Caller), flag::ECN_EXACT),
             (options.nagle, flag::NAGLE),
         ];

@@ -68,10 +68,16 @@ impl<F: Flows> Endpoint<F> {
         let flow = self.lane.flows.at(slot);
         let conn = &mut self.conns[index];
         let acked = flow.snd_una.min(flow.snd_end);
+        let behind_gaps: u32 =
+            flow.recovery.sacked.runs().iter().map(|(from, to)| to.distance(*from)).sum();
+        let newly_acked = acked.distance(conn.counted);
+        let before = core::mem::replace(&mut conn.behind_gaps, behind_gaps);
         let feedback = Feedback {
             time: now.time,
             interval: now.time.since(conn.last_control).max(1),
-            acked: acked.distance(conn.counted),
+            acked: newly_acked,
+            delivered: (newly_acked + behind_gaps).saturating_sub(before),
+            in_flight: flow.on_way(),
             marked: core::mem::take(&mut flow.cnt_marked),
             retransmits: core::mem::take(&mut flow.cnt_retransmits),
             timeout: false,
@@ -147,6 +153,7 @@ impl<F: Flows> Endpoint<F> {
             control.interval(&Feedback {
                 timeout: true,
                 acked: 0,
+                delivered: 0,
                 marked: 0,
                 retransmits: 0,
                 ..feedback
