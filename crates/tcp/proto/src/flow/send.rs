@@ -21,6 +21,10 @@ pub enum Transmit {
     Closed,
 }
 
+/// How late a lane may be, in ns, without a flow losing what its rate gave it meanwhile: as much as
+/// goes out in a burst.
+const CATCHES_UP: u64 = MILLISECOND;
+
 /// What one segment may hold, and what has to be noted of it.
 struct Run {
     start: Seq,
@@ -205,10 +209,14 @@ impl Flow {
         }
         if self.pace != 0 {
             // An idle flow saves nothing up, but for what the wheel's ticks took from it: a flow at
-            // 10 Gbit/s has a segment a tick.
+            // 10 Gbit/s has a segment a tick. A flow that waited for its rate makes up for a lane
+            // that came late: else it would never reach the rate, and BBR would take what it
+            // reached for the way's.
+            let late = if self.has(flag::LIMITED) { CATCHES_UP } else { 1 << PACING_TICK };
             let segments = run.len.div_ceil(self.mss.into()).max(1);
-            let tick = Time(now.time.0.saturating_sub(1 << PACING_TICK));
-            self.next_send = self.next_send.max(tick) + self.cost(run.len + segments * (40 + 18));
+            let earliest = Time(now.time.0.saturating_sub(late));
+            self.next_send =
+                self.next_send.max(earliest) + self.cost(run.len + segments * (40 + 18));
         }
         segment
     }
@@ -228,5 +236,44 @@ impl Flow {
     /// A smaller segment size from now on.
     pub(crate) fn shrink(&mut self, mss: u16) {
         self.mss = self.mss.min(mss).max(super::MIN_MSS);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::Terms;
+    use crate::time::MICROSECOND;
+
+    /// What a flow of 1 MB/s sends in 100 ms of which it is asked every `every`, after it was asked
+    /// in vain for so long.
+    fn sent(idle: u64, every: u64) -> u32 {
+        let terms = Terms { mss: 1000, window: 1 << 30, snd_bits: 20, ..Terms::NOBODY };
+        let mut flow = Flow::new(&terms);
+        flow.set_rate(1_000_000);
+        let first = flow.snd_end;
+        let (mut at, end) = (idle, idle + 100 * MILLISECOND);
+        flow.snd_end = first + (1 << 19);
+        while at < end {
+            let now = Now::new(Time(at), 0);
+            while matches!(flow.transmit(now, 1000), Transmit::Segment(_)) {}
+            at += every;
+        }
+        flow.snd_max.distance(first)
+    }
+
+    #[test]
+    fn a_flow_reaches_its_rate_though_its_lane_comes_late() {
+        let in_time = sent(0, 10 * MICROSECOND);
+        // (100,000 bytes, less what headers take.)
+        assert!((90_000..=96_000).contains(&in_time), "{in_time}");
+        let late = sent(0, 700 * MICROSECOND);
+        assert!(late.abs_diff(in_time) <= 3_000, "{late} {in_time}");
+    }
+
+    #[test]
+    fn a_flow_that_was_idle_saves_nothing_up() {
+        let [fresh, idle] = [0, 5_000 * MILLISECOND].map(|idle| sent(idle, 10 * MICROSECOND));
+        assert!(idle <= fresh + 1_000, "{idle} {fresh}");
     }
 }
