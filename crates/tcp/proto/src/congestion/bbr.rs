@@ -10,7 +10,7 @@
 //! not looked for. ECN is not agreed on, because marks would not be answered.
 
 use super::{Feedback, LEAST_SEGMENTS, Rate};
-use crate::time::{MILLISECOND, Nanos, SECOND, Time};
+use crate::time::{MICROSECOND, MILLISECOND, Nanos, SECOND, Time};
 
 /// 2 / ln 2: the least gain with which what goes through can double in a round trip (4.3.2.1).
 const STARTUP: f64 = 2.885;
@@ -64,6 +64,11 @@ pub(crate) struct Bbr {
     timed_out: bool,
 }
 
+/// A place in the cycle, not the same for all flows: else all would ask for more at once.
+fn somewhere(time: Time) -> Mode {
+    Mode::Cycle(2 + (time.0 / MICROSECOND % 6) as u8)
+}
+
 impl Bbr {
     pub fn new(mss: u32, rtt: u32) -> Bbr {
         Bbr {
@@ -94,8 +99,10 @@ impl Bbr {
         let is_late = self.round_trip(feedback);
         self.mode = match self.mode {
             Mode::Startup if self.flat >= FULL_AFTER => Mode::Drain(DRAIN),
-            Mode::Drain(0) => Mode::Cycle(2),
-            Mode::Drain(_) if f64::from(feedback.in_flight) <= self.holds() => Mode::Cycle(2),
+            Mode::Drain(0) => somewhere(feedback.time),
+            Mode::Drain(_) if f64::from(feedback.in_flight) <= self.holds() => {
+                somewhere(feedback.time)
+            }
             Mode::Drain(left) => Mode::Drain(left - 1),
             Mode::Cycle(at) => Mode::Cycle((at + 1) % CYCLE.len() as u8),
             Mode::RoundTrip(until, 0) if feedback.time >= until => {
@@ -105,7 +112,7 @@ impl Bbr {
                     (self.full, self.flat) = (0.0, 0);
                 }
                 (self.least_rtt, self.least_seen) = (feedback.rtt.max(1), feedback.time);
-                if self.flat >= FULL_AFTER { Mode::Cycle(2) } else { Mode::Startup }
+                if self.flat >= FULL_AFTER { somewhere(feedback.time) } else { Mode::Startup }
             }
             Mode::RoundTrip(until, left) => Mode::RoundTrip(until, left.saturating_sub(1)),
             Mode::Startup => Mode::Startup,
