@@ -238,7 +238,7 @@ fn short_copies_end_what_a_site_left_unmapped_only_while_it_rests() {
     }
 }
 
-/// What is registered of `LEN` bytes.
+/// The registered part of `LEN` bytes.
 fn registered(w: &World, at: usize) -> bool {
     w.tracker.memory.registered.touches(Span::sized(at, LEN))
 }
@@ -527,7 +527,7 @@ fn what_was_lent_is_copied_back_never_moved() {
     let mut w = elided();
     w.tracker.freed(COPY, LEN);
     let mut plan = OutputPlan::default();
-    // What was sent so often may be lent, whatever its call site has proved.
+    // An extent that was sent so often may be lent, whatever its call site has proved.
     for _ in 0..7 {
         w.tracker.output_begin(&[(SOURCE, LEN)], &mut plan);
         w.tracker.output_done(&mut plan, LEN, false);

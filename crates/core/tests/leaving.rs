@@ -54,7 +54,7 @@ impl World {
         self.counters.elided_bytes.load(Relaxed) != before
     }
 
-    /// What the program finds at `addr`, which is missing.
+    /// The byte that the program finds at `addr`, which is missing.
     fn touched(&mut self, addr: usize) -> u8 {
         assert_eq!(self.tracker.fault(addr), Fault::Resolved);
         self.tracker.check().unwrap();

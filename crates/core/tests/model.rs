@@ -25,7 +25,7 @@ const FOREIGN_PAGES: usize = 64;
 /// The call site that returns here rests, where sites may.
 const RESTING: usize = 0xbad;
 
-/// What this test has the program and the kernel do to pages.
+/// The things that this test has the program and the kernel do to pages.
 impl Machine {
     /// The kernel refers to the program's page number `page` from now on, which must stay there if
     /// the tracker was told.
@@ -72,7 +72,7 @@ impl Machine {
 
 struct World {
     tracker: Tracker<Machine>,
-    /// What each byte must be; `None`: nobody's business (freed).
+    /// The value that each byte must have; `None`: nobody's business (freed).
     truth: Vec<Option<u8>>,
     random: Random,
     counters: &'static Counters,
@@ -226,7 +226,7 @@ impl World {
         }
     }
 
-    /// What is received lies in a region of somebody else's already.
+    /// Receives data that lies in a region of somebody else's already.
     fn receive_by_reference(&mut self) {
         let mut buffer = self.range();
         if self.random.one_in(2) && !buffer.core().is_empty() {
@@ -401,7 +401,7 @@ impl World {
         }
     }
 
-    /// What is sent of `buffer` as `plan` says is what it holds.
+    /// Checks that the pieces `plan` sends of `buffer` are what it holds.
     fn expect_pieces(&mut self, buffer: Span, plan: &OutputPlan, what: &str) {
         let mut addr = buffer.start;
         for &(at, len) in &plan.pieces {

@@ -12,7 +12,7 @@ use uncopy_ranges::filter::Filter;
 use uncopy_ranges::span::PAGE;
 
 const MB: usize = 1 << 20;
-/// What the pool keeps at most after it has dropped nothing too early, in pages.
+/// The pages that the pool keeps at most after it has dropped nothing too early.
 const MOST: usize = (32 * MB) / PAGE;
 
 /// A server with a buffer of 1 MB for each connection.
@@ -34,7 +34,7 @@ impl Server {
         let counters: &'static Counters = Box::leak(Box::new(Counters::new()));
         let tracker = Tracker::new(machine, shape, limits, policy, filter, counters);
         let mut server = Self { tracker, boundary: pages };
-        // What it copies once is received into extents from then on.
+        // A site that copies once receives into extents from then on.
         for n in 0..connections {
             let (buffer, other) = (server.buffer(n), server.buffer(connections + n));
             let mut plan = CopyPlan::default();

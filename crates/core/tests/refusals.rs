@@ -1,4 +1,4 @@
-//! What stands in the way of a copy is what its call site is told, as the machine said it.
+//! The obstacle to a copy is the reason that its call site is told, as the machine said it.
 
 #[allow(dead_code, reason = "other tests use more of it")]
 mod machine;

@@ -45,7 +45,7 @@ fn world(movable: bool) -> World {
 }
 
 impl World {
-    /// What lies at `at` in the region is received into `BUFFER`, each page full of its own number.
+    /// Receives the bytes at `at` in the region into `BUFFER`, each page full of its own number.
     fn receive(&mut self, at: usize, len: usize) -> Result<(), Reason> {
         let range = Span::sized(REGION + at, len);
         self.tracker.memory.foreign[0].fill(range, |i| (i / PAGE) as u8 + 1);
@@ -68,7 +68,7 @@ impl World {
         self.tracker.freed(addr, LEN);
     }
 
-    /// What came back to the owner.
+    /// Spans that came back to the owner.
     fn released(&mut self) -> Vec<Span> {
         while let Some(release) = self.tracker.take_release() {
             release.carry_out();

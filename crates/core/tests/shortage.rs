@@ -1,4 +1,4 @@
-//! What is given back where the program wants for mappings, or locks its memory.
+//! The memory that is given back where the program wants for mappings, or locks its memory.
 
 #[allow(dead_code, reason = "other tests use more of it")]
 mod machine;
@@ -98,7 +98,7 @@ fn half_of_the_ranges_go_and_no_more_are_registered_than_were_left() {
     let half = tracker.halve_ranges().unwrap();
     tracker.make_ordinary(half).unwrap();
     assert_eq!(tracker.memory.registered.count(), before / 2);
-    // What would need new ranges is copied from now on.
+    // Copies that would need new ranges are made from now on.
     for n in PAIRS..PAIRS + 2 {
         assert!(!copy(&mut tracker, n), "pair {n}");
     }

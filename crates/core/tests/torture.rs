@@ -1,6 +1,6 @@
 //! The scripts of the torture program (`crates/torture`) on the bare tracker: the same operations,
 //! over a simulated address space, beside memory that simply copies. Every byte that is read or
-//! sent must agree. What needs a kernel is left out of the scripts ([`Profile::bare`]).
+//! sent must agree. Operations that need a kernel are left out of the scripts ([`Profile::bare`]).
 //!
 //! `UNCOPY_TORTURE_SEEDS=n` runs n seeds, `UNCOPY_TORTURE_SEED=s` runs one.
 
@@ -126,7 +126,7 @@ impl World {
         self.tracker.memory.program[page].as_mut().unwrap()
     }
 
-    /// What lies at `addr`, page by page: the program's memory or the pool's.
+    /// The bytes at `addr`, page by page: the program's memory or the pool's.
     fn load(&mut self, addr: usize, to: &mut [u8]) {
         let mut at = addr;
         let mut rest = to;
@@ -187,7 +187,7 @@ impl World {
         }
     }
 
-    /// What is known of `range` must be there.
+    /// Checks that the bytes known of `range` are there.
     fn expect(&mut self, slot: Slot, range: Range<usize>, what: &str) {
         for part in self.slots[slot].defined.within(range) {
             let mut bytes = vec![0; part.len()];

@@ -22,14 +22,14 @@ pub enum Choice {
     Never,
 }
 
-/// What a controller is made with.
+/// The values that a controller is made with.
 #[derive(Clone, Copy, Debug)]
 pub struct Basis {
     /// Smallest copy that is considered, in bytes.
     pub threshold: usize,
     /// Whether call sites in debt are left alone.
     pub backoff: bool,
-    /// What things cost.
+    /// The costs of operations.
     pub costs: Costs,
     /// Where it says, for those who hold no lock, who is left alone.
     pub pauses: &'static Pauses,

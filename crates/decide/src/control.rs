@@ -1,4 +1,4 @@
-//! What the tracker holds of all this: a controller, a clock for it, and perhaps an observer.
+//! The tracker's part in deciding: a controller, a clock for it, and perhaps an observer.
 
 use crate::controller::Controller;
 use crate::event::{Act, Event};

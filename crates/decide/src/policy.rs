@@ -23,8 +23,8 @@ use crate::site::{SiteId, class, hash, key, slot};
 use crate::times::Times;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// What a site begins with, in ns: what it may invest in registering and moving its buffers before
-/// they come round again.
+/// The credit that a site begins with, in ns: it may be invested in registering and moving its
+/// buffers before they come round again.
 pub const CREDIT: i64 = 4_000_000;
 /// Most credit that it can hold, in ns: what it has earned it may invest in more buffers (those of
 /// some hundred connections more), or waste after its program has turned bad.
@@ -64,10 +64,10 @@ pub struct Policy {
     done: Progress,
     /// Faults are answered on the core that took them.
     near: bool,
-    /// What is charged.
+    /// The prices that are charged.
     costs: Costs,
-    /// What an elided MB saves beyond that, in ns, as the last experiment has shown; nothing unless
-    /// eliding has gained.
+    /// The saving of an elided MB beyond that, in ns, as the last experiment has shown; nothing
+    /// unless eliding has gained.
     unseen_mb: i64,
     /// Smallest copy that is considered, in bytes.
     threshold: usize,

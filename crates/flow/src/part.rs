@@ -24,9 +24,9 @@ pub struct Node {
     pub parent: usize,
     /// Number of the site.
     pub site: usize,
-    /// What it adds.
+    /// The step that it adds.
     pub step: Step,
-    /// Of an input.
+    /// The kind of the input's descriptor.
     pub kind: Kind,
     /// Calls.
     pub ops: u64,
@@ -61,7 +61,7 @@ pub struct Row {
     pub node: usize,
     /// Number of the output site.
     pub site: usize,
-    /// Of its descriptor.
+    /// The kind of its descriptor.
     pub kind: Kind,
     /// Calls.
     pub ops: u64,
@@ -75,7 +75,7 @@ pub struct Row {
     pub sizes: Sizes,
 }
 
-/// What one process left.
+/// The tables that one process left.
 #[derive(Clone, Debug)]
 pub struct Part {
     /// Path of the program.
@@ -86,7 +86,7 @@ pub struct Part {
     pub sites: Vec<Site>,
     /// The tree of sequences.
     pub nodes: Vec<Node>,
-    /// What left.
+    /// The bytes that left.
     pub rows: Vec<Row>,
 }
 

@@ -1,6 +1,6 @@
 //! A send by reference that is left in the middle: by a handler that does not come back
-//! (`longjmp`), or because its thread is cancelled. What it changed of its thread and of the socket
-//! (SIGPIPE blocked, a cork), and the pipe that it holds, is written down here meanwhile. It costs
+//! (`longjmp`), or because its thread is cancelled. Its changes to its thread and the socket
+//! (SIGPIPE blocked, a cork), and the pipe that it holds, are written down here meanwhile. It costs
 //! no system call.
 //!
 //! - A handler of the program begins with all of it undone, so that it may leave, and with the mask

@@ -110,14 +110,14 @@ impl TrackerAlone {
         Self { tracker, copy, input, output, counters }
     }
 
-    /// What the tracker does for a copy, outside of the lock included.
+    /// The tracker's work for a copy, outside of the lock included.
     pub fn copy(&mut self, to: usize, from: usize, len: usize) {
         self.copy = CopyPlan::default();
         self.tracker.copy_begin(to, from, len, 0x1234_5678, true, &mut self.copy);
         self.tracker.unpin(&mut self.copy.pins);
     }
 
-    /// What the tracker does for an input of a whole buffer.
+    /// The tracker's work for an input of a whole buffer.
     pub fn receive(&mut self, at: usize) {
         self.input = InputPlan::default();
         self.tracker.input_begin(&[(at, SIZE)], &mut self.input);
@@ -125,7 +125,7 @@ impl TrackerAlone {
         self.tracker.unpin(&mut self.input.pins);
     }
 
-    /// What the tracker does for an output of a whole buffer.
+    /// The tracker's work for an output of a whole buffer.
     pub fn send(&mut self, from: usize) {
         self.output = OutputPlan::default();
         self.tracker.output_begin(&[(from, SIZE)], &mut self.output);

@@ -1,5 +1,5 @@
-//! What the constructor has found out, for the shims: about libc, and the option that they ask for
-//! with each large copy.
+//! Facts that the constructor has found out, for the shims: about libc, and the option that they
+//! ask for with each large copy.
 //!
 //! Statics: entry points that the dynamic linker binds have nothing in hand.
 
@@ -19,7 +19,7 @@ pub fn threshold() -> usize {
     THRESHOLD.load(Ordering::Relaxed)
 }
 
-/// For the constructor.
+/// Sets the threshold, for the constructor.
 pub fn set_threshold(bytes: usize) {
     THRESHOLD.store(bytes, Ordering::Relaxed);
 }

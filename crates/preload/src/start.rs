@@ -31,10 +31,10 @@ use uncopy_tcp_calls::Blocks;
 
 static EXEC: AtomicPtr<ExecEntry> = AtomicPtr::new(core::ptr::null_mut());
 
-/// What the names of our settings begin with.
+/// The prefix of the names of our settings.
 pub const PREFIX: &str = "UNCOPY_";
 
-/// What goes along into executed programs.
+/// The environment entry that goes along into executed programs.
 pub struct ExecEntry {
     /// Path of this library.
     pub library: &'static [u8],
@@ -44,7 +44,7 @@ pub struct ExecEntry {
     pub follows: bool,
 }
 
-/// What goes along into executed programs.
+/// The environment entry that goes along into executed programs.
 pub fn exec_entry() -> Option<&'static ExecEntry> {
     // SAFETY: set once, leaked.
     unsafe { EXEC.load(Ordering::Acquire).as_ref() }
@@ -185,7 +185,8 @@ unsafe fn read_environment(envp: *const *const c_char) -> (Values, Costs, ExecEn
                 }
             }
             entry.settings.push(line.to_owned());
-            // What cannot be read, here and below, was said by `uncopy run`; the default stands.
+            // A value that cannot be read, here and below, was reported by `uncopy run`; the
+            // default stands.
             if name == options::INJECT
                 && let Ok(plan) = Plan::parse(value)
             {

@@ -88,7 +88,7 @@ macro_rules! interposed {
                 /// Puts the return address behind the arguments.
                 ///
                 /// # Safety
-                /// As its man page says.
+                /// The caller keeps the contract of the man page.
                 #[unsafe(naked)]
                 #[unsafe(export_name = stringify!($name))]
                 pub unsafe extern "C" fn entry() {

@@ -144,7 +144,7 @@ impl Space {
     }
 
     /// Stops tracking anything new, for good: the program enters a sandbox, or locks its memory.
-    /// What is tracked is put in place, and the monitor ends; what cannot be put in place stays
+    /// Tracked memory is put in place, and the monitor ends; views that cannot be put in place stay
     /// served.
     pub fn stand_down(&'static self) {
         self.end_recording();

@@ -1,4 +1,4 @@
-//! What a call names: its buffers, and the program's structures that tell them.
+//! The buffers that a call names, and the program's structures that tell them.
 //!
 //! unsafe: reads and writes those structures, each at one place.
 
@@ -32,12 +32,12 @@ impl Buffers<1> {
 }
 
 impl Buffers {
-    /// As many as are planned with.
+    /// The first spans, as many as are planned with.
     pub(crate) fn of(spans: impl Iterator<Item = (usize, usize)>) -> Self {
         Self(spans.take(MAX_PIECES).collect())
     }
 
-    /// As pieces.
+    /// The buffers as pieces.
     pub fn pieces(&self) -> Pieces {
         self.iter().map(|&(addr, len)| piece(addr, len)).collect()
     }

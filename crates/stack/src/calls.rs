@@ -52,7 +52,7 @@ pub enum OutputCall {
     Sendmsg { msg: *const msghdr, header: Option<msghdr>, flags: c_int },
 }
 
-/// What a call names as its buffers.
+/// The buffers of a call, as it names them.
 #[derive(Clone, Copy, Debug)]
 pub enum Named {
     /// One buffer: its address and length.

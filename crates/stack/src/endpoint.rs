@@ -1,6 +1,6 @@
-//! What a call's descriptor is: asked once, at the call's beginning. From there on everything goes
-//! straight down: [`input`] and [`output`] decide what becomes a view, and the endpoint makes the
-//! call.
+//! The endpoint behind a call's descriptor: looked up once, at the call's beginning. From there on
+//! everything goes straight down: [`input`] and [`output`] decide what becomes a view, and the
+//! endpoint makes the call.
 //!
 //! unsafe: the calls are the program's own.
 
@@ -16,7 +16,7 @@ use uncopy_process::process::Process;
 use uncopy_tcp_calls::data::Ring;
 use uncopy_tcp_socket::Way;
 
-/// What a descriptor is.
+/// The endpoint behind a descriptor.
 #[derive(Debug)]
 pub enum Endpoint<'a> {
     /// Linux's own: a socket, a pipe, a file; or a connection that is Linux' for good.

@@ -170,7 +170,7 @@ fn prefetch(address: usize) {
     let _ = address;
 }
 
-/// What is left of `pieces` after `sent` bytes.
+/// The rest of `pieces` behind the first `sent` bytes.
 fn behind(pieces: &Pieces, sent: usize) -> Pieces {
     let mut before = 0;
     let mut rest = Pieces::new();

@@ -203,7 +203,7 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // (What the library in front of libc would tell: it is about to go.)
+        // (The library in front of libc would tell: the memory is about to go.)
         let gone = PROCESS.space.detach(Span::sized(self.at as usize, BUFFER));
         // SAFETY: ours.
         unsafe { libc::munmap(self.at.cast(), BUFFER) };
@@ -521,7 +521,7 @@ fn a_child_reads_what_its_parent_received_though_the_ring_is_used_again() {
         }
     }
     assert!(child > 0);
-    // What was viewed is home, so the ring is the sender's again.
+    // All views are home, so the ring is the sender's again.
     ring.reattach_leaving();
     assert_eq!(ring.out(), 0, "a view of shared memory would be the child's too");
     ring.scribble();

@@ -1,4 +1,4 @@
-//! What people read of rows of `uncopy-bench echo`.
+//! The table of rows of `uncopy-bench echo`, for people.
 
 use std::collections::BTreeSet;
 
@@ -79,7 +79,7 @@ pub fn table(rows: &[Row]) -> Table {
     table
 }
 
-/// What the columns are, how it was measured, and on what.
+/// The meaning of the columns, how it was measured, and on what.
 pub fn notes(args: &EchoArgs, rows: &[Row]) -> String {
     format!(
         "Medians of {} times fresh servers, one of each side, {} s each in short turns after {} s \

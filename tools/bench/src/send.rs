@@ -126,7 +126,7 @@ pub struct Column {
     pub copied_share: Option<f64>,
     /// Messages that were compared byte by byte.
     pub verified_messages: u64,
-    /// What the sender was. (Not in results of older versions.)
+    /// The facts of the sender. (Not in results of older versions.)
     #[serde(default)]
     pub facts: Facts,
 }

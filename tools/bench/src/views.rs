@@ -53,7 +53,7 @@ pub struct ViewsResults {
     pub books: Vec<BooksRow>,
     /// Processes.
     pub processes: Vec<ProcessRow>,
-    /// What the processes of each side were. (Not in results of older versions.)
+    /// The facts of each side's processes. (Not in results of older versions.)
     #[serde(default)]
     pub sides: BTreeMap<String, Facts>,
 }
@@ -84,7 +84,7 @@ pub struct ProcessRow {
     pub plain_ns_spread: [f64; 2],
     /// Without it once more: what it differs by is noise.
     pub again_ns: f64,
-    /// With it.
+    /// The time with uncopy.
     pub uncopy_ns: f64,
     /// Smallest and largest of the samples.
     pub uncopy_ns_spread: [f64; 2],

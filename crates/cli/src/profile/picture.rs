@@ -9,7 +9,7 @@ use uncopy_measure::units::rough_size;
 use super::model::{Path, PathStep, Program, Sink, Source, add, total};
 
 const WIDTH: f64 = 1100.0;
-/// What of it is for the names of the sinks.
+/// The room for the names of the sinks.
 const MARGIN: f64 = 200.0;
 /// Width of a letter, about.
 const LETTER: f64 = 7.6;
@@ -19,7 +19,7 @@ const TALL: f64 = 300.0;
 /// Between bars, for three lines of names.
 const GAP: f64 = 50.0;
 const TOP: f64 = 46.0;
-/// From line to line.
+/// The distance from line to line.
 const LINE: f64 = 13.0;
 /// A band is at least so wide, that it can be seen.
 const THIN: f64 = 1.0;
@@ -96,7 +96,7 @@ pub fn picture(program: &Program, shown: &[Path]) -> Markup {
     let mut links: BTreeMap<(Stop, Stop), u64> = BTreeMap::new();
     let mut ways: Vec<(Vec<Stop>, u64)> = shown.iter().map(|p| (stops(p, last), p.bytes)).collect();
     for (end, input) in &program.inputs {
-        // (What was copied before it ended has a path of its own.)
+        // (Input that was copied before it ended has a path of its own.)
         let source = Source::Input(end.clone());
         let copied = shown.iter().filter(|p| p.sink == Sink::Program && p.source == source);
         let not_sent = input.consumed.saturating_add(input.held());

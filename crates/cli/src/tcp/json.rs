@@ -18,7 +18,7 @@ fn waits(of: Waits) -> Value {
     }
 }
 
-/// What a phase is called.
+/// The name of a phase.
 pub fn phase(at: Option<At>) -> &'static str {
     match at {
         None => "poisoned",

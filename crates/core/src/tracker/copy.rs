@@ -191,8 +191,8 @@ impl<M: Memory> Tracker<M> {
             add(&self.counters.backoff_copies, u64::from(rested));
             self.untrack_destinations(from, to, rested);
         }
-        // What is left unmapped then (parts of pages) would be copied to extents, and handed on as
-        // small views, for as long as it rests.
+        // Unmapped parts that are left then (parts of pages) would be copied to extents, and handed
+        // on as small views, for as long as it rests.
         let parts = rested && self.views.touches(to);
         if parts {
             self.materialize_charged(to);
@@ -215,7 +215,7 @@ impl<M: Memory> Tracker<M> {
         plan.obstacle = Some(why);
         if let Err(why) = self.plan_copy(to.start, &survey, plan) {
             self.abandon(plan);
-            // (What could not be moved lies between the pieces.)
+            // (Pages that could not be moved lie between the pieces.)
             return if why == Reason::Fragmented { way.and(Err(why)) } else { Err(why) };
         }
         plan.bypass = false;
@@ -349,7 +349,7 @@ impl<M: Memory> Tracker<M> {
                         Some(v) if v.extent == ExtentId::NONE => return Err(Reason::Freed),
                         Some(v) => {
                             self.pin(v.extent, &mut plan.pins)?;
-                            // (What was copied out before is as near as a copy would be.)
+                            // (Bytes that were copied out before are as near as a copy would be.)
                             let first = self.extents.get(v.extent).rested <= 1;
                             if !unmapped && first && len >= self.control.threshold() {
                                 let (site, bytes) = plan.read_out;
@@ -420,7 +420,7 @@ impl<M: Memory> Tracker<M> {
     /// Moves resident pages of the source into extents, where they come in runs worth it.
     ///
     /// # Errors
-    /// What stood first in the way of moving some of them.
+    /// Returns the first reason why some of them stay.
     fn move_sources(&mut self, from: Span, site: SiteId) -> Result<(), Reason> {
         let mut way = Ok(());
         let mut at = from.start;
@@ -454,7 +454,7 @@ impl<M: Memory> Tracker<M> {
     /// worth it.
     ///
     /// # Errors
-    /// What stood first in the way of unmapping some of them.
+    /// Returns the first reason why some of them stay resident.
     fn unmap_destinations(&mut self, from: Span, to: Span, site: SiteId) -> Result<(), Reason> {
         let mut way = Ok(());
         let distance = from.start.wrapping_sub(to.start);
@@ -484,7 +484,7 @@ impl<M: Memory> Tracker<M> {
     /// Moves what is resident of `core`, whole pages whose content nobody is owed, out of the way.
     ///
     /// # Errors
-    /// What stood in the way of some of it.
+    /// Returns the reason why some of it stays resident.
     pub(super) fn unmap_resident(&mut self, core: Span, site: SiteId) -> Result<(), Reason> {
         let moved = self.move_out(core, true, site);
         if let Ok(moved) = moved {

@@ -33,8 +33,8 @@ impl<M: Memory> Tracker<M> {
             };
         };
         if v.extent == ExtentId::NONE && self.empty_page(page) {
-            // What is reported to be dropped has still to go: if it were ordinary by then, the
-            // kernel would take what is written to it now.
+            // Pages that are reported to be dropped have still to go: if they were ordinary by
+            // then, the kernel would take what is written to them now.
             let reach = self.before_dropped(within_reach(page));
             if reach.is_empty() {
                 return Fault::Again;
@@ -180,7 +180,8 @@ impl<M: Memory> Tracker<M> {
                 end += PAGE;
             }
             let (filled, result) = self.memory.fill(Span::new(page, end), &self.pieces);
-            // What is there ends to be a view at once: the program may write to it without a fault.
+            // Memory that is there ends to be a view at once: the program may write to it without a
+            // fault.
             if end_views {
                 let there = Span::sized(page, filled * PAGE);
                 self.views.remove(there, &mut self.extents, &mut self.backing);
@@ -241,7 +242,7 @@ fn push_piece(pieces: &mut Vec<Piece>, piece: Piece) {
     }
 }
 
-/// What a fault at `page` may make ordinary.
+/// The span that a fault at `page` may make ordinary.
 fn within_reach(page: usize) -> Span {
     Span::new(page, page.saturating_add(POPULATE_MAX * PAGE))
 }

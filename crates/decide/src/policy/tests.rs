@@ -100,7 +100,7 @@ fn what_a_site_has_earned_it_may_invest_or_waste_later() {
     let mut p = policy();
     let len = 1 << 20;
     let [poor, rich] = [1, 2].map(|caller| p.site(caller, len));
-    // (What making the buffers of 500 connections views takes.)
+    // (So much it takes to make the buffers of 500 connections views.)
     let invest = |p: &mut Policy, site| {
         (0..500).all(|_| {
             p.event(site, Event::Moved { calls: 2, pages: 256 });
@@ -188,7 +188,7 @@ fn while_no_site_elides_no_account_is_kept_but_of_those_that_send_by_reference()
     for _ in 0..500 {
         assert!(!p.elides(elides, len) && p.act(lends, Act::Lend(len)));
         assert!(p.pauses.rests_copies(1, len) && p.act(elides, Act::GiveBack));
-        // (What undoes its copies is not its own loss.)
+        // (Losses that undo its copies are not its own.)
         p.event(elides, Event::Untracked { pages: 256 });
         p.event(elides, Event::CopiedOut { bytes: len });
     }

@@ -38,7 +38,7 @@ const EIO: Errno = 5;
 pub enum At {
     /// To the end: O_APPEND, or the position is there.
     End,
-    /// To this offset.
+    /// The write goes to this offset.
     Offset(u64),
 }
 

@@ -11,9 +11,9 @@ pub const ROUNDS: u8 = 4;
 /// How a sync is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncBy {
-    /// By a record in the log.
+    /// A record in the log makes it durable.
     Log,
-    /// By the file's own sync.
+    /// The file's own sync makes it durable.
     Plain,
 }
 

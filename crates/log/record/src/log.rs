@@ -20,9 +20,9 @@ const CRC_AT: usize = 4;
 /// What encoding and scanning must know of a log: [`Superblock::log`](crate::Superblock::log).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Log {
-    /// As the superblock says.
+    /// The superblock's UUID.
     pub uuid: [u8; 16],
-    /// As the superblock says.
+    /// The superblock's epoch.
     pub epoch: u64,
     /// Length of a segment in bytes.
     pub segment: u32,

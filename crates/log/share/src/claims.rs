@@ -19,7 +19,7 @@ const CLIENTS: i64 = 1 << 62;
 pub enum Claim {
     /// To bring the bytes of this entry home in the service's place.
     Entry(usize),
-    /// To be this program.
+    /// The claim to be this program.
     Client(u64),
 }
 

@@ -81,7 +81,7 @@ pub struct Job {
     pub slot: usize,
     /// Its number in records.
     pub index: u32,
-    /// From this byte of the file on.
+    /// The first byte of the file.
     pub from: u64,
     /// Up to this one.
     pub to: u64,

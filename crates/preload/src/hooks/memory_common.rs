@@ -1,5 +1,5 @@
-//! What the shims of memory calls have in common: whether anything of a range is ours, and what
-//! becomes of that.
+//! The shims of memory calls share this: whether anything of a range is ours, and what becomes of
+//! that.
 
 use crate::process::PROCESS;
 use core::ffi::{c_int, c_void};
@@ -48,7 +48,7 @@ pub(super) const ADDRESSES: usize = 1 << 47;
 /// same) its content is put where the mapping still is. `call` says whether it worked.
 pub(super) fn over<R>(addr: *const c_void, n: usize, call: impl FnOnce() -> (R, bool)) -> R {
     let span = Span::sized(addr as usize, n).covering_pages();
-    // (What the kernel refuses at any time needs nothing.)
+    // (A call that the kernel refuses at any time needs nothing.)
     if !(addr as usize).is_multiple_of(PAGE) || span.is_empty() || span.end > ADDRESSES {
         return call().0;
     }
@@ -110,7 +110,7 @@ fn once_more<T: PartialEq>(first: T, refused: T, call: impl Fn() -> T) -> T {
     result
 }
 
-/// What was detached before an unmapping is forgotten, or reattached.
+/// Forgets the memory that was detached before an unmapping, or reattaches it.
 pub(super) fn after_unmapping(detached: Option<Detached>, excluded: Option<Parts>, gone: bool) {
     if !gone {
         excluded.iter().for_each(|parts| PROCESS.space.put_exclusions(parts));

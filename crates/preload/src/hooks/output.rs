@@ -88,7 +88,7 @@ unsafe fn writev_ours(fd: c_int, iov: *const iovec, count: c_int, caller: usize)
 /// `pwrite(2)`.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pwrite(fd: c_int, buf: *const c_void, n: size_t, at: off_t) -> ssize_t {
     before_positioned(at, n);
@@ -109,7 +109,7 @@ pub unsafe extern "C" fn pwrite64(fd: c_int, buf: *const c_void, n: size_t, at: 
 /// `pwritev(2)`.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pwritev(fd: c_int, iov: *const iovec, count: c_int, at: off_t) -> ssize_t {
     // SAFETY: the list that the program passed.
@@ -121,7 +121,7 @@ pub unsafe extern "C" fn pwritev(fd: c_int, iov: *const iovec, count: c_int, at:
 /// `pwritev2(2)`.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pwritev2(
     fd: c_int,
@@ -282,7 +282,7 @@ unsafe fn sendmsg_ours(fd: c_int, msg: *const msghdr, flags: c_int, caller: usiz
 /// what the kernel does.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendmmsg(
     fd: c_int,
@@ -327,8 +327,8 @@ pub unsafe extern "C" fn sendmmsg(
                 break;
             }
             sent += 1;
-            // What was sent in part is the last, or a stream would have a hole (net/socket.c,
-            // `__sys_sendmmsg`).
+            // A message that was sent in part is the last, or a stream would have a hole
+            // (net/socket.c, `__sys_sendmmsg`).
             if (n as usize) < whole {
                 break;
             }
@@ -341,7 +341,7 @@ pub unsafe extern "C" fn sendmmsg(
 /// `vmsplice(2)`: the pipe refers to the program's pages, so they stay where they are.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vmsplice(
     fd: c_int,

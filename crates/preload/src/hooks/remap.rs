@@ -19,7 +19,7 @@ use uncopy_ranges::span::{PAGE, Span, page_up};
 /// `mremap(2)`.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mremap(
     addr: *mut c_void,
@@ -37,8 +37,7 @@ pub unsafe extern "C" fn mremap(
     let excluded = PROCESS.space.unmapping(span);
     // SAFETY: as this function.
     let remap = || unsafe { remap(addr, old, new, flags, to, was_ours) };
-    // (What lies in the place that the program names ends, unless the kernel would take none of
-    // it.)
+    // (Memory in the place that the program names ends, unless the kernel would take none of it.)
     let named = names_a_place(span, to as usize, new, flags)
         && !span.overlaps(Span::sized(to as usize, page_up(new)));
     let moved = if named {
@@ -59,7 +58,7 @@ pub unsafe extern "C" fn mremap(
     if !named {
         super::memory_common::mapped_anew(if there.start == span.start { grown } else { there });
     }
-    // What the kernel or children know of the memory moves with it.
+    // Exclusions by the kernel or by children move with the memory.
     if let Some(excluded) = excluded {
         PROCESS.space.put_exclusions(&excluded.moved(span, there));
         if flags & MREMAP_DONTUNMAP != 0 {
@@ -267,7 +266,7 @@ impl Place {
         Ok(Self(Span::sized(at as usize, new)))
     }
 
-    /// What was to come to `at`, `len` bytes, did not. Where the kernel refused, these addresses
+    /// The `len` bytes that were to come to `at` did not. Where the kernel refused, these addresses
     /// may be another thread's by now, and are left alone; what lies behind goes back at once: with
     /// a mapping less the kernel takes the pieces back as it took them.
     unsafe fn not_taken(&mut self, at: usize, len: usize, refused: Refused) {
@@ -392,7 +391,7 @@ unsafe fn leave_pages(from: Span, to: usize) -> (usize, Result<(), Refused>) {
     (from.len(), Ok(()))
 }
 
-/// What was moved from `there` to `at` goes back. Returns whether it does.
+/// The pages that were moved from `there` to `at` go back. Returns whether it does.
 unsafe fn put_back(at: Span, there: Span) -> bool {
     // SAFETY: as in `piecewise`.
     tried(|| unsafe { leave(at, there.start) }).is_ok()

@@ -299,7 +299,7 @@ impl<'a> Ring<'a> {
     /// As [`send`](Self::send), and gives on what it can.
     ///
     /// # Safety
-    /// As there.
+    /// The contract is that of the call above.
     pub unsafe fn send_on(
         &mut self,
         parts: &[iovec],

@@ -3,7 +3,7 @@
 use uncopy_tcp_service::{Options, Service};
 use uncopy_tcp_socket::{Rendezvous, Waiting};
 
-/// What carries the bytes.
+/// The stack that carries the bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stack {
     /// Shared memory, where the other end is under uncopy on this host; else Linux. The two ends
@@ -16,7 +16,7 @@ pub enum Stack {
 /// How a context is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// What carries the bytes.
+    /// The stack that carries the bytes.
     pub stack: Stack,
     /// How [`Context::poll`](crate::Context::poll) waits.
     pub waiting: Waiting,

@@ -54,7 +54,7 @@ impl Diag {
     /// socket.
     ///
     /// # Errors
-    /// As above.
+    /// The errors are those above.
     pub fn begin() -> Result<Self, Errno> {
         let socket = rustix::net::socket_with(
             AddressFamily::NETLINK,
@@ -86,7 +86,7 @@ impl Diag {
     /// It is told with these attributes.
     ///
     /// # Errors
-    /// As above.
+    /// The errors are those above.
     pub fn listener(&self, at: SocketAddrV4, attributes: u8) -> Result<DiagSocket, Errno> {
         let nobody = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
         let found = self.ask([at, nobody].map(Into::into), attributes)?;

@@ -156,9 +156,9 @@ pub enum Message {
     /// service does not heed. With the same, and one end of a pair of sockets: a byte comes there
     /// once nothing is taken for it any more.
     Withdraw {
-        /// As above.
+        /// The socket's address, of IPv4.
         address: u64,
-        /// As above.
+        /// Its port.
         port: u64,
     },
     /// Program: with a socket that is about to connect to another host by IPv4, and one end of a

@@ -344,7 +344,7 @@ impl ServerState {
     }
 }
 
-/// As a program says it.
+/// The address that a program's words say.
 fn place(address: u64, port: u64) -> Option<SocketAddrV4> {
     Some(SocketAddrV4::new(u32::try_from(address).ok()?.into(), u16::try_from(port).ok()?))
 }

@@ -40,7 +40,7 @@ const FIFTHS: u64 = 4;
 /// See the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stores {
-    /// By whatever copies best.
+    /// The routine that copies best makes them.
     #[default]
     Ordinary,
     /// Past the caches.
@@ -142,7 +142,7 @@ mod tests {
     use crate::ring::RING;
 
     const KB_64: u64 = 64 << 10;
-    /// Of them in a stretch.
+    /// The number of them in a stretch.
     const EACH: u64 = STRETCH / KB_64;
 
     /// So many stretches of batches of 64 KB that cost what `price` says, in ns of the writer and

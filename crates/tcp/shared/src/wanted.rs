@@ -44,7 +44,7 @@ impl Doors {
         Self(self.0 | other.0)
     }
 
-    /// As they lie in a region.
+    /// The value of a word of a region.
     pub const fn of(word: u32) -> Self {
         Self(word & ALL)
     }

@@ -236,7 +236,7 @@ impl Flow {
 
     /// Before the last close in this process: [`Flow::close`], and all the rest.
     pub fn closes(&self, number: RawFd) {
-        // From here on it gets no slot.
+        // The number gets no slot from here on.
         self.forget(number);
         self.close();
         self.tell_totals();

@@ -86,7 +86,7 @@ pub fn carry_out(op: Op, one: &mut Buf, two: Option<&mut Buf>, note: &mut Note) 
     }
 }
 
-/// What the kernel has of bytes that `op` is about to write is read before.
+/// Reads the kernel's references to bytes that `op` is about to write before.
 fn before_writing(op: Op, b: &mut Buf) {
     let range = match op {
         Op::Write { at, len, .. } | Op::Input { at, len, .. } | Op::Listed { at, len, .. } => {
@@ -312,7 +312,7 @@ fn protect(b: &mut Buf, page: usize, pages: usize, then: Forbidden, note: &mut N
     }
 }
 
-/// What is left of a list after its first `done` bytes.
+/// The rest of a list behind its first `done` bytes.
 fn rest(list: &[iovec], done: usize) -> Vec<iovec> {
     let mut skip = done;
     let mut left = Vec::new();

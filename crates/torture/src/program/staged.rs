@@ -19,7 +19,7 @@ use uncopy_torture::bytes::{self, Digest};
 use uncopy_torture::op::{ListedBy, MapOf, Mutex, Via};
 use uncopy_torture::pieces::pieces;
 
-/// What is copied to the buffer before, at most.
+/// The bytes that are copied to the buffer before, at most.
 const STAGED: usize = 64 << 10;
 /// An alternate stack's size at least: the handler's own needs, and what uncopy is known to need.
 const ALTERNATE: usize = 96 << 10;
@@ -240,7 +240,7 @@ pub fn mutex(b: &mut Buf, at: usize, kind: Mutex, key: u64, note: &mut Note) {
         let owner = threads::spawn(move || {
             let [start, len, base, mutex] = words;
             let result = libc::pthread_mutex_lock(mutex as *mut _);
-            // What it lies in is copied elsewhere, which leaves it unmapped.
+            // Its memory is copied elsewhere, which leaves it unmapped.
             let staging = Staging::new(len + PAGE);
             let from = (base + start) as *const u8;
             let to = staging.base.add(from as usize % PAGE);
@@ -269,7 +269,7 @@ pub fn mutex(b: &mut Buf, at: usize, kind: Mutex, key: u64, note: &mut Note) {
 
 // ------------------------------------------------------------------ clone
 
-/// What the child works with. (It allocates nothing: libc's locks are as they were in its parent.)
+/// The means of the child. (It allocates nothing: libc's locks are as they were in its parent.)
 struct Cloned<'a> {
     b: &'a Buf,
     known: &'a [Range<usize>],

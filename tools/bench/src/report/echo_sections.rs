@@ -1,6 +1,6 @@
 //! The paper's figures: pictures of rows of the echo bench, and what the paper says of them.
 //!
-//! What is known of the paper's figures is what its text says: the extracted text has no points.
+//! The paper's figures are known by its text alone: the extracted text has no points.
 
 use uncopy_measure::echo::{Row, chart, ratio};
 use uncopy_measure::medians::quotient;

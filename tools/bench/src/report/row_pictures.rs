@@ -9,7 +9,7 @@ use super::section::{Table, times, with_spread};
 use crate::figures::FigureResults;
 use crate::plot::{Axis, Line, Plot, Point, Scale, Unit, short};
 
-/// What a picture shows.
+/// The quantity that a picture shows.
 #[derive(Clone, Copy)]
 pub enum Quantity {
     /// Messages a second.

@@ -1,4 +1,4 @@
-//! What gains and what does not: the first table of a report, and the README's.
+//! The gains and the losses: the first table of a report, and the README's.
 
 use uncopy_measure::side::Side;
 use uncopy_measure::units;
@@ -113,10 +113,10 @@ fn known(ratio: Option<f64>) -> String {
     ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.2}"))
 }
 
-/// What somebody reads first.
+/// The part that a reader sees first.
 #[derive(Debug)]
 pub struct Summary {
-    /// Of which run its rows are.
+    /// The run that its rows are of.
     pub run: String,
     /// One line for each kind of server.
     pub gains: Table,
@@ -177,7 +177,7 @@ fn kinds(results: &ServerResults) -> Vec<Kind<'_>> {
 /// A column's name, and what a row has there.
 type Column = (&'static str, fn(&ServerRow) -> Option<f64>);
 
-/// What a switch of the congestion control brings, and uncopy with the same on both sides.
+/// The gain of a switch of the congestion control, and uncopy with the same on both sides.
 const CONTROLLED: [Column; 2] = [
     ("the switch to Reno's own", |row| row.switch_cpu),
     ("the same congestion control", |row| row.same_cpu),
@@ -189,7 +189,7 @@ fn controlled(results: &ServerResults) -> &'static [Column] {
     if any { &CONTROLLED } else { &[] }
 }
 
-/// What the gain of 1 MB is, and how much of it is elision's.
+/// The gain of 1 MB, and how much of it is elision's.
 fn short(results: &ServerResults) -> Table {
     let controlled = controlled(results);
     let rows = kinds(results).into_iter().filter_map(|kind| {

@@ -1,4 +1,4 @@
-//! What happens where a program touches what it copied: figures 9 and 10, and more.
+//! The cost where a program touches what it copied: figures 9 and 10, and more.
 
 use uncopy_measure::echo::Row;
 use uncopy_measure::units;

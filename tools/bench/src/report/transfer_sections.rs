@@ -9,7 +9,7 @@ use crate::file::{self, FileResults, To};
 use crate::plot::{At, Axis, Line, Plot, Point, Rule, Scale, Unit};
 use crate::send::{self, SendResults, Times};
 
-/// What a picture and a table need of one way in one row.
+/// The values that a picture and a table need of one way in one row.
 struct Cell {
     x: f64,
     name: &'static str,

@@ -34,7 +34,7 @@ unsafe fn change(
                 || new.sa_sigaction == SIG_DFL && !held
                 || new.sa_sigaction & !ADDRESS != 0;
             let ours = through_us(new, held);
-            // (What stands in the table already does nobody harm.)
+            // (An entry that stands in the table already does nobody harm.)
             (!theirs && (ours.0 == before || !borrowed())).then_some(ours)
         });
         let fault = fault_of(signal).filter(|_| held && new.is_some() && !borrowed());
@@ -57,7 +57,7 @@ unsafe fn change(
                 result
             }
             _ => {
-                // What is read from now on goes through the kernel.
+                // Every read from now on goes through the kernel.
                 fault.into_iter().for_each(|f| user_access::is_caught(f, false));
                 ask(new, old)
             }
@@ -80,7 +80,7 @@ unsafe fn change(
 /// `sigaction(2)`.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigaction(
     signal: c_int,
