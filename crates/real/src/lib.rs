@@ -320,7 +320,7 @@ pub fn libcs_copy() -> Routine {
 /// libc's own `memset`.
 ///
 /// # Safety
-/// As its man page says; after [`find_copies`].
+/// The caller keeps the contract of the man page, and has called [`find_copies`] before.
 pub unsafe fn libcs_set(to: *mut c_void, byte: c_int, n: usize) -> *mut c_void {
     type Set = unsafe extern "C" fn(*mut c_void, c_int, usize) -> *mut c_void;
     // SAFETY: found before anything is set by us; `memset` has this signature.

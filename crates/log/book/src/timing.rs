@@ -17,7 +17,7 @@ pub enum SyncBy {
     Plain,
 }
 
-/// What syncs of one file took.
+/// The times of syncs of one file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timing {
     /// Averages in ns, 0: not known.

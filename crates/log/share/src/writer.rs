@@ -74,7 +74,7 @@ pub enum NotLogged {
     Failed(Errno),
 }
 
-/// What is to go into the log of one file.
+/// The bytes that are to go into the log of one file.
 #[derive(Clone, Copy, Debug)]
 pub struct Job {
     /// Its slot.

@@ -1,4 +1,4 @@
-//! What a store is, and which there are.
+//! The stores that there are, and what one is.
 
 use crate::home::{self, Homed};
 use core::fmt;

@@ -59,8 +59,8 @@ macro_rules! opens {
         #[doc = $doc]
         ///
         /// # Safety
-        /// As its man page says. (Where it is variadic in C, what it reads lies in the same
-        /// registers.)
+        /// The caller keeps the contract of the man page. (Where it is variadic in C, what it reads
+        /// lies in the same registers.)
                 pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
             // SAFETY: the program's own arguments.
             opened(opening($flags, || unsafe { real::$name($($arg),*) }), $flags)

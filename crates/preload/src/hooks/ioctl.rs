@@ -28,7 +28,8 @@ const SIOCATMARK: c_ulong = 0x8905;
 /// not with ours; the source of `UFFDIO_COPY` is read with faults.
 ///
 /// # Safety
-/// As its man page says. (It is variadic in C; what it reads lies in the same registers.)
+/// The caller keeps the contract of the man page. (It is variadic in C; what it reads lies in the
+/// same registers.)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     // SAFETY: the program's own arguments.

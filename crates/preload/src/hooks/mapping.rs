@@ -1,8 +1,8 @@
 //! The calls that map, and unmap.
 //!
 //! Changes that the kernel reports by itself (munmap, madvise, brk, mappings over others, by
-//! whomever: `UFFD_FEATURE_EVENT_*`) need no shim. These are for what it does not report, or
-//! reports too late.
+//! whomever: `UFFD_FEATURE_EVENT_*`) need no shim. These shims are for changes that it does not
+//! report, or reports too late.
 //!
 //! unsafe: see the crate.
 

@@ -502,7 +502,7 @@ pub unsafe extern "C" fn _exit(status: c_int) -> ! {
 
 /// The program enters a sandbox.
 pub(super) fn before_sandbox() {
-    // (A symbol that is looked up later may not be.)
+    // (Limits that are looked up later may be out of reach.)
     PROCESS.space.read_limits();
     if PROCESS.space.wanted() {
         PROCESS.stand_down();

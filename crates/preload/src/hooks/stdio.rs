@@ -106,7 +106,8 @@ fn printing_past(fd: c_int, print: impl FnOnce() -> c_int) -> c_int {
 /// `vdprintf(3)`: what it sends goes by Linux.
 ///
 /// # Safety
-/// As its man page says. (On x86-64 a `va_list` that is passed is its address.)
+/// The caller keeps the contract of the man page. (On x86-64 a `va_list` that is passed is its
+/// address.)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vdprintf(
     fd: c_int,

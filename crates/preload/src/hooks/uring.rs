@@ -4,7 +4,7 @@
 //! libuv is spared that. Since 1.49 it makes a ring for each loop, and does nothing with it but to
 //! tell its epoll set of descriptors, several at a time. Where the kernel has no io_uring, as in
 //! most containers, it calls `epoll_ctl` instead: so it is told that there is none. The test that
-//! tells it apart is exact: the process has libuv, and the ring is as libuv makes that one. Its
+//! tells it apart is exact: the process has libuv, and the ring is as libuv makes that one. libuv's
 //! other ring, for files (`UV_USE_IO_URING=1`), is polled by the kernel, and is like anybody's.
 //!
 //! unsafe: see the crate; the linker is asked for a symbol.

@@ -13,8 +13,8 @@ use uncopy_stack::stack::{Input, Output};
 /// Calls return to here.
 const CALLER: usize = 0x5ead;
 
-/// Spans that came back to a ring. It is put there in the middle of whatever let go of it last:
-/// nothing else is done with this lock held.
+/// Spans that came back to a ring. They are put there in the middle of whatever let go of them
+/// last: nothing else is done with this lock held.
 type Inbox = Mutex<Vec<Span>>;
 
 fn release(inbox: usize, span: Span) {

@@ -153,9 +153,9 @@ impl Inward {
         self.moves(size);
     }
 
-    /// Forgets the bytes that came before their turn: the protocol was told so. It is as it was,
-    /// but where what waits has no room in that; and it grows once as much has gone on as it can
-    /// have.
+    /// Forgets the bytes that came before their turn: the protocol was told so. The buffer is as
+    /// it was, but where what waits has no room in that; and it grows once as much has gone on as
+    /// it can have.
     pub fn forgets(&mut self) {
         self.grows_from = self.went + (1 << MOST);
         self.end = self.came;

@@ -1,4 +1,4 @@
-//! What Linux says of this network namespace's TCP sockets (sock_diag(7)): one question by
+//! Answers of Linux about this network namespace's TCP sockets (sock_diag(7)): one question by
 //! addresses, answered at once, for which no socket has to be here.
 
 use rustix::io::Errno;

@@ -28,7 +28,7 @@ const DESCRIPTORS: usize = 1 + DOOR_COUNT;
 /// Eventfds by which a program is woken: `DOORS` for those that wait, and [`ASK`].
 pub const DOOR_COUNT: usize = ASK + 1;
 
-/// A message. Who sends which is said there; anything else ends the connection.
+/// A message. The sender of each is said there; anything else ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
     /// Program: the first one. With its doors (eventfds).

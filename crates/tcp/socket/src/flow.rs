@@ -82,7 +82,7 @@ pub struct Flow {
     pub(crate) much: AtomicBool,
     /// The first bytes of the inward ring are lent, so many: see `lent`.
     pub(crate) lent: AtomicU32,
-    /// What went how.
+    /// The counts by way.
     pub counts: Counts,
 }
 

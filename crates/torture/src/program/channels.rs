@@ -118,7 +118,7 @@ impl Channel {
         Some(apart(move || take(other.as_raw_fd(), usize::MAX)))
     }
 
-    /// The program's writes: length and digest. It writes no more.
+    /// The program's writes: length and digest. The program writes no more.
     pub fn drained(self, drain: Option<Thread<(usize, u64)>>) -> (usize, u64) {
         match (drain, self.other) {
             (Some(thread), _) => {

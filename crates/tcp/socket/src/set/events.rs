@@ -1,4 +1,4 @@
-//! What is asked and told of descriptors in a set, and how one is in it.
+//! Events of descriptors in a set, and how one is in it.
 //!
 //! unsafe: descriptors by their numbers.
 
