@@ -13,7 +13,7 @@ use uncopy_core::excluded::Why;
 use uncopy_core::plan::{Copies, CopyPlan, InputPlan, OutputPlan, RecallPlan};
 use uncopy_core::tracker::{Fault, Limits, PoolShape, Tracker};
 use uncopy_counters::Counters;
-use uncopy_decide::{Act, Controller, Costs, Event, Pauses, Policy};
+use uncopy_decide::{Act, Control, Controller, Costs, Event, Pauses, Policy};
 use uncopy_ranges::filter::Filter;
 use uncopy_ranges::span::{PAGE, Span};
 
@@ -100,7 +100,7 @@ impl World {
         let counters: &'static Counters = Box::leak(Box::new(Counters::new()));
         let costs = Costs { lend: 0, ..Costs::REFERENCE };
         let pauses: &'static Pauses = Box::leak(Box::default());
-        let mut policy = Policy::new(8 << 10, refusals, costs, pauses).without_experiments();
+        let mut policy = Policy::new(refusals, costs, pauses).without_experiments();
         for class in 13..18 {
             let site = policy.site(RESTING, 1 << class);
             (0..1_000).for_each(|_| assert!(!policy.event(site, Event::Fault { pages: 1 })));
@@ -110,7 +110,7 @@ impl World {
             machine,
             PoolShape { boundary: POOL_PAGES / 2, pages: POOL_PAGES },
             limits,
-            policy,
+            Control::new(policy, 8 << 10),
             Box::leak(Box::new(Filter::new())),
             counters,
         );

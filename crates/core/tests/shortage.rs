@@ -7,7 +7,7 @@ use machine::{BASE, Machine, POOL, page_of};
 use uncopy_core::plan::CopyPlan;
 use uncopy_core::tracker::{Fault, Limits, PoolShape, Tracker};
 use uncopy_counters::Counters;
-use uncopy_decide::{Costs, Pauses, Policy};
+use uncopy_decide::{Control, Costs, Pauses, Policy};
 use uncopy_ranges::filter::Filter;
 use uncopy_ranges::span::PAGE;
 
@@ -32,12 +32,12 @@ fn program(pairs: usize) -> Tracker<Machine> {
         }
     }
     let pauses: &'static Pauses = Box::leak(Box::default());
-    let policy = Policy::new(16 << 10, false, Costs::REFERENCE, pauses);
+    let control = Control::new(Policy::new(false, Costs::REFERENCE, pauses), 16 << 10);
     let limits = Limits { extent_bytes: POOL_PAGES / 2 * PAGE, ranges: 100, views: 1000 };
     let shape = PoolShape { boundary: POOL_PAGES / 2, pages: POOL_PAGES };
     let filter: &'static Filter = Box::leak(Box::new(Filter::new()));
     let counters: &'static Counters = Box::leak(Box::new(Counters::new()));
-    Tracker::new(machine, shape, limits, policy, filter, counters)
+    Tracker::new(machine, shape, limits, control, filter, counters)
 }
 
 fn byte(pair: usize, page: usize) -> u8 {

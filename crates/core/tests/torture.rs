@@ -11,7 +11,7 @@ use std::ops::Range;
 use uncopy_core::plan::{Copies, CopyPlan, InputPlan, OutputPlan};
 use uncopy_core::tracker::{Fault, Limits, PoolShape, Tracker};
 use uncopy_counters::Counters;
-use uncopy_decide::{Costs, Policy};
+use uncopy_decide::{Control, Costs, Policy};
 use uncopy_ranges::filter::Filter;
 use uncopy_ranges::span::{PAGE, Span};
 use uncopy_torture::bytes;
@@ -82,17 +82,13 @@ impl World {
             Limits { extent_bytes: POOL_PAGES / 2 * PAGE, ranges: 1000, views: 10_000 }
         };
         let counters: &'static Counters = Box::leak(Box::new(Counters::new()));
+        let costs = Costs { lend: 0, ..Costs::REFERENCE };
+        let policy = Policy::new(refusals, costs, Box::leak(Box::default())).without_experiments();
         let tracker = Tracker::new(
             machine,
             PoolShape { boundary: POOL_PAGES / 2, pages: POOL_PAGES },
             limits,
-            Policy::new(
-                8 << 10,
-                refusals,
-                Costs { lend: 0, ..Costs::REFERENCE },
-                Box::leak(Box::default()),
-            )
-            .without_experiments(),
+            Control::new(policy, 8 << 10),
             Box::leak(Box::new(Filter::new())),
             counters,
         );

@@ -6,7 +6,7 @@ use uncopy_core::memory::{FillError, Memory, Piece, Stop, Taken};
 use uncopy_core::plan::{CopyPlan, InputPlan, OutputPlan};
 use uncopy_core::tracker::{Limits, PoolShape, Tracker};
 use uncopy_counters::Counters;
-use uncopy_decide::{Costs, Pauses, Policy, Refusal};
+use uncopy_decide::{Control, Costs, Pauses, Policy, Refusal};
 use uncopy_ranges::filter::Filter;
 use uncopy_ranges::span::Span;
 
@@ -102,7 +102,7 @@ impl TrackerAlone {
             Nowhere { unsuitable: Span::sized(buffer(UNSUITABLE, 0), 1 << 32) },
             PoolShape { boundary: POOL_PAGES / 2, pages: POOL_PAGES },
             Limits { extent_bytes: POOL.len() / 2, ranges: 1 << 20, views: 1 << 20 },
-            Policy::new(SIZE / 4, false, Costs::REFERENCE, pauses),
+            Control::new(Policy::new(false, Costs::REFERENCE, pauses), SIZE / 4),
             filter,
             counters,
         );

@@ -72,9 +72,9 @@ pub fn hindsight(trace: &Trace, stage: &Stage, cpu: u64, unseen: Unseen) -> Outc
     let mut best: Option<Outcome> = None;
     for _ in 0..ROUNDS {
         let outcome = play(trace, stage, cpu, unseen, |basis, number| {
-            let others = Fixed::new(basis.threshold, costs);
+            let others = Fixed::new(0, costs);
             let seer = Seer { known: known.clone(), number, others, costs, unseen, near: false };
-            Control::new(Box::new(seer), basis.threshold)
+            Control::new(seer, basis.threshold)
         });
         if best.is_none_or(|best| outcome.gained() > best.gained()) {
             best = Some(outcome);

@@ -70,17 +70,19 @@ impl<M: Memory> Tracker<M> {
         let (from, to) = (Span::sized(src, len), Span::sized(dst, len));
         self.control.did(|| Operation::Copy { to: dst, from: src, len, caller, input: is_input });
         plan.bypass = true;
-        if from.overlaps(to) {
-            self.missed(caller, len, Reason::Overlap);
+        let site = self.control.site(caller, len);
+        let planned = if from.overlaps(to) {
+            Err(Reason::Overlap)
         } else if let Err(why) = self.books_have_room() {
-            self.missed(caller, len, why);
-        } else if !self.copy_again(to, src, caller, plan) {
-            let planned = self
-                .concerned(from, to, caller, is_input)
-                .and_then(|()| self.copy_anew(from, to, caller, is_input, plan));
-            if let Err(why) = planned {
-                self.missed(caller, len, why);
-            }
+            Err(why)
+        } else if self.copy_again(to, src, site, plan) {
+            Ok(())
+        } else {
+            self.concerned(from, to, site, is_input)
+                .and_then(|()| self.copy_anew(from, to, site, is_input, plan))
+        };
+        if let Err(why) = planned {
+            self.control.tell(site, Event::Missed(why));
         }
     }
 
@@ -109,7 +111,7 @@ impl<M: Memory> Tracker<M> {
         &mut self,
         from: Span,
         to: Span,
-        caller: usize,
+        site: SiteId,
         is_input: bool,
     ) -> Result<(), Reason> {
         let len = to.len();
@@ -123,7 +125,6 @@ impl<M: Memory> Tracker<M> {
         if is_input && len < self.control.threshold() {
             return Err(Reason::TooSmall);
         }
-        let site = self.control.site(caller, len);
         if is_input && self.control.act(site, Act::Elide(len)) {
             return Ok(());
         }
@@ -138,11 +139,6 @@ impl<M: Memory> Tracker<M> {
         Err(if is_input { Reason::Resting } else { Reason::NotInput })
     }
 
-    fn missed(&mut self, caller: usize, len: usize, why: Reason) {
-        let site = self.control.site(caller, len);
-        self.control.tell(site, Event::Missed(why));
-    }
-
     /// Plans a copy that is not what the last one was.
     ///
     /// # Errors
@@ -151,7 +147,7 @@ impl<M: Memory> Tracker<M> {
         &mut self,
         from: Span,
         to: Span,
-        caller: usize,
+        site: SiteId,
         is_input: bool,
         plan: &mut CopyPlan,
     ) -> Result<(), Reason> {
@@ -165,7 +161,6 @@ impl<M: Memory> Tracker<M> {
             return Err(if is_input { Reason::TooSmall } else { Reason::NotInput });
         }
         self.clock += 1;
-        let site = self.control.site(caller, len);
         plan.site = site;
         let elide = self.control.act(site, Act::Elide(len));
         let rested = !elide && (long || self.was_left(to) || self.was_left(from));
@@ -235,8 +230,7 @@ impl<M: Memory> Tracker<M> {
     /// The steady state: the whole source is one view, and the destination was just such a copy's
     /// before. Nothing is left to be done but to note it.
     #[inline]
-    fn copy_again(&mut self, to: Span, src: usize, caller: usize, plan: &mut CopyPlan) -> bool {
-        let site = self.control.site(caller, to.len());
+    fn copy_again(&mut self, to: Span, src: usize, site: SiteId, plan: &mut CopyPlan) -> bool {
         if !self.control.act(site, Act::ElideAgain(to.len())) {
             return false;
         }

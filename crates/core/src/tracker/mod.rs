@@ -151,7 +151,7 @@ impl<M: Memory> Tracker<M> {
         memory: M,
         shape: PoolShape,
         limits: Limits,
-        control: impl Into<Control>,
+        control: Control,
         filter: &'static Filter,
         counters: &'static Counters,
     ) -> Self {
@@ -165,7 +165,7 @@ impl<M: Memory> Tracker<M> {
             excluded: Excluded::new(),
             leaving: Vec::new(),
             dropping: ArrayVec::new(),
-            control: control.into(),
+            control,
             limits,
             filter,
             counters,

@@ -3,7 +3,7 @@ use super::*;
 /// One that begins with none that elides.
 fn proving() -> Policy {
     let pauses = Box::leak(Box::new(Pauses::new()));
-    Policy::new(32 << 10, true, Costs::REFERENCE, pauses)
+    Policy::new(true, Costs::REFERENCE, pauses)
 }
 
 fn policy() -> Policy {
@@ -322,7 +322,7 @@ fn a_site_that_loses_while_eliding_is_tried_is_left_alone_before_that_is_measure
 #[test]
 fn sites_that_are_never_left_alone_need_no_experiment() {
     let pauses = Box::leak(Box::default());
-    let mut p = Policy::new(32 << 10, false, Costs::REFERENCE, pauses);
+    let mut p = Policy::new(false, Costs::REFERENCE, pauses);
     let site = p.site(1, 1 << 20);
     assert!(!p.event(0, Event::Copied { total: 1 << 30 }) && p.elides(site, 1 << 20));
 }
