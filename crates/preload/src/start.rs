@@ -6,7 +6,7 @@
 //! unsafe: reads the environment that the kernel passed, registers handlers with libc, and names
 //! itself to the dynamic linker's arrays.
 
-use crate::facts::{self, GLIBC_MALLOC, GLIBC_STACK_END, USABLE_SIZE};
+use crate::facts::{GLIBC_MALLOC, GLIBC_STACK_END, USABLE_SIZE};
 use crate::hooks::{entries, files, signals};
 use crate::process::PROCESS;
 use crate::{HEAP, real, service, summary};
@@ -338,7 +338,6 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
     }
     let threshold = values.get(THRESHOLD_AT) as usize;
     let settings = Settings {
-        threshold,
         backoff: values.get(BACKOFF) != 0,
         extent_bytes: values.get(EXTENT_MEMORY) as usize,
         ranges: values.get(MAX_MAPPINGS) as usize,
@@ -354,9 +353,8 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
         times: || PROCESS.space.times(),
         started: signals::hold_dumping,
     };
-    match PROCESS.space.init(settings) {
+    match PROCESS.space.init(threshold, settings) {
         Ok(()) => {
-            facts::set_threshold(threshold);
             if values.get(LEND) != 0 {
                 PROCESS.lending.allow(costs.lend_from());
             }

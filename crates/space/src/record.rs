@@ -45,7 +45,7 @@ impl Space {
         let start = Start {
             command: name(),
             controller: s.controller.to_string(),
-            threshold: s.threshold,
+            threshold: self.threshold(),
             backoff: s.backoff,
             extent_bytes: limits.extent_bytes,
             ranges: limits.ranges,

@@ -45,6 +45,8 @@ pub struct Space {
     /// What [`Space::tracks_input`] compares with, all bits the other way round, so that nothing
     /// stands in the library's file.
     input: AtomicUsize,
+    /// Smallest copy that is elided, in bytes, all bits the other way round: none is at first.
+    pub(crate) threshold: AtomicUsize,
     pub(crate) gate: Gate,
     /// Whether this is the process that all of it is of.
     pub own: OwnProcess,
@@ -114,8 +116,6 @@ pub struct Record {
 /// How the space is set up.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Smallest copy that is elided, in bytes.
-    pub threshold: usize,
     /// Whether call sites whose data gets touched are left alone.
     pub backoff: bool,
     /// Cap on extents, in bytes; 0 for an eighth of the machine's memory, or of the limit that
@@ -163,6 +163,7 @@ impl Space {
         Self {
             statistics: Statistics::new(),
             input: AtomicUsize::new(0),
+            threshold: AtomicUsize::new(0),
             gate: Gate::new(),
             own: OwnProcess::new(),
             inner: OnceInit::new(),
@@ -201,6 +202,12 @@ impl Space {
     #[inline]
     pub fn pauses(&self) -> &Pauses {
         &self.statistics.shared.pauses
+    }
+
+    /// Smallest copy that is elided, in bytes. Before [`Space::init`] none is.
+    #[inline]
+    pub fn threshold(&self) -> usize {
+        !self.threshold.load(Ordering::Relaxed)
     }
 
     /// Whether anything is, or will be, tracked: input is remembered, and copies are looked at, the

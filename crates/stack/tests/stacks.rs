@@ -56,7 +56,6 @@ fn tracks() -> bool {
     static TRACKS: OnceLock<bool> = OnceLock::new();
     *TRACKS.get_or_init(|| {
         let settings = Settings {
-            threshold: 16 << 10,
             backoff: false,
             extent_bytes: 64 << 20,
             ranges: 0,
@@ -80,7 +79,7 @@ fn tracks() -> bool {
         }
         // SAFETY: handlers that live as long as the process.
         unsafe { libc::pthread_atfork(Some(before), Some(parent), Some(child)) };
-        let tracks = PROCESS.space.init(settings).is_ok() && PROCESS.space.start();
+        let tracks = PROCESS.space.init(16 << 10, settings).is_ok() && PROCESS.space.start();
         if !tracks {
             eprintln!("no userfaultfd here: nothing is elided, only the bytes are tested");
         }

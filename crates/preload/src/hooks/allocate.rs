@@ -284,7 +284,7 @@ pub(super) unsafe extern "C" fn realloc_ours(p: *mut c_void, n: size_t) -> *mut 
         }
         let size = real::malloc_usable_size(p);
         let block = Span::sized(p as usize, size);
-        let viewed = size >= crate::facts::threshold()
+        let viewed = size >= PROCESS.space.threshold()
             && perhaps_tracked(p as usize, size)
             && PROCESS.space.with(|b| b.views_in(block)) == Some(true);
         if n <= size || !(joins || viewed) {

@@ -132,7 +132,7 @@ pub(super) unsafe extern "C" fn large(
     n: usize,
     caller: usize,
 ) -> *mut c_void {
-    if n >= crate::facts::threshold() {
+    if n >= PROCESS.space.threshold() {
         PROCESS.space.copies(n);
     }
     // SAFETY: the caller's own promise.
@@ -157,7 +157,7 @@ pub unsafe fn move_block(to: *mut c_void, from: *const c_void, n: usize) {
 }
 
 unsafe fn uncounted(dst: *mut c_void, src: *const c_void, n: usize, caller: usize) -> *mut c_void {
-    if n >= crate::facts::threshold() {
+    if n >= PROCESS.space.threshold() {
         PROCESS.space.large_seen();
     }
     // SAFETY: the caller's promise to memcpy or memmove; libc's memmove serves both, and returns
@@ -205,7 +205,7 @@ unsafe fn elided(dst: usize, src: usize, n: usize, caller: usize) -> Done {
             || PROCESS.space.filter.perhaps_tracked(dst, n));
     // (A copy that overlaps is not elided; untracked, it needs no more than libc.)
     let apart = dst.abs_diff(src) >= n;
-    let input = apart && n >= crate::facts::threshold() && PROCESS.space.filter.is_input(src, n);
+    let input = apart && n >= PROCESS.space.threshold() && PROCESS.space.filter.is_input(src, n);
     if !tracked {
         if !input {
             return Done::Not;
