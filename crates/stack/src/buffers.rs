@@ -58,14 +58,12 @@ pub fn bytes(buffers: &[(usize, usize)]) -> usize {
     buffers.iter().fold(0, |n, b| n.saturating_add(b.1))
 }
 
-/// Whether any of the buffers may hold tracked pages (without the lock).
+/// Whether any of the buffers may hold tracked pages (without the lock). The state is not asked:
+/// [`Space::with`](uncopy_space::space::Space::with) does that, for the few of which this is true.
 #[inline]
 pub fn perhaps_tracked(process: &'static Process, buffers: &[(usize, usize)]) -> bool {
     let space = &process.space;
-    let perhaps =
-        |&(addr, len): &(usize, usize)| len > 0 && space.filter.perhaps_tracked(addr, len);
-    // (Few are: the state is of interest then only.)
-    buffers.iter().any(perhaps) && space.running()
+    buffers.iter().any(|&(addr, len)| len > 0 && space.filter.perhaps_tracked(addr, len))
 }
 
 /// Whether `p` can point to something of the program's: programs (and their tests) pass small or

@@ -7,13 +7,15 @@ use uncopy_core::excluded::Parts;
 use uncopy_core::tracker::Detached;
 use uncopy_ranges::span::{PAGE, Span};
 
+/// Whether any page of `len` bytes at `addr` may be tracked (without the lock).
 #[inline]
 pub(super) fn perhaps_tracked(addr: usize, len: usize) -> bool {
     PROCESS.space.serving() && len > 0 && PROCESS.space.filter.perhaps_tracked(addr, len)
 }
 
 /// Whether a call on `len` bytes at `addr` is the program's own as it is: nothing of them is
-/// tracked, and no connection goes through a ring.
+/// tracked, and no connection goes through a ring. The state is not asked: the entries have done
+/// that, and whoever changes the books does it with the lock.
 ///
 /// The shims of calls that come with every request ask this first and then *jump* to libc's
 /// function. The kernel leaves the processor no memory of where calls return to, so that each frame
@@ -21,7 +23,7 @@ pub(super) fn perhaps_tracked(addr: usize, len: usize) -> bool {
 /// and a `recv` that finds nothing 320.
 #[inline(always)]
 pub(super) fn concerns_nobody(addr: usize, len: usize) -> bool {
-    !PROCESS.tcp.in_use() && !perhaps_tracked(addr, len)
+    !(PROCESS.tcp.in_use() || len > 0 && PROCESS.space.filter.perhaps_tracked(addr, len))
 }
 
 pub(super) fn tracked(span: Span) -> bool {
