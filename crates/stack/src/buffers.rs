@@ -3,6 +3,7 @@
 //! unsafe: reads and writes those structures, each at one place.
 
 use arrayvec::ArrayVec;
+use core::ffi::c_int;
 use core::ops::Deref;
 use libc::{iovec, msghdr};
 use uncopy_core::plan::MAX_PIECES;
@@ -15,6 +16,29 @@ pub type Pieces = ArrayVec<iovec, MAX_PIECES>;
 /// One piece.
 pub fn piece(addr: usize, len: usize) -> iovec {
     iovec { iov_base: addr as *mut libc::c_void, iov_len: len }
+}
+
+/// A list of buffers as the program names it: nothing says that it can be read.
+#[derive(Clone, Copy, Debug)]
+pub struct IovList {
+    /// Where it is.
+    pub iov: *const iovec,
+    /// How many buffers it has. (A negative count of the program's is a huge one.)
+    pub count: usize,
+}
+
+impl IovList {
+    /// The list that a vectored call names.
+    #[inline]
+    pub fn new(iov: *const iovec, count: c_int) -> Self {
+        Self { iov, count: count as usize }
+    }
+
+    /// The list of a message.
+    #[inline]
+    pub fn of(header: &msghdr) -> Self {
+        Self { iov: header.msg_iov, count: header.msg_iovlen }
+    }
 }
 
 /// Address and length of each buffer of a call, in a list of ours. It is read under the tracker's

@@ -165,7 +165,8 @@ impl<'a> Receive<'a> {
         ring: Ring<'a>,
         fd: c_int,
         call: &'a InputCall,
-        (process, caller): (&'static Process, usize),
+        process: &'static Process,
+        caller: usize,
     ) -> Self {
         Self { ring, fd, call, told: true, process, caller, taken: None }
     }
@@ -464,25 +465,12 @@ impl<'a> Send<'a> {
                 None => linux::send(fd, call),
             }
         };
-        let flags = match *call {
-            OutputCall::Pwrite { .. } | OutputCall::Pwritev { .. } => return by_linux(),
-            OutputCall::Pwritev2 { at, flags, .. } => match unpositioned(at, flags) {
-                Some(flags) => flags,
-                None => return by_linux(),
-            },
-            _ => call.flags(),
-        };
-        // (A message with data beside it goes by Linux.)
-        let beside = match *call {
-            // SAFETY: the program's own header.
-            OutputCall::Sendmsg { msg, .. } => match unsafe { take(msg) } {
-                Some(header) => header.msg_controllen != 0,
-                None => return by_linux(),
-            },
-            _ => false,
-        };
-        if beside {
-            return bypass(ring, flags, by_linux);
+        let Some(flags) = sends(call) else { return by_linux() };
+        match has_data_beside(call) {
+            Some(false) => {}
+            // (A message with data beside it goes by Linux.)
+            Some(true) => return bypass(ring, flags, by_linux),
+            None => return by_linux(),
         }
         let mut parts = None;
         loop {
@@ -522,6 +510,25 @@ impl<'a> Send<'a> {
                 return answer(sent);
             }
         }
+    }
+}
+
+/// The flags of an output call on a stream. `None`: the kernel answers.
+fn sends(call: &OutputCall) -> Option<c_int> {
+    match *call {
+        OutputCall::Pwrite { .. } | OutputCall::Pwritev { .. } => None,
+        OutputCall::Pwritev2 { at, flags, .. } => unpositioned(at, flags),
+        _ => Some(call.flags()),
+    }
+}
+
+/// Whether a message has data beside its bytes. `None`: its header cannot be read, as the kernel
+/// will say.
+fn has_data_beside(call: &OutputCall) -> Option<bool> {
+    match *call {
+        // SAFETY: the program's own header.
+        OutputCall::Sendmsg { msg, .. } => Some(unsafe { take(msg) }?.msg_controllen != 0),
+        _ => Some(false),
     }
 }
 
