@@ -4,7 +4,7 @@ use crate::calls;
 use crate::connection::{CHUNK, Connection, Heard, IN};
 use crate::event::{Event, Id, What};
 use crate::line::Line;
-use crate::settings::{self, Settings, Stack};
+use crate::settings::{self, Carrier, Settings};
 use crate::slots::Slots;
 use crate::watch::Watch;
 use rustix::io::Errno;
@@ -78,9 +78,9 @@ impl Context {
     /// # Errors
     /// No descriptors are left.
     pub fn new(settings: Settings) -> io::Result<Self> {
-        let library = match &settings.stack {
-            Stack::Sockets => None,
-            Stack::Rings(service) => Some(Library::new(OfLibrary {
+        let library = match &settings.carrier {
+            Carrier::Sockets => None,
+            Carrier::Rings(service) => Some(Library::new(OfLibrary {
                 waiting: settings.waiting,
                 start: settings.serves.then_some(settings::serve as fn()),
                 ..OfLibrary::new(service.clone())
