@@ -152,7 +152,6 @@ pub fn play(
         tells: copied(&trace.entries).next().is_none(),
     };
     let (all, second) = (&trace.entries[..], &trace.entries[trace.entries.len() / 2..]);
-    let mut passed = Times::default();
     let mut program = Times::default();
     for round in 0..ROUNDS_MAX {
         if round > 0 && program.cpu >= cpu {
@@ -164,16 +163,7 @@ pub fn play(
             last = entries.first().map_or(last, |e| e.at);
             play.copied.0 = copied(&all[..all.len() - entries.len()]).last().unwrap_or(0);
         }
-        play.tracker.memory.refuse_only(refusals(entries));
-        for entry in entries {
-            program.cpu = program.cpu.saturating_add(entry.at.cpu - last.cpu);
-            program.wall = program.wall.saturating_add(entry.at.wall - last.wall);
-            last = entry.at;
-            let now = play.at(program);
-            passed = Times { cpu: now.cpu.max(passed.cpu), wall: now.wall.max(passed.wall) };
-            NOW.set(passed);
-            play.entry(entry.what);
-        }
+        play.round(entries, last, &mut program);
     }
     let tally = *play.tally();
     let plain_cpu = (program.cpu as i64).saturating_add(play.plain_ns.saturating_sub(play.was.ns));
@@ -248,6 +238,20 @@ impl Play<'_> {
         let more = self.tally().ns.saturating_sub(self.was.ns);
         let shift = |t: u64| t.saturating_add_signed(more);
         Times { cpu: shift(then.cpu), wall: shift(then.wall) }
+    }
+
+    /// Does `entries` again, which follow one of `last`. The time passes as the `program`'s does,
+    /// and never backwards.
+    fn round(&mut self, entries: &[Entry], mut last: Times, program: &mut Times) {
+        self.tracker.memory.refuse_only(refusals(entries));
+        for entry in entries {
+            program.cpu = program.cpu.saturating_add(entry.at.cpu - last.cpu);
+            program.wall = program.wall.saturating_add(entry.at.wall - last.wall);
+            last = entry.at;
+            let (now, passed) = (self.at(*program), NOW.get());
+            NOW.set(Times { cpu: now.cpu.max(passed.cpu), wall: now.wall.max(passed.wall) });
+            self.entry(entry.what);
+        }
     }
 
     fn entry(&mut self, what: EntryKind) {

@@ -392,13 +392,19 @@ fn merge(
         }
     }
     program.wall_ns = last.saturating_sub(first);
-    program.inputs = inputs.into_iter().filter(|(_, i)| i.bytes > 0).collect();
-    program.inputs.sort_by_key(|(_, i)| std::cmp::Reverse(i.bytes));
-    program.paths = paths.into_values().filter(|p| p.bytes > 0).collect();
-    let mut paths = std::mem::take(&mut program.paths);
-    paths.sort_by(|a, b| program.share(b).total_cmp(&program.share(a)).then(b.bytes.cmp(&a.bytes)));
-    program.paths = paths;
+    program.rank(inputs, paths.into_values().collect());
     program
+}
+
+impl Program {
+    /// Takes over what has any bytes, the largest first.
+    fn rank(&mut self, inputs: BTreeMap<End, Input>, mut paths: Vec<Path>) {
+        self.inputs = inputs.into_iter().filter(|(_, i)| i.bytes > 0).collect();
+        self.inputs.sort_by_key(|(_, i)| std::cmp::Reverse(i.bytes));
+        paths.retain(|path| path.bytes > 0);
+        paths.sort_by(|a, b| self.share(b).total_cmp(&self.share(a)).then(b.bytes.cmp(&a.bytes)));
+        self.paths = paths;
+    }
 }
 
 /// Of each node of each part the share of its bytes that uncopy would not copy: a site decides for
