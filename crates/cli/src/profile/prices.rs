@@ -1,5 +1,5 @@
-//! What things cost, for the prediction: what was given, what `uncopy doctor` keeps, or what is
-//! measured as the profile begins.
+//! The prices for the prediction: given ones, those that `uncopy doctor` keeps, or what is measured
+//! as the profile begins.
 
 use uncopy_decide::Costs;
 use uncopy_measure::cache;
@@ -10,7 +10,7 @@ use crate::doctor::{FURTHEST, quick};
 /// The prices, and where they are from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prices {
-    /// In ns.
+    /// Prices in ns.
     pub costs: Costs,
     /// Where they are from.
     pub origin: Origin,
@@ -50,7 +50,7 @@ impl Prices {
         }
     }
 
-    /// For people.
+    /// The prices' origin, for people.
     pub fn words(&self) -> String {
         let from = match &self.origin {
             Origin::Given => format!("as {COSTS} has them"),

@@ -227,7 +227,7 @@ fn whom(args: &ServeArgs) -> Serves {
     if args.all_users { Serves::All { across: args.across_users } } else { Serves::ItsUser }
 }
 
-/// Whom it serves, in one line.
+/// The users that it serves, in one line.
 fn serves(name: &str, args: &ServeArgs, uid: Uid, limits: Limits) -> String {
     let whom = match whom(args) {
         Serves::ItsUser => {

@@ -1,4 +1,4 @@
-//! What the differences mean, and what to do.
+//! The meaning of the differences, and advice.
 
 use uncopy_measure::side::{KEEP, Side, TUNABLES};
 
@@ -11,7 +11,7 @@ const SIMPLEST_FIRST: [Side; 5] =
 /// Runs of less processor time, in seconds, are mostly their start.
 const SEEN: f64 = 0.05;
 
-/// What there is to be told apart.
+/// The facts that tell cases apart.
 #[derive(Clone, Debug)]
 pub struct Facts {
     /// All sides against each other.
@@ -49,7 +49,7 @@ fn rival(standing: &Standing, leader: Side) -> Option<Side> {
 pub enum Verdict {
     /// This side of uncopy's gains most.
     Pays(Side),
-    /// What it gains can be had without it.
+    /// Its gain can be had without it.
     Memory,
     /// Both gain, and which of them gains more is not told from chance. The first is recommended:
     /// the simpler one, or the other one where that is likely to be better.
@@ -67,7 +67,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// From the facts.
+    /// The verdict that follows from the facts.
     pub fn of(facts: &Facts) -> Self {
         let standing = &facts.standing;
         if facts.learning_counts && standing.plain().median < SEEN {
@@ -118,7 +118,7 @@ impl Verdict {
         }
     }
 
-    /// For programs.
+    /// The verdict's name for programs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Pays(_) => "pays",
@@ -219,7 +219,7 @@ impl Verdict {
         text + &self.too_short(facts)
     }
 
-    /// What is to be said of runs that end before uncopy has learnt.
+    /// The sentence about runs that end before uncopy has learnt.
     fn too_short(self, facts: &Facts) -> String {
         use super::turn::LEARNS;
 
@@ -239,10 +239,10 @@ impl Verdict {
     }
 }
 
-/// What uncopy costs besides.
+/// The other costs of uncopy.
 const PRICE: &str = "a library in the program, which needs userfaultfd there, and memory for what \
                      it keeps (docs/users/memory.md)";
-/// What memory that is kept costs.
+/// The cost of memory that is kept.
 const KEPT_PRICE: &str = "glibc gives nothing back, so the program holds what memory it ever had";
 
 /// Two sides that gain both, and what decides between them.
@@ -271,7 +271,7 @@ fn either(standing: &Standing, first: Side, other: Side, start: &dyn Fn(Side) ->
     )
 }
 
-/// What there is to be had without uncopy where uncopy is recommended.
+/// The simpler means that there are without uncopy where uncopy is recommended.
 fn simpler(standing: &Standing, side: Side) -> String {
     if !standing.gains(Side::Kept) {
         return String::new();

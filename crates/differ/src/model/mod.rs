@@ -852,7 +852,7 @@ pub fn send_flags(by: SendBy, flags: Flags) -> Flags {
     }
 }
 
-/// As above.
+/// Flags that a receiving call of this kind has at all.
 pub fn recv_flags(by: RecvBy, flags: Flags) -> Flags {
     match by {
         RecvBy::Read | RecvBy::Readv | RecvBy::Splice => Flags::default(),

@@ -21,7 +21,7 @@ pub const SENDS_OTHERWISE: c_int = libc::MSG_ZEROCOPY | libc::MSG_FASTOPEN;
 /// The same of a call that receives.
 pub const RECEIVES_OTHERWISE: c_int = libc::MSG_ERRQUEUE;
 
-/// What libc's function returns.
+/// The return value of libc's function.
 pub fn answer(result: Result<usize, Errno>) -> isize {
     match result {
         Ok(bytes) => bytes as isize,
@@ -268,7 +268,7 @@ impl<'a> Ring<'a> {
         self.connection().is_none_or(|connection| connection.flow.is_linux())
     }
 
-    /// Who makes the call, one that `sends` or not.
+    /// The way of a call, one that `sends` or not.
     #[inline]
     pub fn way(&self, sends: bool) -> Way<'_> {
         self.connection().map_or(Way::Linux, |connection| connection.flow.way(sends))
@@ -299,7 +299,7 @@ impl<'a> Ring<'a> {
     /// As [`send`](Self::send), and gives on what it can.
     ///
     /// # Safety
-    /// As there.
+    /// The contract is that of the call above.
     pub unsafe fn send_on(
         &mut self,
         parts: &[iovec],

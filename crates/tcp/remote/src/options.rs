@@ -32,7 +32,7 @@ pub fn set_bytes(socket: impl AsFd, level: i32, option: i32, value: &[u8]) -> Re
     if done { Ok(()) } else { Err(failed()) }
 }
 
-/// What is set, up to the buffer's length.
+/// The option's value, up to the buffer's length.
 ///
 /// # Errors
 /// Those of getsockopt(2).

@@ -1,4 +1,4 @@
-//! What is reported of connections to who looks from outside.
+//! Reports of connections, for readers outside.
 
 use crate::bridge::{Connection, Wants};
 use crate::connection_table::ConnectionTable;

@@ -57,7 +57,7 @@ pub struct Wired {
     pub agreed: [bool; 3],
 }
 
-/// What there is to tell of a wire.
+/// The report of a wire.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wires {
     /// Its connections.

@@ -21,7 +21,7 @@ use uncopy_tcp_shared::notice::SLOTS;
 use uncopy_tcp_shared::ring::{Consumed, Produced, RING, Reader, Writer};
 use uncopy_tcp_shared::runs::{Incoming, Outgoing};
 
-/// What sending decides by.
+/// The state by which sending decides.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Sending {
@@ -53,7 +53,7 @@ pub struct Sending {
     pub runs: Outgoing,
 }
 
-/// What receiving decides by.
+/// The state by which receiving decides.
 #[derive(Debug)]
 pub struct Receiving {
     /// The ring.

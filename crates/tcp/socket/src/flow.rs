@@ -82,7 +82,7 @@ pub struct Flow {
     pub(crate) much: AtomicBool,
     /// The first bytes of the inward ring are lent, so many: see `lent`.
     pub(crate) lent: AtomicU32,
-    /// What went how.
+    /// The counts by way.
     pub counts: Counts,
 }
 
@@ -236,7 +236,7 @@ impl Flow {
 
     /// Before the last close in this process: [`Flow::close`], and all the rest.
     pub fn closes(&self, number: RawFd) {
-        // From here on it gets no slot.
+        // The number gets no slot from here on.
         self.forget(number);
         self.close();
         self.tell_totals();

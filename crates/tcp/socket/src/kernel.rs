@@ -28,7 +28,7 @@ pub unsafe fn send(fd: BorrowedFd, from: &[iovec], flags: i32) -> Result<usize, 
 /// Sends, waiting as the socket and `flags` say.
 ///
 /// # Safety
-/// As above.
+/// The contract is that of the call above.
 pub unsafe fn send_as_it_is(fd: BorrowedFd, from: &[iovec], flags: i32) -> Result<usize, Errno> {
     if let [one] = from {
         // SAFETY: the caller's promise.
@@ -52,7 +52,7 @@ pub unsafe fn receive(fd: BorrowedFd, to: &[iovec], flags: i32) -> Result<usize,
 /// Receives, waiting as the socket and `flags` say.
 ///
 /// # Safety
-/// As above.
+/// The contract is that of the call above.
 pub unsafe fn receive_as_it_is(fd: BorrowedFd, to: &[iovec], flags: i32) -> Result<usize, Errno> {
     if let [one] = to {
         // SAFETY: the caller's promise.
@@ -74,7 +74,7 @@ pub const AT_MARK: Errno = Errno::CHRNG;
 /// error that Linux tells behind it.
 ///
 /// # Safety
-/// As above.
+/// The contract is that of the call above.
 pub unsafe fn receive_to_mark(
     fd: BorrowedFd,
     to: &[iovec],
@@ -304,7 +304,7 @@ fn outcome(result: isize) -> Result<usize, Errno> {
 /// has run since the program's call began.
 ///
 /// # Safety
-/// As the system call demands.
+/// The caller keeps the contract of the system call.
 unsafe fn waits(call: c_long, arguments: [usize; 6], timeout: Option<Duration>) -> isize {
     // SAFETY: the caller's promise.
     unsafe {

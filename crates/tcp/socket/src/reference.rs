@@ -97,7 +97,7 @@ impl Flow {
     /// As [`Flow::send`], and gives on what it can of these buffers.
     ///
     /// # Safety
-    /// As there.
+    /// The contract is that of the call above.
     pub unsafe fn send_on(
         &self,
         from: &[iovec],

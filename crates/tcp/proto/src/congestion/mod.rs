@@ -23,7 +23,7 @@ use crate::time::{Nanos, SECOND, Time};
 /// Segments that may go out before anything is known (RFC 6928).
 const INITIAL_SEGMENTS: u32 = 10;
 
-/// What a rate grows by in each control interval without congestion, in bytes a second: 10 Mbit/s
+/// The growth of a rate in each control interval without congestion, in bytes a second: 10 Mbit/s
 /// (TAS, 3.2.2), and not more than a segment in a round trip. That is how a window grows: the
 /// longer the queue, the slower. With 10 Mbit/s alone a hundred flows on 200 Mbit/s grow by five
 /// times the link in each interval, however often they are marked.
@@ -66,7 +66,7 @@ pub enum Algorithm {
     Caller,
 }
 
-/// What the fast path counted since the last interval.
+/// The fast path's counts since the last interval.
 #[derive(Clone, Copy, Debug)]
 pub struct Feedback {
     /// Now.
@@ -93,7 +93,7 @@ pub struct Feedback {
     pub limited: bool,
 }
 
-/// What the fast path has to keep to.
+/// The limit that the fast path has to keep to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Limit {
     /// Bytes a second; and bytes on the way, so that where a queue builds up, it is not filled at
@@ -142,7 +142,7 @@ impl Control {
         }
     }
 
-    /// What holds now.
+    /// The limit that holds now.
     pub fn limit(&self) -> Limit {
         match self {
             Control::Dctcp(dctcp) => Limit::Rate(dctcp.rate.get(), dctcp.rate.window()),
@@ -161,7 +161,7 @@ struct Rate {
     /// Bytes a second.
     now: f64,
     slow_start: bool,
-    /// What went through lately, in bytes a second.
+    /// The rate that went through lately, in bytes a second.
     sent: f64,
     /// The smallest round trip seen, in microseconds.
     least_rtt: u32,
@@ -188,9 +188,9 @@ impl Rate {
         f64::from(mss) * 1e5 / f64::from(rtt.max(1))
     }
 
-    /// What the flow did not use it does not keep: at most a fifth more than it sent (TAS, 3.2.2).
-    /// The initial rate is left to flows that met no congestion, or a flow of small requests could
-    /// never send a large answer.
+    /// A rate that the flow did not use it does not keep: at most a fifth more than it sent (TAS,
+    /// 3.2.2). The initial rate is left to flows that met no congestion, or a flow of small
+    /// requests could never send a large answer.
     fn validate(&mut self, feedback: &Feedback) {
         self.least_rtt = self.least_rtt.min(feedback.rtt.max(1));
         self.mss = feedback.mss;
@@ -216,7 +216,7 @@ impl Rate {
         1 + core::mem::take(&mut self.silent).min(between as u32)
     }
 
-    /// What it grows by in an interval.
+    /// The growth in an interval.
     fn step(feedback: &Feedback) -> f64 {
         let segment = f64::from(feedback.mss) * 1e6 / f64::from(feedback.rtt.max(1));
         RATE_STEP.min(segment)
@@ -227,8 +227,8 @@ impl Rate {
         self.now = self.now.max(Rate::least(feedback.mss, feedback.rtt)).min(50e9);
     }
 
-    /// What may be on the way at this rate: so much as two round trips without queues send, and a
-    /// few segments.
+    /// The bytes that may be on the way at this rate: so much as two round trips without queues
+    /// send, and a few segments.
     fn window(&self) -> u32 {
         let bytes = ROUND_TRIPS * self.now * f64::from(self.least_rtt) / 1e6;
         (bytes as u32).saturating_add(LEAST_SEGMENTS * self.mss)
@@ -260,7 +260,7 @@ mod tests {
         }
     }
 
-    /// What goes through in an interval of two round trips at the present limit.
+    /// The bytes that go through in an interval of two round trips at the present limit.
     fn through(control: &Control) -> u32 {
         match control.limit() {
             Limit::Rate(rate, _) => (rate / 500) as u32,

@@ -6,7 +6,7 @@ use crate::segment::{Flags, Outgoing};
 use crate::seq::Seq;
 use crate::time::{MILLISECOND, Now, Time};
 
-/// What there is to send.
+/// The next thing to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 // The segment is the common case: a box around it would be an allocation on the data path.
 #[allow(clippy::large_enum_variant)]
@@ -25,7 +25,7 @@ pub enum Transmit {
 /// goes out in a burst.
 const CATCHES_UP: u64 = MILLISECOND;
 
-/// What one segment may hold, and what has to be noted of it.
+/// The run that one segment may hold, and what has to be noted of it.
 struct Run {
     start: Seq,
     len: u32,
@@ -88,14 +88,14 @@ impl Flow {
         (pipe + len <= self.cwnd || again == self.snd_una).then_some(Run { start, len })
     }
 
-    /// What follows `snd_nxt`.
+    /// The bytes from `snd_nxt` on.
     #[inline]
     fn stream(&mut self, now: Now, most: u32) -> Transmit {
         let mss = u32::from(self.mss);
         let mut most = self.in_a_burst(most).max(mss);
         let mut stop = self.snd_end;
         if self.snd_nxt != self.snd_max && !self.recovery.sacked.is_empty() {
-            // What the peer has is not sent again.
+            // Bytes that the peer has are not sent again.
             let (start, gap_end) = self.recovery.sacked.gap(self.snd_nxt);
             self.snd_nxt = start.min(self.snd_max);
             stop = gap_end.map_or(stop, |end| end.min(stop));
@@ -159,7 +159,7 @@ impl Flow {
         most.min(u32::try_from(burst).unwrap_or(u32::MAX).max(2 * u32::from(self.mss)))
     }
 
-    /// What is on the way as far as congestion is concerned.
+    /// The bytes on the way as far as congestion is concerned.
     pub(crate) fn on_way(&self) -> u32 {
         let recovery = &self.recovery;
         if self.snd_nxt != self.snd_max {
@@ -193,7 +193,7 @@ impl Flow {
             }
         }
         if self.has(flag::ECN) && fresh {
-            // What is sent again must not be marked (RFC 3168, 6.1.5).
+            // A segment that is sent again must not be marked (RFC 3168, 6.1.5).
             segment.markable = true;
             if self.has(flag::REDUCED) {
                 self.unset(flag::REDUCED);
@@ -226,8 +226,8 @@ impl Flow {
     pub(crate) fn time_out(&mut self, now: Now, forget: bool) {
         let first = self.recovery.sacked.runs().first();
         if forget || first.is_some_and(|run| run.0 == self.snd_una) {
-            // What was reported to have come out of order may have been thrown away since (RFC
-            // 2018, 8).
+            // Bytes that were reported to have come out of order may have been thrown away since
+            // (RFC 2018, 8).
             self.recovery.sacked.clear();
         }
         self.go_back(now, true);
