@@ -12,6 +12,7 @@ use rustix::net::{
 };
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::OnceLock;
 use std::time::Duration;
 use uncopy_kernel::call::syscall6;
 use uncopy_kernel::sleeping;
@@ -280,19 +281,60 @@ pub fn push_all(fd: BorrowedFd) {
     }
 }
 
-/// Sends while the socket's send buffer is as large as an unprivileged program may make it.
+/// Sends while the socket's send buffer is as large as an unprivileged program may make it; EAGAIN:
+/// it is so large already.
 pub fn with_room(
     fd: BorrowedFd,
     send: impl FnOnce() -> Result<usize, Errno>,
 ) -> Result<usize, Errno> {
+    // More than two rings: the kernel counts its own overhead too. It sets twice what is asked for,
+    // which is at most this.
+    let most = most_room().min(1 << 20);
     let before = sockopt::socket_send_buffer_size(fd)?;
-    // More than two rings: the kernel counts its own overhead too. It takes the most that
-    // net.core.wmem_max allows.
-    sockopt::set_socket_send_buffer_size(fd, 1 << 20)?;
+    if before >= 2 * most {
+        // (Nor could it be made as large again.)
+        return Err(Errno::AGAIN);
+    }
+    let fixed = fixed_buffers(fd);
+    sockopt::set_socket_send_buffer_size(fd, most)?;
     let sent = send();
-    // It is set to twice what is asked for.
     let _ = sockopt::set_socket_send_buffer_size(fd, before / 2);
+    if let Some(fixed) = fixed {
+        fix_buffers(fd, fixed);
+    }
     sent
+}
+
+/// net.core.wmem_max, or what Linux has there where nobody can tell.
+fn most_room() -> usize {
+    static MOST: OnceLock<usize> = OnceLock::new();
+    *MOST.get_or_init(|| {
+        let said = std::fs::read_to_string("/proc/sys/net/core/wmem_max");
+        said.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(212_992)
+    })
+}
+
+/// SO_BUF_LOCK: which of the socket's buffers were given a size, which the kernel does not change
+/// by itself then. `None`: a kernel that cannot tell (before 5.16).
+fn fixed_buffers(fd: BorrowedFd) -> Option<u32> {
+    let mut fixed = 0u32;
+    let mut length = size_of_val(&fixed) as u32;
+    let (at, length) = ((&raw mut fixed) as usize, (&raw mut length) as usize);
+    let number = fd.as_raw_fd() as usize;
+    let option = [libc::SOL_SOCKET as usize, libc::SO_BUF_LOCK as usize];
+    let arguments = [number, option[0], option[1], at, length, 0];
+    // SAFETY: socket(7): writes an int, and its length.
+    let told = unsafe { syscall6(libc::SYS_getsockopt as usize, arguments) };
+    (told >= 0).then_some(fixed)
+}
+
+fn fix_buffers(fd: BorrowedFd, which: u32) {
+    let number = fd.as_raw_fd() as usize;
+    let option = [libc::SOL_SOCKET as usize, libc::SO_BUF_LOCK as usize];
+    let at = (&raw const which) as usize;
+    let arguments = [number, option[0], option[1], at, size_of_val(&which), 0];
+    // SAFETY: reads an int.
+    unsafe { syscall6(libc::SYS_setsockopt as usize, arguments) };
 }
 
 /// For the kernel: a call that failed says so by a negative number.
@@ -360,4 +402,39 @@ pub fn ppoll(
 /// Seconds and nanoseconds.
 pub fn timespec(left: Duration) -> Timespec {
     Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+
+    fn connected() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (one, listener.accept().unwrap().0)
+    }
+
+    fn size(of: &TcpStream) -> usize {
+        sockopt::socket_send_buffer_size(of).unwrap()
+    }
+
+    #[test]
+    fn a_send_buffer_is_of_the_same_size_and_as_free_as_before_it_was_made_larger() {
+        for set in [None, Some(8 << 10)] {
+            let (socket, _other) = connected();
+            if let Some(set) = set {
+                sockopt::set_socket_send_buffer_size(&socket, set).unwrap();
+            }
+            let (before, fixed) = (size(&socket), fixed_buffers(socket.as_fd()));
+            let meanwhile = with_room(socket.as_fd(), || Ok(size(&socket)));
+            assert_eq!((size(&socket), fixed_buffers(socket.as_fd())), (before, fixed));
+            match meanwhile {
+                Ok(meanwhile) => assert!(meanwhile > before),
+                // (One that nobody has set is as large from the beginning.)
+                other => assert_eq!((other, set), (Err(Errno::AGAIN), None)),
+            }
+        }
+    }
 }
