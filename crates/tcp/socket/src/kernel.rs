@@ -184,6 +184,35 @@ pub fn is_at_mark(fd: BorrowedFd) -> bool {
     said == Ok(1)
 }
 
+/// The urgent byte is next, and is one of the stream (SO_OOBINLINE).
+pub fn is_at_mark_inline(fd: BorrowedFd) -> bool {
+    is_at_mark(fd) && sockopt::socket_oobinline(fd) == Ok(true)
+}
+
+/// Passes the urgent byte, where that is next and is none of the stream, as a call does that
+/// receives what follows it. What follows it stays.
+///
+/// # Errors
+/// What Linux tells once.
+pub fn pass_mark(fd: BorrowedFd) -> Result<(), Errno> {
+    // (In memory that nobody can write to: a byte that follows is not received.)
+    static NOWHERE: u8 = 0;
+    let to = [iovec { iov_base: (&raw const NOWHERE).cast_mut().cast(), iov_len: 1 }];
+    for _ in 0..INTERRUPTED {
+        // SAFETY: the kernel, which alone follows the pointer, is refused there.
+        match unsafe { receive(fd, &to, 0) } {
+            // (A signal that comes makes Linux stop at the mark.)
+            Err(Errno::AGAIN) if is_at_mark(fd) => {}
+            Err(Errno::AGAIN | Errno::FAULT) | Ok(_) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// So many signals one after the other end a call that does not wait, at most.
+const INTERRUPTED: u32 = 32;
+
 /// There is an urgent byte that nobody has received, or it is next.
 pub fn has_mark(fd: BorrowedFd) -> bool {
     poll_now(fd, PollFlags::PRI).contains(PollFlags::PRI) || is_at_mark(fd)
@@ -407,6 +436,7 @@ pub fn timespec(left: Duration) -> Timespec {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsFd;
 
@@ -436,5 +466,45 @@ mod tests {
                 other => assert_eq!((other, set), (Err(Errno::AGAIN), None)),
             }
         }
+    }
+
+    #[test]
+    fn a_mark_is_passed_and_nothing_behind_it_is_taken() {
+        for (behind, received) in [(&b""[..], false), (b"behind", false), (b"behind", true)] {
+            let (mut to, socket) = connected();
+            let fd = socket.as_fd();
+            let urgent = rustix::net::SendFlags::OOB;
+            assert_eq!(rustix::net::send(&to, b"!", urgent), Ok(1));
+            to.write_all(behind).unwrap();
+            while !all_arrived(to.as_fd()) || !has_mark(fd) {
+                std::thread::yield_now();
+            }
+            let mut byte = [0u8];
+            let part = [iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 }];
+            if received {
+                // SAFETY: our own byte.
+                assert_eq!(unsafe { receive(fd, &part, libc::MSG_OOB) }, Ok(1));
+            }
+            assert!(is_at_mark(fd));
+            assert_eq!(pass_mark(fd), Ok(()));
+            assert!(!is_at_mark(fd) && !has_mark(fd));
+            assert_eq!(unread(fd), Ok(behind.len()));
+            sockopt::set_socket_oobinline(fd, true).unwrap();
+            assert_eq!(unread(fd), Ok(behind.len()), "the byte is gone");
+            assert_eq!(look(fd), Ok((!behind.is_empty()).then_some(1)));
+        }
+    }
+
+    #[test]
+    fn a_mark_that_is_part_of_the_stream_is_not_passed() {
+        let (to, socket) = connected();
+        sockopt::set_socket_oobinline(&socket, true).unwrap();
+        assert_eq!(rustix::net::send(&to, b"!", rustix::net::SendFlags::OOB), Ok(1));
+        while !is_at_mark(socket.as_fd()) {
+            std::thread::yield_now();
+        }
+        assert_eq!(pass_mark(socket.as_fd()), Ok(()));
+        assert!(is_at_mark_inline(socket.as_fd()));
+        assert_eq!(unread(socket.as_fd()), Ok(1));
     }
 }
