@@ -513,7 +513,7 @@ impl<'a> Run<'a> {
         let executed = self.world.processes[actor.process()].executed;
         if self.is_received_from(end)
             || flags.has(Flags::OOB) && (e.is_loose() || executed)
-            || by == RecvBy::Splice && e.urgent.is_some()
+            || by == RecvBy::Splice && e.urgent.is_some() && e.is_loose()
             || executed && flags.has(Flags::TRUNC)
         {
             return skip("used");

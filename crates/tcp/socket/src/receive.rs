@@ -225,6 +225,10 @@ impl Flow {
     /// What can be received now is handed to `put`, which does not wait, and so much of it is taken
     /// as that says: no other thread gets any of it meanwhile. `room` is for as much as is looked
     /// at. Waits until there is something, as [`Flow::receive`] does.
+    ///
+    /// # Errors
+    /// What `put` says, and [`Flow::receive`]; [`kernel::AT_MARK`]: an urgent byte is next, which
+    /// Linux' splice never passes. What that says there Linux knows, who stands there too.
     pub fn receive_by(
         &self,
         room: &mut [u8],
@@ -254,14 +258,14 @@ impl Flow {
             return self.received_since_closed().map(Ok);
         }
         let mut part = iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
+        let (looks, takes) = (flags | MSG_PEEK, flags & !MSG_PEEK);
         // SAFETY: our own buffer.
-        let seen =
-            unsafe { self.receive_locked(attached, &mut own, &[part], flags | MSG_PEEK, false) }?;
+        let seen = unsafe { self.receive_locked(attached, &mut own, &[part], looks, true) }?;
         let taken = if seen == 0 { Ok(0) } else { put(&room[..seen]) };
         if let Ok(bytes @ 1..) = taken {
             part.iov_len = bytes.min(seen);
             // SAFETY: as above. It is what was just seen.
-            unsafe { self.receive_locked(attached, &mut own, &[part], flags & !MSG_PEEK, false) }?;
+            unsafe { self.receive_locked(attached, &mut own, &[part], takes, true) }?;
         }
         drop(own);
         if self.nested.load(Relaxed) {
@@ -962,5 +966,28 @@ mod tests {
         assert_eq!(b.flow.unread(), Ok(0));
         assert_eq!(b.receive(&mut [0; 3]), Ok(3));
         assert_eq!(b.flow.unread(), Ok(1));
+    }
+
+    #[test]
+    fn a_splice_does_not_pass_an_urgent_byte_before_the_ring() {
+        let service = service();
+        let program = || program_that(&service.name, Waiting::Sleep);
+        let (a, b) = at_rings(&program(), &program());
+        let spliced = || {
+            let mut got = vec![];
+            let put = |bytes: &[u8]| {
+                got.extend_from_slice(bytes);
+                Ok(bytes.len())
+            };
+            b.flow.receive_by(&mut [0; 10], 0, put).map(|bytes| (bytes, got))
+        };
+        a.send(b"before").unwrap();
+        assert_eq!(spliced(), Ok((6, b"before".to_vec())));
+        with_ring_behind_urgent(&a, &b);
+        assert_eq!(spliced(), Err(kernel::AT_MARK));
+        receive_urgent(&b);
+        assert_eq!(spliced(), Err(kernel::AT_MARK));
+        assert_eq!(b.receive(&mut [0; 1]), Ok(1));
+        assert_eq!(spliced(), Ok((3, b"ing".to_vec())));
     }
 }
