@@ -580,7 +580,7 @@ impl World {
             let urgent = flags.has(Flags::OOB);
             let e = self.end_mut(end);
             match outcome {
-                Outcome::Fails(_) if !urgent => e.error = 0,
+                Outcome::Fails(_) if first || !urgent => e.error = 0,
                 Outcome::Got(_) if urgent && !flags.has(Flags::PEEK) => {
                     e.urgent = e.urgent.map(|u| Urgent { read: true, ..u });
                 }
