@@ -37,6 +37,16 @@ static void receives_messages(int fd) {
         say("then: %s", outcome(got));
     }
 }
+/* The same before the connection can have a ring, and with all of it there. */
+static void receives_messages_at_first(void) {
+    struct sockaddr_in at;
+    int l = listener(&at), to = connected(&at), fd = accepted(l);
+    send_all(to, buffer, 10);
+    resets(to);
+    usleep(50000);
+    receives_messages(fd);
+    close(fd), close(l);
+}
 /* More than a ring holds: some of it goes by Linux. */
 static void sends_much(int fd) {
     send_all(fd, buffer, 600000);
@@ -155,6 +165,10 @@ static void answers_early(unsigned warm) {
 int main(void) {
     run_pair("a part was received", sends_a_part, waits_for_all);
     run_pair("a message was received", sends_a_part, receives_messages);
+    if (is_wanted("a message was received at first")) {
+        receives_messages_at_first();
+        say("a message was received at first: done");
+    }
     run_pair("much was received", sends_much, reads_late);
     run_pair("a part was sent", takes_a_little, streams_on);
     run_pair("a part was sent, and SO_ERROR is asked for", takes_a_little, streams_and_asks);

@@ -906,6 +906,20 @@ mod tests {
         assert_eq!((goes_on(&b, &mut got), &got[..5]), (5, &b"Linux"[..]));
     }
 
+    #[test]
+    fn an_error_that_is_met_while_the_end_is_looked_for_is_told_by_the_next_call() {
+        let service = service();
+        let program = || program_that(&service.name, Waiting::Sleep);
+        let (a, b) = at_rings(&program(), &program());
+        let now = Some(std::time::Duration::ZERO);
+        sockopt::set_socket_linger(a.flow.fd(), now).unwrap();
+        a.close();
+        wait_until("the reset", || kernel::is_over(b.flow.fd()));
+        assert!(!b.flow.looks_for_end());
+        assert_eq!(b.receive(&mut [0]), Err(Errno::CONNRESET));
+        assert_eq!(b.receive(&mut [0]), Ok(0));
+    }
+
     /// The receiver has left its ring at an urgent byte, and the sender has offered it anew.
     fn with_ring_behind_urgent(a: &End, b: &End) {
         send_urgent(a, b);
