@@ -413,7 +413,8 @@ unsafe fn recvmmsg_one_by_one(
             return -1;
         }
         for i in 0..count as usize {
-            if received > 0 && PROCESS.tcp.would_lose_error(fd) {
+            let waits = flags & libc::MSG_DONTWAIT == 0;
+            if received > 0 && PROCESS.tcp.would_lose_error(fd, waits) {
                 break;
             }
             let n = recvmsg(fd, &raw mut (*msgs.add(i)).msg_hdr, flags);

@@ -17,6 +17,7 @@ use uncopy_stack::buffers::{piece, take};
 use uncopy_stack::calls::OutputCall;
 use uncopy_stack::endpoint;
 use uncopy_tcp_calls::data::answer;
+use uncopy_tcp_socket::kernel::AT_MARK;
 
 /// `struct sockaddr_in`, `struct sockaddr_in6`: so many words hold either.
 type Address = [u32; 7];
@@ -446,7 +447,8 @@ pub unsafe extern "C" fn splice(
     done
 }
 
-/// Of a connection into a pipe. `None`: that is not what is asked for, and the kernel says so.
+/// Of a connection into a pipe. `None`: that is not what is asked for, or an urgent byte is next,
+/// and the kernel says so.
 unsafe fn splice_copied(
     from: c_int,
     at: *mut off_t,
@@ -481,6 +483,9 @@ unsafe fn splice_copied(
             is_full.set(false);
             let room = PART.min(n);
             let outcome = PROCESS.tcp.receive_by(from, &mut part[..room], flags, put)?;
+            if outcome == Err(AT_MARK) {
+                return None;
+            }
             if is_full.get() && !nonblocking {
                 let mut full = libc::pollfd { fd: to, events: libc::POLLOUT, revents: 0 };
                 if real::poll(&mut full, 1, -1) < 0 {

@@ -361,6 +361,12 @@ impl Flow {
         self.timeouts[usize::from(room)].load(Ordering::Relaxed)
     }
 
+    /// SO_RCVTIMEO; none: a call waits without end.
+    pub fn receive_timeout(&self) -> Option<std::time::Duration> {
+        let nanoseconds = self.timeout(false);
+        (nanoseconds != 0).then(|| std::time::Duration::from_nanos(nanoseconds))
+    }
+
     /// Another process has it from now on, or had it: what it sets of the socket nobody tells here.
     pub(crate) fn may_be_set_elsewhere(&self) {
         self.is_set_elsewhere.store(true, Ordering::Relaxed);
