@@ -271,11 +271,10 @@ impl Views {
         Some(source.extent)
     }
 
-    /// Every view of an extent of which `home` names a copy becomes a view of that. (Only extents
-    /// in regions have any.)
-    pub fn follow_home(
+    /// Every view of an extent of which `copy` names a copy becomes a view of that.
+    pub fn follow_copies(
         &mut self,
-        home: impl Fn(ExtentId) -> Option<ExtentId>,
+        copy: impl Fn(ExtentId, &Extent) -> Option<ExtentId>,
         extents: &mut Extents,
         backing: &mut impl Reclaim,
     ) {
@@ -283,8 +282,10 @@ impl Views {
         while let Some(p) = at {
             at = self.map.next(p);
             let v = self.map.view_mut(p);
-            let foreign = v.extent != ExtentId::NONE && extents.get(v.extent).is_foreign();
-            let Some(new) = foreign.then(|| home(v.extent)).flatten() else { continue };
+            if v.extent == ExtentId::NONE {
+                continue;
+            }
+            let Some(new) = copy(v.extent, extents.get(v.extent)) else { continue };
             extents.hold(new);
             let gone = std::mem::replace(&mut v.extent, new);
             if let Some(e) = extents.drop_ref(gone) {

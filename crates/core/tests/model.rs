@@ -83,6 +83,7 @@ struct World {
     referred: u64,
     /// Extents that were brought home.
     recalled: u64,
+    settled: u64,
     forks: u64,
     /// Outputs that hold what they read.
     waiting: usize,
@@ -125,6 +126,7 @@ impl World {
             worn: 0,
             referred: 0,
             recalled: 0,
+            settled: 0,
             forks: 0,
             waiting: 0,
         };
@@ -424,6 +426,16 @@ impl World {
         }
         self.stray_touch();
         self.expect_pieces(buffer, &plan, "output");
+        if self.random.one_in(2) && self.settle(&plan) {
+            self.tracker.unpin(&mut plan.pins);
+            plan = OutputPlan::default();
+            self.tracker.output_begin(&[(buffer.start, buffer.len())], &mut plan);
+            if plan.bypass {
+                return self.read(buffer);
+            }
+            self.stray_touch();
+            self.expect_pieces(buffer, &plan, "output of what has settled");
+        }
         let sent =
             if self.random.one_in(4) { self.random.below(buffer.len() + 1) } else { buffer.len() };
         if self.random.one_in(4) {
@@ -441,6 +453,30 @@ impl World {
         }
         let lent = plan.lent != 0;
         self.tracker.output_done(&mut plan, sent, lent);
+    }
+
+    /// Extents that are sent again move to a region whose pages stay. Returns whether any did.
+    fn settle(&mut self, plan: &OutputPlan) -> bool {
+        let mut any = false;
+        for (id, from) in self.tracker.sent_again(plan, 1) {
+            let owner = &mut self.tracker.memory.foreign[0];
+            let ranges = owner.receive(from.len(), &mut self.random);
+            let [to] = ranges[..] else { continue };
+            if to.len() != from.len() {
+                continue;
+            }
+            let bytes: Vec<u8> =
+                (from.start..from.end).map(|a| self.tracker.memory.extent_byte(a)).collect();
+            self.tracker.memory.foreign[0].fill(to, |at| bytes[at]);
+            self.stray_touch();
+            let region = self.tracker.memory.foreign[0].id.expect("it has begun");
+            if self.tracker.settle(id, region, to) {
+                self.tracker.memory.foreign[0].hand_over(&[to]);
+                self.settled += 1;
+                any = true;
+            }
+        }
+        any
     }
 
     /// The same bytes are sent again and again: they become views, and are lent.
@@ -750,7 +786,7 @@ impl World {
     }
 }
 
-fn run(seed: u64, refusals: bool, tiny: bool) -> [u64; 10] {
+fn run(seed: u64, refusals: bool, tiny: bool) -> [u64; 11] {
     let mut w = World::new(seed, refusals, tiny);
     for _ in 0..360 {
         w.step();
@@ -772,6 +808,7 @@ fn run(seed: u64, refusals: bool, tiny: bool) -> [u64; 10] {
         w.recalled,
         came_back,
         moved,
+        w.settled,
     ]
 }
 
@@ -782,7 +819,7 @@ fn run_seeds(refusals: bool, tiny: bool) {
         Some(s) => s..s + 1,
         None => 0..number("UNCOPY_MODEL_SEEDS").unwrap_or(80),
     };
-    let mut done = [0; 10];
+    let mut done = [0; 11];
     for seed in seeds {
         let result = std::panic::catch_unwind(|| run(seed, refusals, tiny));
         match result {
@@ -794,7 +831,7 @@ fn run_seeds(refusals: bool, tiny: bool) {
         }
     }
     let [elided, lent, dropped, recycled, worn, retired, rest @ ..] = done;
-    let [referred, recalled, came_back, moved] = rest;
+    let [referred, recalled, came_back, moved, settled] = rest;
     assert!(one.is_some() || elided > 100, "only {elided} copies were elided: nothing was tested");
     let some = lent > 50 && dropped > 100 || tiny || refusals;
     assert!(one.is_some() || some, "{lent} sends by reference, {dropped} pages dropped: too few");
@@ -806,6 +843,7 @@ fn run_seeds(refusals: bool, tiny: bool) {
     );
     assert!(one.is_some() || referred > 100, "only {referred} inputs were by reference");
     assert!(one.is_some() || came_back > 100, "only {came_back} ranges came back to their owners");
+    assert!(one.is_some() || settled > 10 || tiny, "only {settled} extents moved to a region");
     assert!(
         one.is_some() || recalled > 10 || tiny,
         "only {recalled} extents were brought home from regions of others"

@@ -5,10 +5,12 @@
 
 use crate::space::Space;
 use core::sync::atomic::Ordering;
+use uncopy_core::extents::ExtentId;
 use uncopy_core::memory::FillError;
 use uncopy_core::plan::RecallPlan;
 use uncopy_core::regions::{Region, RegionId};
 use uncopy_kernel::critical;
+use uncopy_ranges::span::Span;
 
 impl Space {
     /// Whether there may be any region.
@@ -33,6 +35,12 @@ impl Space {
     /// [`Space::recall`].
     pub fn end_region(&'static self, region: RegionId) -> bool {
         self.with_after_fork(|b| b.end_region(region)).unwrap_or(true)
+    }
+
+    /// What views `id`, which the caller has pinned, views its copy at `to` in `region` from now on.
+    /// False: the copy is its owner's still.
+    pub fn settle_extent(&'static self, id: ExtentId, region: RegionId, to: Span) -> bool {
+        self.with(|b| b.settle(id, region, to)).unwrap_or(false)
     }
 
     /// Copies the viewed bytes of `region` (`None`: of all regions) to the pool, and they come

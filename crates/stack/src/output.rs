@@ -99,6 +99,10 @@ fn output_tracked(
             planned = plan_it(&mut plan);
         }
     }
+    if planned.is_some() && plan.again && call.settles(&plan, host.process) {
+        space.unpin(&mut plan.pins);
+        planned = plan_it(&mut plan);
+    }
     if planned.is_none() {
         return call.as_it_is();
     }

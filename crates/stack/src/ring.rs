@@ -12,13 +12,14 @@ use arrayvec::ArrayVec;
 use core::ffi::{c_int, c_void};
 use libc::{iovec, off_t};
 use std::sync::Arc;
-use uncopy_core::plan::MAX_PIECES;
+use uncopy_core::plan::{MAX_PIECES, OutputPlan};
 use uncopy_core::regions::{Owner, Region, RegionId};
+use uncopy_kernel::critical;
 use uncopy_process::process::Process;
 use uncopy_ranges::span::Span;
 use uncopy_tcp_calls::data::{RECEIVES_OTHERWISE, Ring, SENDS_OTHERWISE, answer};
 use uncopy_tcp_shared::copy;
-use uncopy_tcp_socket::{Errno, Forward, Peer, Taken, Views, Way};
+use uncopy_tcp_socket::{Errno, Forward, GIVEN_ON, Own, Peer, Taken, Views, Way};
 
 /// So many bytes a call moves at most (MAX_RW_COUNT).
 const MOST: usize = 0x7fff_f000;
@@ -278,7 +279,7 @@ impl Input for Receive<'_> {
 /// Fewer bytes are never taken without a copy: what `--threshold` may be.
 const LEAST: usize = 8 << 10;
 
-/// The number by which views know a peer's arena.
+/// The number by which views know an arena.
 struct Begun {
     process: &'static Process,
     region: RegionId,
@@ -287,9 +288,18 @@ struct Begun {
 }
 
 impl Begun {
-    fn new(process: &'static Process, peer: &Peer) -> Option<Self> {
-        let (at, bytes) = peer.memory();
-        let owner = Owner { release, token: core::ptr::from_ref(peer) as usize };
+    /// Of a peer's.
+    fn of_peer(process: &'static Process, peer: &Peer) -> Option<Self> {
+        Self::new(process, peer.memory(), Owner { release, token: core::ptr::from_ref(peer) as usize })
+    }
+
+    /// Of this process' own.
+    fn of_own(process: &'static Process, own: &Own) -> Option<Self> {
+        let token = core::ptr::from_ref(own) as usize;
+        Self::new(process, own.range(), Owner { release: release_own, token })
+    }
+
+    fn new(process: &'static Process, (at, bytes): (usize, usize), owner: Owner) -> Option<Self> {
         let region = Region { span: Span::sized(at, bytes), movable: false, owner };
         let region = process.space.begin_region(region)?;
         Some(Self { process, region, of: std::process::id() })
@@ -320,6 +330,13 @@ fn release(peer: usize, span: Span) {
     peer.released(span.start, span.len());
 }
 
+/// The same of this process' own arena.
+fn release_own(own: usize, span: Span) {
+    // SAFETY: as above.
+    let own = unsafe { &*(own as *const Own) };
+    own.released(span.start);
+}
+
 impl Receive<'_> {
     #[inline(never)]
     fn take_reference(
@@ -336,7 +353,7 @@ impl Receive<'_> {
             return None;
         }
         let region = |peer: &Peer| {
-            let begun: Option<&Begun> = peer.known(|| Begun::new(process, peer));
+            let begun: Option<&Begun> = peer.known(|| Begun::of_peer(process, peer));
             begun.map(|begun| begun.region)
         };
         let may_take = self.ring.peer().is_none_or(|peer| region(&peer).is_some());
@@ -599,6 +616,30 @@ impl Output for Send<'_> {
     fn gather(&mut self, pieces: &Pieces) -> Option<isize> {
         let sent = self.carry(Some(pieces), None);
         (sent != -1 || !refused_for_pieces()).then_some(sent)
+    }
+
+    fn settles(&mut self, plan: &OutputPlan, process: &'static Process) -> bool {
+        // (Room in the books may have to be made.)
+        if plan.gathered < self.ring.settles_from() || critical::in_handler() {
+            return false;
+        }
+        let again = process.space.with(|b| b.sent_again(plan, GIVEN_ON));
+        let mut any = false;
+        for (id, from) in again.into_iter().flatten() {
+            let Some(block) = self.ring.settling(from.len()) else { break };
+            let known: Option<&Begun> = block.own().known(|| Begun::of_own(process, block.own()));
+            let Some(region) = known.map(|known| known.region) else { break };
+            // SAFETY: an extent that the plan has pinned: its bytes stay.
+            if unsafe { block.fill(from.start as *const u8) }.is_err() {
+                break;
+            }
+            let (at, bytes) = block.range();
+            if process.space.settle_extent(id, region, Span::sized(at, bytes)) {
+                block.is_settled();
+                any = true;
+            }
+        }
+        any
     }
 
     #[inline]

@@ -8,7 +8,7 @@
 
 use crate::buffers::Pieces;
 use libc::iovec;
-use uncopy_core::plan::Pins;
+use uncopy_core::plan::{OutputPlan, Pins};
 use uncopy_core::regions::RegionId;
 use uncopy_process::process::Process;
 use uncopy_ranges::span::Span;
@@ -123,6 +123,13 @@ pub trait Output {
     /// Makes the call with `pieces` in place of the program's buffers: the same bytes, which are
     /// gathered from where they are. `None`: it cannot be made so, and nothing has happened.
     fn gather(&mut self, pieces: &Pieces) -> Option<isize>;
+
+    /// Moves extents of `plan` that the program sends again to memory of this process' own that the
+    /// receiver reads, where the stack has some. True: the plan is to be made anew.
+    fn settles(&mut self, plan: &OutputPlan, process: &'static Process) -> bool {
+        let _ = (plan, process);
+        false
+    }
 
     /// Whether the stack may keep extents after the call: then [`keep`](Self::keep) is called in
     /// place of [`gather`](Self::gather).

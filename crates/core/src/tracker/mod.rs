@@ -23,6 +23,7 @@
 //! | `holding`, `pages` | extents are made, pinned, unpinned; pages for them |
 //! | `backing`, `pool` | what extents lie in: free pages, and regions of others |
 //! | `regions` | memory of others that extents lie in; it is released, or called back |
+//! | `settling` | what is sent again and again moves to such a region |
 //! | `leaving` | tracking that was taken out while a mapping changes |
 //! | `reference` | received bytes that lie in such a region already |
 //! | `limits` | least-recently-used views give way |
@@ -45,6 +46,7 @@ mod pages;
 mod pool;
 mod reference;
 mod regions;
+mod settling;
 mod touch;
 mod vacant;
 

@@ -8,7 +8,7 @@
 //! child therefore begins without any region.
 
 use super::Tracker;
-use crate::extents::ExtentId;
+use crate::extents::{Extent, ExtentId};
 use crate::memory::{FillError, Memory};
 use crate::plan::{Copy, MAX_PIECES, RecallPlan};
 use crate::regions::{Region, RegionId, Release};
@@ -93,16 +93,24 @@ impl<M: Memory> Tracker<M> {
     /// The plan's copies were made: views of what is abroad become views of the copies.
     pub fn recall_commit(&mut self, plan: &mut RecallPlan) {
         plan.copies.clear();
-        let home = |id| plan.moves.iter().find(|m| m.0 == id).map(|m| m.1);
-        self.views.follow_home(home, &mut self.extents, &mut self.backing);
-        for leaving in &mut self.leaving {
-            leaving.views.follow_home(home, &mut self.extents, &mut self.backing);
-        }
+        // (Only extents in regions have a home to go to.)
+        self.follow_copies(|id, e| {
+            let moved = plan.moves.iter().find(|m| e.is_foreign() && m.0 == id);
+            moved.map(|m| m.1)
+        });
         for (id, home) in plan.moves.drain(..) {
             self.drop_extent(id);
             self.drop_extent(home);
         }
         self.gauges();
+    }
+
+    /// Every view of an extent of which `copy` names a copy becomes a view of that.
+    pub(super) fn follow_copies(&mut self, copy: impl Fn(ExtentId, &Extent) -> Option<ExtentId>) {
+        self.views.follow_copies(&copy, &mut self.extents, &mut self.backing);
+        for leaving in &mut self.leaving {
+            leaving.views.follow_copies(&copy, &mut self.extents, &mut self.backing);
+        }
     }
 
     /// In a forked child, before anything else: its parent's regions are none of its own.

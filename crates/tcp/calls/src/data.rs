@@ -13,7 +13,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 use uncopy_kernel::fd_table::FdGuard;
-use uncopy_tcp_socket::{Bypass, Flow, Forward, Keeps, Peer, Taken, Way};
+use uncopy_tcp_socket::{Bypass, Flow, Forward, Keeps, Peer, Settling, Taken, Way};
 
 /// Flags that ask for what rings do not have: errors beside the data, bytes with the connection
 /// request, pages sent by reference. The call is made as it is, with its direction back at Linux.
@@ -318,6 +318,18 @@ impl<'a> Ring<'a> {
     #[inline]
     pub fn gives_on(&self) -> bool {
         self.connection().is_some_and(|connection| connection.flow.gives_on())
+    }
+
+    /// From how many bytes on a message that is sent again may move to this process' own arena
+    /// ([`Flow::settles_from`]).
+    #[inline]
+    pub fn settles_from(&self) -> usize {
+        self.connection().map_or(usize::MAX, |connection| connection.flow.settles_from())
+    }
+
+    /// A block of that arena ([`Flow::settling`]).
+    pub fn settling(&self, bytes: usize) -> Option<Settling> {
+        self.connection()?.flow.settling(bytes)
     }
 
     /// What of these parts may be given on ([`Flow::forward`]).

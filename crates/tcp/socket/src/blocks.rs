@@ -13,9 +13,11 @@
 //! unsafe: a system call.
 
 use crate::lock::{Guarded, lock};
+use crate::settling::Settling;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -50,16 +52,28 @@ impl Blocks {
 
 const PAGES: u32 = (ARENA / PAGE) as u32;
 
+/// Of an arena's pages one in so many may be taken by what has [settled](crate::settling).
+const SETTLED_SHARE: u32 = 4;
+
 /// This process' arena.
 #[derive(Debug)]
-pub(crate) struct Own {
-    pub memory: Arena,
+pub struct Own {
+    pub(crate) memory: Arena,
     fd: Kept,
     pages: Guarded<Pages>,
     /// Pages that never come back.
     lost: AtomicUsize,
     /// See [`Settings`](crate::Settings).
     may_hold: fn(u64) -> bool,
+    /// The process that fills it.
+    process: u32,
+    /// Blocks that have settled, by their first pages.
+    settled: Guarded<BTreeMap<u32, Block>>,
+    /// Pages of these.
+    settled_pages: AtomicU32,
+    /// A bit for each first page of a block that nothing views any more.
+    gone: Box<[AtomicU64]>,
+    known: Known,
 }
 
 /// By which runs name a sender's own arena.
@@ -80,6 +94,8 @@ pub(crate) enum Given {
     Own(Block),
     /// A part of one that we were given, in the arena that the peer knows by this number.
     Onward(u16, Keeps),
+    /// A part of a block of our own that has settled.
+    Settled(Keeps),
 }
 
 /// Of one region: what this side has given to the other, and what it was given.
@@ -90,7 +106,8 @@ pub(crate) struct Exchange {
     /// Our own arena, once the other side was offered it.
     own: OnceLock<Arc<Own>>,
     out: Guarded<Out<Given>>,
-    /// How much of it is of arenas that we were given, and what is back of that and not dropped.
+    /// How many parts of it keep something until they are back, and how many that are back have not
+    /// been dropped.
     kept: AtomicUsize,
     /// Back, and to be dropped without a lock.
     freed: Guarded<Vec<Keeps>>,
@@ -195,6 +212,18 @@ impl Exchange {
         self.own.get().map(|own| &**own)
     }
 
+    /// It is this one.
+    pub fn gives(&self, own: &Arc<Own>) -> bool {
+        self.own.get().is_some_and(|given| Arc::ptr_eq(given, own))
+    }
+
+    /// A block of it for so many bytes that settle. `None`: there is no room, or it was not
+    /// offered.
+    pub fn settling(&self, bytes: usize) -> Option<Settling> {
+        let own = self.own.get()?;
+        Settling::new(own.clone(), bytes)
+    }
+
     /// One of the other side's, if it has come.
     #[inline]
     pub fn peer(&self, number: u16) -> Option<Arc<Peer>> {
@@ -233,6 +262,7 @@ impl Exchange {
         let mut out = lock(&self.out);
         self.take_back(&mut out, returns);
         let mut pages = lock(&own.pages);
+        own.collects(&mut pages);
         // A program that keeps much leaves as much for others.
         let free = (pages.free() * PAGE) as u64;
         let slot = u8::try_from(slot).ok()?;
@@ -309,6 +339,26 @@ impl Exchange {
         }
         let slot = u8::try_from(slot).ok()?;
         let handle = out.give(slot, bytes, Given::Onward(number, keeps.clone())).ok()?;
+        self.kept.fetch_add(1, Ordering::Relaxed);
+        returns.begin(handle);
+        Some(handle)
+    }
+
+    /// The same of our own arena, where it has settled.
+    pub fn give_settled(
+        &self,
+        returns: &Returns,
+        (slot, bytes): (usize, u32),
+        keeps: &Keeps,
+        sole: impl Fn() -> bool,
+    ) -> Option<u16> {
+        let mut out = lock(&self.out);
+        self.take_back(&mut out, returns);
+        if !sole() {
+            return None;
+        }
+        let slot = u8::try_from(slot).ok()?;
+        let handle = out.give(slot, bytes, Given::Settled(keeps.clone())).ok()?;
         self.kept.fetch_add(1, Ordering::Relaxed);
         returns.begin(handle);
         Some(handle)
@@ -542,7 +592,9 @@ impl Exchange {
                         lock(&own.pages).give_back(block);
                     }
                 }
-                Given::Onward(_, keeps) => lock(&self.freed).push(keeps),
+                Given::Onward(_, keeps) | Given::Settled(keeps) => {
+                    lock(&self.freed).push(keeps);
+                }
             }
         }
     }
@@ -562,6 +614,11 @@ impl Drop for Exchange {
             let pages = |given| match given {
                 Given::Own(block) => block.pages as usize,
                 Given::Onward(..) => 0,
+                // (It may be viewed still: so its block is never used again.)
+                Given::Settled(keeps) => {
+                    std::mem::forget(keeps);
+                    0
+                }
             };
             let out: Vec<Given> = lock(&self.out).take_all().collect();
             let lost: usize = out.into_iter().map(pages).sum();
@@ -591,8 +648,44 @@ pub struct Peer {
     viewed: AtomicUsize,
     /// By which handle they are given back: by the page in which they begin, one more than it.
     handles: OnceLock<Box<[AtomicU16]>>,
-    /// What the owner of views knows it by.
-    known: OnceLock<Box<dyn Views>>,
+    /// The same of those that begin in a page where another one does: what was sent more than once
+    /// ([`Again`]).
+    again: [AtomicU64; AGAIN],
+    /// How many of these there are.
+    agains: AtomicUsize,
+    known: Known,
+}
+
+/// So many ranges of a peer's that begin where others do may be out.
+const AGAIN: usize = 32;
+
+/// Such a range, in a word: where it begins, how long it is, one more than its handle. 0: none.
+#[derive(Clone, Copy)]
+struct Again(u64);
+
+impl Again {
+    const LENGTH: u32 = 24;
+    const HANDLE: u32 = 12;
+
+    /// `None`: it does not fit.
+    fn of(run: Run) -> Option<Self> {
+        const _: () = assert!(ARENA <= 1 << (u64::BITS - Again::LENGTH - Again::HANDLE));
+        let handle = u64::from(run.handle) + 1;
+        (run.bytes < 1 << Self::LENGTH && handle < 1 << Self::HANDLE)
+            .then(|| Self(Self::place(run.at, run.bytes) | handle))
+    }
+
+    fn place(at: u32, bytes: u32) -> u64 {
+        (u64::from(at) << Self::LENGTH | u64::from(bytes)) << Self::HANDLE
+    }
+
+    fn is_of(self, at: u32, bytes: u32) -> bool {
+        self.0 != 0 && self.0 >> Self::HANDLE == Self::place(at, bytes) >> Self::HANDLE
+    }
+
+    fn handle(self) -> u16 {
+        ((self.0 & ((1 << Self::HANDLE) - 1)) - 1) as u16
+    }
 }
 
 /// A peer's arena as a region that views lie in.
@@ -600,6 +693,23 @@ pub trait Views: Any + Send + Sync {
     /// What is viewed of it becomes memory of this process' own, as far as no call is reading it.
     /// Not with a lock held.
     fn recall(&self);
+}
+
+/// What the owner of views knows an arena by.
+#[derive(Debug, Default)]
+struct Known(OnceLock<Box<dyn Views>>);
+
+impl Known {
+    /// Made once. `None`: it could not be made.
+    fn get<T: Views>(&self, make: impl FnOnce() -> Option<T>) -> Option<&T> {
+        if self.0.get().is_none() {
+            let made: Box<dyn Views> = Box::new(make()?);
+            // (Another thread may have made one: this one ends.)
+            let _ = self.0.set(made);
+        }
+        let known: &dyn Any = &**self.0.get()?;
+        known.downcast_ref()
+    }
 }
 
 impl std::fmt::Debug for dyn Views {
@@ -623,13 +733,7 @@ impl Peer {
     /// What the owner of views knows it by; made once, dropped before its memory goes. `None`: it
     /// could not be made.
     pub fn known<T: Views>(&self, make: impl FnOnce() -> Option<T>) -> Option<&T> {
-        if self.known.get().is_none() {
-            let made: Box<dyn Views> = Box::new(make()?);
-            // (Another thread may have made one: this one ends.)
-            let _ = self.known.set(made);
-        }
-        let known: &dyn Any = &**self.known.get()?;
-        known.downcast_ref()
+        self.known.get(make)
     }
 
     /// What whoever is given it is to know of it. `None`: it has come by many already.
@@ -647,13 +751,13 @@ impl Peer {
     /// What is viewed of it here is called back.
     fn recalls(&self) {
         if self.viewed.load(Ordering::Acquire) > 0
-            && let Some(known) = self.known.get()
+            && let Some(known) = self.known.0.get()
         {
             known.recall();
         }
     }
 
-    /// Notes that a range is handed over. False: one that begins in the same page is still out.
+    /// Notes that a range is handed over. False: too many that begin in the same page are still out.
     pub(crate) fn hands_over(&self, run: Run) -> bool {
         if self.ends.load(Ordering::Acquire) {
             return false;
@@ -663,27 +767,59 @@ impl Peer {
         // (There is none of the highest number.)
         let Some(noted) = run.handle.checked_add(1) else { return false };
         let free = handle.compare_exchange(0, noted, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-        if free {
+        let taken = free || self.notes_again(run);
+        if taken {
             self.viewed.fetch_add(1, Ordering::AcqRel);
         }
-        free
+        taken
+    }
+
+    fn notes_again(&self, run: Run) -> bool {
+        let Some(again) = Again::of(run) else { return false };
+        self.agains.fetch_add(1, Ordering::AcqRel);
+        let free = |slot: &AtomicU64| {
+            slot.compare_exchange(0, again.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
+        let noted = self.again.iter().any(free);
+        if !noted {
+            self.agains.fetch_sub(1, Ordering::AcqRel);
+        }
+        noted
+    }
+
+    /// By which handle a range comes back that was handed over: it is noted no more. (Of two that
+    /// are alike either is the one: as many bytes of both come back.)
+    fn handle_of(&self, at: u32, bytes: u32) -> Option<u16> {
+        if self.agains.load(Ordering::Acquire) > 0 {
+            for slot in &self.again {
+                let noted = slot.load(Ordering::Acquire);
+                if Again(noted).is_of(at, bytes)
+                    && slot.compare_exchange(noted, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+                {
+                    self.agains.fetch_sub(1, Ordering::AcqRel);
+                    return Some(Again(noted).handle());
+                }
+            }
+        }
+        let handle = self.handles.get()?.get(at as usize / PAGE)?.swap(0, Ordering::AcqRel);
+        handle.checked_sub(1)
     }
 
     /// It was not handed over after all.
     pub(crate) fn keeps(&self, run: Run) {
-        let Some(handles) = self.handles.get() else { return };
-        handles[run.at as usize / PAGE].store(0, Ordering::Release);
+        let noted = self.handle_of(run.at, run.bytes);
+        debug_assert!(noted.is_some(), "it was noted");
         self.viewed.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// A range that was handed over, of so many bytes from this address on, is not used any more.
     /// Any thread may say so.
     pub fn released(&self, at: usize, bytes: usize) {
-        let Some(handles) = self.handles.get() else { return };
-        let Some(handle) = handles.get(at.wrapping_sub(self.memory.base()) / PAGE) else { return };
-        let handle = handle.swap(0, Ordering::AcqRel);
-        if handle != 0 {
-            self.region.returns(1 - self.side).done(handle - 1, bytes as u32);
+        let at = at.wrapping_sub(self.memory.base());
+        if at < ARENA
+            && let Some(handle) = self.handle_of(at as u32, bytes as u32)
+        {
+            self.region.returns(1 - self.side).done(handle, bytes as u32);
             // Last: from here on the region may go.
             self.viewed.fetch_sub(1, Ordering::AcqRel);
         }
@@ -693,7 +829,14 @@ impl Peer {
 impl Drop for Peer {
     fn drop(&mut self) {
         // Before its memory.
-        drop(self.known.take());
+        drop(self.known.0.take());
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        // Before its memory.
+        drop(self.known.0.take());
     }
 }
 
@@ -707,8 +850,85 @@ impl Own {
             Ok(fd)
         })?;
         let memory = memory.ok_or(Errno::NOMEM)?;
-        let pages = Guarded::new(Pages::new(PAGES));
-        Ok(Self { memory, fd, pages, lost: AtomicUsize::new(0), may_hold })
+        Ok(Self {
+            memory,
+            fd,
+            pages: Guarded::new(Pages::new(PAGES)),
+            lost: AtomicUsize::new(0),
+            may_hold,
+            process: std::process::id(),
+            settled: Guarded::default(),
+            settled_pages: AtomicU32::new(0),
+            gone: (0..PAGES / u64::BITS).map(|_| AtomicU64::new(0)).collect(),
+            known: Known::default(),
+        })
+    }
+
+    /// Where it lies, and how long it is.
+    pub fn range(&self) -> (usize, usize) {
+        (self.memory.base(), ARENA)
+    }
+
+    /// What the owner of views knows it by; made once, dropped before its memory goes. `None`: it
+    /// could not be made.
+    pub fn known<T: Views>(&self, make: impl FnOnce() -> Option<T>) -> Option<&T> {
+        self.known.get(make)
+    }
+
+    /// Something of it has settled, in this process.
+    pub(crate) fn has_settled(&self) -> bool {
+        self.settled_pages.load(Ordering::Acquire) > 0 && self.process == std::process::id()
+    }
+
+    /// A block for so many bytes that settle.
+    pub(crate) fn settle(&self, bytes: usize) -> Option<Block> {
+        let wanted = u32::try_from(bytes.div_ceil(PAGE)).ok()?;
+        let mut pages = lock(&self.pages);
+        self.collects(&mut pages);
+        let settled = self.settled_pages.load(Ordering::Relaxed);
+        if wanted > PAGES / SETTLED_SHARE - settled.min(PAGES / SETTLED_SHARE) {
+            return None;
+        }
+        let block = pages.take(wanted, |touched| (self.may_hold)((touched * PAGE) as u64))?;
+        lock(&self.settled).insert(block.page, block);
+        self.settled_pages.fetch_add(wanted, Ordering::Release);
+        Some(block)
+    }
+
+    /// The block that begins here, which had settled, is not viewed any more. Any thread may say
+    /// so, and does nothing with this arena afterwards: it may go.
+    pub fn released(&self, at: usize) {
+        let page = at.wrapping_sub(self.memory.base()) / PAGE;
+        if let Some(word) = self.gone.get(page / u64::BITS as usize) {
+            word.fetch_or(1 << (page % u64::BITS as usize), Ordering::AcqRel);
+        }
+    }
+
+    /// Blocks that nothing views any more are free.
+    fn collects(&self, pages: &mut Pages) {
+        if self.settled_pages.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut settled = lock(&self.settled);
+        for (i, word) in self.gone.iter().enumerate() {
+            if word.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            let mut bits = word.swap(0, Ordering::AcqRel);
+            while bits != 0 {
+                let page = i as u32 * u64::BITS + bits.trailing_zeros();
+                bits &= bits - 1;
+                if let Some(block) = settled.remove(&page) {
+                    pages.give_back(block);
+                    self.settled_pages.fetch_sub(block.pages, Ordering::Release);
+                }
+            }
+        }
+    }
+
+    /// As above, for whoever keeps it only as long as something has settled in it.
+    pub(crate) fn forgets_gone(&self) {
+        self.collects(&mut lock(&self.pages));
     }
 
     /// Half of it never comes back.
@@ -779,7 +999,9 @@ impl Exchange {
             side,
             viewed: AtomicUsize::new(0),
             handles: OnceLock::new(),
-            known: OnceLock::new(),
+            again: [const { AtomicU64::new(0) }; AGAIN],
+            agains: AtomicUsize::new(0),
+            known: Known::default(),
         };
         let mut peers = lock(&self.peers);
         if let Some((_, last)) = peers[number].replace((generation, Arc::new(peer))) {

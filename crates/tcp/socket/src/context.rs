@@ -1,7 +1,8 @@
 //! A process: its doors, its connection to the service, the regions that it shares with others. It
 //! knows of connections what `Registered` says.
 
-use crate::blocks::{Blocks, Exchange, Own, Peer};
+use crate::blocks::{Blocks, Exchange, Own};
+use crate::reference::Whose;
 use crate::door::knock_at;
 use crate::dying::Deaths;
 use crate::ends::Ends;
@@ -91,6 +92,10 @@ pub struct Context {
     pub(crate) gives_on: AtomicBool,
     /// Our own blocks, as long as some peer has them.
     pub(crate) arena: Guarded<Weak<Own>>,
+    /// Those in which something has settled.
+    pub(crate) settled: Guarded<Vec<Arc<Own>>>,
+    /// There are some.
+    pub(crate) has_settled: AtomicBool,
     service: Guarded<Service>,
     pub(crate) words: Guarded<Words>,
     pumping: Guarded<()>,
@@ -140,6 +145,8 @@ impl Context {
             gives_nothing: AtomicBool::new(false),
             gives_on: AtomicBool::new(false),
             arena: Guarded::new(Weak::new()),
+            settled: Guarded::default(),
+            has_settled: AtomicBool::new(false),
             service: Guarded::default(),
             words: Guarded::default(),
             pumping: Guarded::default(),
@@ -293,6 +300,8 @@ impl Context {
         }
         *lock(&self.service) = Service::NotAsked;
         *lock(&self.words) = Words::default();
+        // (What has settled is the parent's.)
+        self.has_settled.store(false, Ordering::Relaxed);
         lock(&self.registered).clear();
         lock(&self.unregistered).clear();
         self.deaths.clear();
@@ -309,6 +318,7 @@ impl Context {
 
     /// Before fork: nothing of it changes.
     pub(crate) fn hold(&self) {
+        self.settled.hold();
         self.service.hold();
         self.pumping.hold();
         self.deaths.hold();
@@ -339,6 +349,7 @@ impl Context {
         self.deaths.let_go();
         self.pumping.let_go();
         self.service.let_go();
+        self.settled.let_go();
     }
 
     /// Wakes all of this process' own sleepers (but for those that listen at their connection's own
@@ -759,9 +770,16 @@ impl Context {
         self.has_arenas.load(Ordering::Relaxed)
     }
 
-    /// The arena that we were given in which these bytes lie.
-    pub(crate) fn arena_with(&self, at: usize, bytes: usize) -> Option<Arc<Peer>> {
-        lock(&self.regions).iter().find_map(|mapped| mapped.exchange.peer_with(at, bytes))
+    /// The arena in which these bytes lie.
+    pub(crate) fn arena_with(&self, at: usize, bytes: usize) -> Option<Whose> {
+        let own = || self.settled_with(at, bytes).map(Whose::Own);
+        if !self.has_arenas() {
+            return own();
+        }
+        let regions = lock(&self.regions);
+        let peer = regions.iter().find_map(|mapped| mapped.exchange.peer_with(at, bytes));
+        drop(regions);
+        peer.map(Whose::Peer).or_else(own)
     }
 
     /// A connection of this region has been closed.

@@ -2,7 +2,7 @@
 //! it any more; it may be sent on without one. See `blocks`.
 
 use crate::attached::Attached;
-use crate::blocks::{Blocks, Keeps, NUMBER, Peer};
+use crate::blocks::{Blocks, Keeps, NUMBER, Own, Peer};
 use crate::ends::{Locked, Receiving};
 use crate::flow::Flow;
 use crate::mapped::Registered;
@@ -18,7 +18,7 @@ use uncopy_tcp_shared::ring::TAKES_BLOCKS;
 use uncopy_tcp_shared::runs::{Piece, Run};
 
 /// Fewer bytes than these are copied, where they might be given on.
-const GIVEN_ON: usize = 16 << 10;
+pub const GIVEN_ON: usize = 16 << 10;
 /// Ranges that one call takes.
 const RANGES: usize = 8;
 /// After so many that were not taken one after the other they come by the ring, for so many
@@ -57,11 +57,30 @@ impl Taken {
     }
 }
 
-/// Bytes of a call that sends, as far as they lie in blocks that this process was given.
+/// Whose arena bytes lie in that go on from there.
+#[derive(Clone, Debug)]
+pub(crate) enum Whose {
+    /// A peer's, who has given them to this process.
+    Peer(Arc<Peer>),
+    /// This process' own: they were sent again and again ([`crate::settling`]).
+    Own(Arc<Own>),
+}
+
+impl Whose {
+    /// Where in it these bytes lie, which do.
+    pub(crate) fn offset(&self, at: usize) -> u32 {
+        match self {
+            Self::Peer(peer) => peer.offset(at),
+            Self::Own(own) => (at - own.range().0) as u32,
+        }
+    }
+}
+
+/// Bytes of a call that sends, as far as they lie in blocks already.
 #[derive(Debug)]
 pub struct Forward {
     /// In whose arena each of the call's buffers lies.
-    pub(crate) peers: Vec<Option<Arc<Peer>>>,
+    pub(crate) arenas: Vec<Option<Whose>>,
     /// What is dropped once receivers are done with all of it.
     pub(crate) keeps: Keeps,
 }
@@ -72,11 +91,11 @@ impl Flow {
         self.attached().is_some_and(|attached| attached.mapped.exchange.has_arenas())
     }
 
-    /// The receiver may be given what others have given us: it views large messages.
+    /// The receiver may be given what lies in blocks already: it views large messages.
     pub fn gives_on(&self) -> bool {
         self.attached().is_some_and(|attached| {
             attached.mapped.blocks != Blocks::NONE
-                && self.context.has_arenas()
+                && (self.context.has_arenas() || self.context.has_settled())
                 && attached.mapped.process == self.context.process()
                 && attached.out().consumed.flags.load(Relaxed) & TAKES_BLOCKS != 0
         })
@@ -85,13 +104,13 @@ impl Flow {
     /// What of these buffers may be given on: those with a bit in `stay` stay as they are until
     /// `keeps` is dropped. `None`: nothing.
     pub fn forward(&self, parts: &[iovec], stay: u64, keeps: Keeps) -> Option<Forward> {
-        let peer = |(i, part): (usize, &iovec)| {
+        let whose = |(i, part): (usize, &iovec)| {
             let large = part.iov_len >= GIVEN_ON && i < u64::BITS as usize && stay >> i & 1 != 0;
             let at = part.iov_base as usize;
             large.then(|| self.context.arena_with(at, part.iov_len)).flatten()
         };
-        let peers: Vec<Option<Arc<Peer>>> = parts.iter().enumerate().map(peer).collect();
-        peers.iter().any(Option::is_some).then_some(Forward { peers, keeps })
+        let arenas: Vec<Option<Whose>> = parts.iter().enumerate().map(whose).collect();
+        arenas.iter().any(Option::is_some).then_some(Forward { arenas, keeps })
     }
 
     /// As [`Flow::send`], and gives on what it can of these buffers.

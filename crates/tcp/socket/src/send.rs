@@ -290,7 +290,7 @@ impl Flow {
 
     /// The other side has our arena: all processes there that hold its end; and no other holds
     /// ours, which would not know what is out. It is offered once.
-    fn gives_blocks(&self, attached: &Attached) -> bool {
+    pub(crate) fn gives_blocks(&self, attached: &Attached) -> bool {
         let mapped = &attached.mapped;
         let own = mapped.process == self.context.process();
         let has = attached.out().consumed.arenas[usize::from(NUMBER)].load(Relaxed) == OWN;

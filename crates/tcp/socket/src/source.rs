@@ -3,17 +3,16 @@
 //! unsafe: the program's buffers; a file's bytes are read into the ring's memory.
 
 use crate::attached::Attached;
-use crate::blocks::{NUMBER, Peer, Place};
+use crate::blocks::{NUMBER, OWN, Place};
 use crate::buffers;
 use crate::context::Context;
 use crate::ends::{Locked, Sending};
 use crate::kernel;
-use crate::reference::Forward;
+use crate::reference::{Forward, Whose};
 use libc::iovec;
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
-use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use uncopy_tcp_shared::ring::Spans;
 use uncopy_tcp_shared::runs::Run;
 use uncopy_tcp_shared::stores::Stores;
@@ -58,8 +57,8 @@ pub(crate) struct Buffers<'a> {
 enum Next {
     /// So many bytes that are copied.
     Copied(usize),
-    /// So many at this place of an arena that we were given.
-    Onward(Arc<Peer>, u16, u32, usize),
+    /// So many at this place of an arena, which the receiver knows by this number.
+    There(Whose, u16, u32, usize),
 }
 
 impl<'a> Buffers<'a> {
@@ -78,37 +77,50 @@ impl<'a> Buffers<'a> {
     fn next(&self, context: &Context, attached: &Attached) -> Next {
         let left = self.left();
         let Some(forward) = self.forward else { return Next::Copied(left) };
-        let mapped = &attached.mapped;
         let arenas = &attached.out().consumed.arenas;
         let known = |(number, generation): (u16, u32)| {
             arenas[usize::from(number)].load(Acquire) == generation
         };
-        let peers = forward.peers.get(self.sent_parts..).unwrap_or(&[]);
+        let arenas = forward.arenas.get(self.sent_parts..).unwrap_or(&[]);
         let mut before = 0;
-        for (part, peer) in self.parts().iter().zip(peers) {
-            if let Some(peer) = peer {
-                match mapped.exchange.number_of(peer) {
-                    None => context.offers_onward(mapped, peer),
-                    Some(number) if !known(number) => {}
-                    Some(_) if before > 0 => return Next::Copied(before),
-                    Some((number, _)) => {
-                        let at = peer.offset(part.iov_base as usize);
-                        return Next::Onward(peer.clone(), number, at, part.iov_len);
-                    }
+        for (part, whose) in self.parts().iter().zip(arenas) {
+            if let Some(whose) = whose
+                && let Some(number) = Self::number(context, attached, whose)
+                && known(number)
+            {
+                if before > 0 {
+                    return Next::Copied(before);
                 }
+                let at = whose.offset(part.iov_base as usize);
+                return Next::There(whose.clone(), number.0, at, part.iov_len);
             }
             before += part.iov_len;
         }
         Next::Copied(before)
     }
 
-    /// Publishes bytes of an arena that we were given, where they are. `None`: they are to be
-    /// copied.
-    fn put_onward(
+    /// By which number the receiver is to know this arena, and which it is of those that had it. A
+    /// peer's arena is offered to it where it has none.
+    fn number(context: &Context, attached: &Attached, whose: &Whose) -> Option<(u16, u32)> {
+        let mapped = &attached.mapped;
+        match whose {
+            Whose::Own(own) => mapped.exchange.gives(own).then_some((NUMBER, OWN)),
+            Whose::Peer(peer) => {
+                let number = mapped.exchange.number_of(peer);
+                if number.is_none() {
+                    context.offers_onward(mapped, peer);
+                }
+                number
+            }
+        }
+    }
+
+    /// Publishes bytes of an arena where they are. `None`: they are to be copied.
+    fn put_there(
         &mut self,
-        attached: &Attached,
+        (context, attached): (&Context, &Attached),
         own: &mut Locked<Sending>,
-        (peer, number, at, bytes): (&Peer, u16, u32, usize),
+        (whose, number, at, bytes): (&Whose, u16, u32, usize),
     ) -> Option<usize> {
         let mapped = &attached.mapped;
         let bytes = own.writer.free_for_run(self.left()).min(bytes as u32);
@@ -116,8 +128,16 @@ impl<'a> Buffers<'a> {
         let keeps = &self.forward?.keeps;
         let (slot, position) = (attached.slot, own.writer.tail());
         let sole = || attached.is_sole();
-        let which = (number, peer);
-        let handle = mapped.exchange.give_on(returns, (slot, bytes), which, keeps, sole)?;
+        let handle = match whose {
+            Whose::Peer(peer) => {
+                let which = (number, &**peer);
+                mapped.exchange.give_on(returns, (slot, bytes), which, keeps, sole)?
+            }
+            Whose::Own(_) => {
+                context.gives_on.store(true, Relaxed);
+                mapped.exchange.give_settled(returns, (slot, bytes), keeps, sole)?
+            }
+        };
         let run = Run { position, bytes, at, arena: number, handle };
         let produced = &attached.out().produced;
         own.runs.push(attached.slot().queue(mapped.side), produced, run);
@@ -141,8 +161,9 @@ impl<'a> Buffers<'a> {
             return None;
         }
         let (mut bytes, least) = match self.next(blocks.context, attached) {
-            Next::Onward(peer, number, at, bytes) => {
-                match self.put_onward(attached, own, (&peer, number, at, bytes)) {
+            Next::There(whose, number, at, bytes) => {
+                let context = (blocks.context, attached);
+                match self.put_there(context, own, (&whose, number, at, bytes)) {
                     Some(sent) => return Some(sent),
                     None => (left, blocks.from),
                 }
