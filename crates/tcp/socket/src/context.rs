@@ -265,9 +265,8 @@ impl Context {
         gone
     }
 
-    /// The program has become another user. Who cannot be the one again as whom the service knows
-    /// it begins anew, as who it is now.
-    /// True: so it does.
+    /// The program has become another user. A program that cannot be the user again as whom the
+    /// service knows it begins anew, as the user that it is now. True: so it does.
     pub fn user_changes(&self) -> bool {
         let known = match &mut *lock(&self.service) {
             Service::Here(client) if !client.is_users() => client.clone(),
@@ -395,9 +394,9 @@ impl Context {
         self.ask(&client);
     }
 
-    /// What was registered by this name is closed, and nobody has said what becomes of it. The
-    /// answer may find a program that sleeps for long: so the service hears that nobody waits for
-    /// it.
+    /// The socket that was registered by this name is closed, and nobody has said what becomes of
+    /// it. The answer may find a program that sleeps for long: so the service hears that nobody
+    /// waits for it.
     pub(crate) fn forgets(&self, token: u64) {
         // (While nobody registers: one that was not registered yet is passed over there.)
         let unregistered = lock(&self.unregistered);
@@ -419,7 +418,7 @@ impl Context {
         client.listens(socket, at).inspect_err(|error| _ = self.has_lost(&client, *error)).is_ok()
     }
 
-    /// What the service knows of the connection of this socket, which it carries over its wire.
+    /// The service's knowledge of the connection of this socket, which it carries over its wire.
     ///
     /// # Errors
     /// There is none that answers.
@@ -493,8 +492,8 @@ impl Context {
             _ if self.has_left.load(Ordering::Relaxed) => None,
             _ => return,
         };
-        // What came with an answer in a child of vfork, which has this memory, would be no
-        // descriptor of this process.
+        // Descriptors that come with an answer in a child of vfork, which has this memory, would be
+        // none of this process.
         if std::process::id() != self.process() {
             return;
         }
@@ -601,8 +600,8 @@ impl Context {
         if known.is_some() || fds.is_empty() {
             return known;
         }
-        // Whom a door is missing could not wake those who sleep at it. And the program may want the
-        // descriptors for itself.
+        // A side that lacks a door could not wake the threads that sleep at it. And the program may
+        // want the descriptors for itself.
         if fds.len() != 1 + self.doors.len() || !have_room(self.doors.len() as u64) {
             return None;
         }
@@ -646,9 +645,9 @@ impl Context {
         self.has_left.store(true, Ordering::Relaxed);
     }
 
-    /// Those of programs that have gone, once no connection here is in them. What is viewed of
-    /// their blocks is called back: it would keep them, and their descriptors, for as long as the
-    /// program likes. Whom such blocks were given on to hears of it.
+    /// Those of programs that have gone, once no connection here is in them. Views of their blocks
+    /// are called back: they would keep the regions, and their descriptors, for as long as the
+    /// program likes. Programs that such blocks were given on to hear of it.
     ///
     /// Not with a lock of ours held, nor before this thread forks: calling back waits for a fork
     /// that is under way.
@@ -692,8 +691,8 @@ impl Context {
         }
     }
 
-    /// What was given goes now, and not with whoever drops the last reference to these: it may be
-    /// kept for long, or dropped in a section.
+    /// Blocks that were given go now, and not with the last reference to these: it may be kept for
+    /// long, or dropped in a section.
     fn lets_go_of(over: &[Arc<Mapped>]) {
         over.iter().for_each(|mapped| mapped.exchange.lets_go());
     }
@@ -737,7 +736,8 @@ impl Context {
         })
     }
 
-    /// What is back of what was given on goes back itself. Not with a lock held.
+    /// Blocks of others that were given on, and that are back, go back themselves. Not with a lock
+    /// held.
     pub(crate) fn collects(&self) {
         if !self.gives_on.load(Ordering::Relaxed) || !critical::may_wait() {
             return;

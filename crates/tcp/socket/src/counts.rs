@@ -1,5 +1,5 @@
-//! What went by the ring, of one connection, and when the process' totals learn of it; and which of
-//! these a connection is counted in that stays with Linux.
+//! Counts of one connection: how much went by the ring, and when the process' totals learn of it;
+//! and which of these a connection is counted in that stays with Linux.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use uncopy_counters::{Counters, connections};

@@ -40,7 +40,7 @@ pub struct Sending {
     pub finished: bool,
     /// The other side wrote nonsense.
     pub poisoned: bool,
-    /// What its large copies belong to.
+    /// The batch that its large copies belong to.
     pub batch: Writing,
     /// Bytes that went in blocks, that were given on, and that no block was free, which the totals
     /// do not know yet.

@@ -465,7 +465,7 @@ impl Flow {
         self.with_error(kernel::poll_now(self.fd(), events))
     }
 
-    /// What the kernel's connection says; POLLERR too, where its error is kept here.
+    /// The bits that the kernel says of the connection; POLLERR too, where its error is kept here.
     pub(crate) fn with_error(&self, said: PollFlags) -> PollFlags {
         let kept = said.contains(PollFlags::HUP) && self.has_error();
         if kept { said | PollFlags::ERR } else { said }

@@ -1,7 +1,7 @@
 //! Going back to Linux for good, for what rings do not carry: another program after exec, another
-//! process that is sent the descriptor, io_uring. Sending goes back at once. What lies unread in
-//! the ring that is received from is the sender's again, who sends it by Linux: so no byte is lost,
-//! and they stay in order, whoever reads them then. See `uncopy_tcp_shared::phase`.
+//! process that is sent the descriptor, io_uring. Sending goes back at once. Bytes that lie unread
+//! in the ring that is received from are the sender's again, who sends them by Linux: so no byte is
+//! lost, and they stay in order, whoever reads them then. See `uncopy_tcp_shared::phase`.
 
 use crate::attached::Attached;
 use crate::ends::{Locked, Receiving, Sending};
@@ -23,7 +23,8 @@ use uncopy_tcp_shared::ring::{BY_LINUX, FINISHED};
 /// How often it looks whether the other side has answered: a wake-up there takes about 5 us.
 const LOOK: Duration = Duration::from_micros(20);
 
-/// What the other side has taken back Linux has a moment later, unless that was interrupted.
+/// Bytes that the other side has taken back are with Linux a moment later, unless that was
+/// interrupted.
 const ARRIVES: Duration = Duration::from_millis(100);
 /// So long a call that receives waits for it: a thread that is preempted there goes on after some
 /// milliseconds.
@@ -31,8 +32,7 @@ const MOMENT: Duration = Duration::from_millis(5);
 /// So long all calls of a connection together do: a peer that means harm has no more than this.
 const MOMENTS: Duration = Duration::from_millis(100);
 
-/// What becomes of the unread bytes of a side that gives its ring back to a peer that does not
-/// answer.
+/// The fate of the unread bytes of a side that gives its ring back to a peer that does not answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Unanswered {
     /// They are this side's again, who reads them here.
@@ -123,8 +123,8 @@ impl Flow {
         inward.consumed.flags.fetch_or(BY_LINUX, Release);
         let mut given = phase.give_back();
         if given.is_none() {
-            // What was withdrawn just before that Linux may not have yet. What a sender offers that
-            // had not seen this it withdraws at once.
+            // Linux may not have yet what was withdrawn just before. A sender that had not seen
+            // this withdraws at once what it offers.
             let patience = if unanswered == Unanswered::Left { Duration::ZERO } else { patience() };
             waits_while(patience, || {
                 (attached.is_under_way() || phase.at() == Ok(At::Offered))
@@ -141,7 +141,7 @@ impl Flow {
         own.reader.forget();
         let Some(given) = given else { return Ok(true) };
         if !unread && given != At::Leaving {
-            // Whoever sends next, or is sending, sees it.
+            // The next call that sends, or one that is sending, sees it.
             return Ok(true);
         }
         attached.ask();
@@ -227,8 +227,8 @@ impl Flow {
         attached.inward().produced.flags.load(Acquire) & FINISHED != 0 || kernel::hung_up(self.fd())
     }
 
-    /// What lies unread in the ring, where the other side does not take it back: the only copy, for
-    /// whoever makes an end of it. Only where no other process holds this end.
+    /// The bytes that lie unread in the ring, where the other side does not take them back: the
+    /// only copy, for the stand-in that is made. Only where no other process holds this end.
     pub fn take_unread(&self) -> Result<Vec<u8>, Errno> {
         let Some(attached) = self.attached() else { return Ok(vec![]) };
         let mut all = vec![];
@@ -258,11 +258,11 @@ impl Flow {
         Ok(all)
     }
 
-    /// What stands in for the socket in a program that this process is about to execute, where
-    /// [`Flow::by_linux`] said no: it brings what lies unread in the ring, then what the socket
-    /// brings, and takes what goes there. EBUSY: another process, too, holds this end, and may want
-    /// to read the ring. Where the service does not do that, nothing has been taken out of the
-    /// ring.
+    /// The stand-in for the socket in a program that this process is about to execute, where
+    /// [`Flow::by_linux`] said no: it brings the bytes that lie unread in the ring, then those that
+    /// the socket brings, and takes those that go there. EBUSY: another process, too, holds this
+    /// end, and may want to read the ring. Where the service does not do that, nothing has been
+    /// taken out of the ring.
     pub fn stand_in(&self) -> Result<OwnedFd, Errno> {
         let attached = self.attached().ok_or(Errno::NOTCONN)?;
         let holders = attached.mapped.ends.processes(attached.slot).load(Acquire);

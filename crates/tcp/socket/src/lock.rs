@@ -2,8 +2,8 @@
 //! call that wants the same lock.
 //!
 //! [`Lock`] lies in memory that a process shares with its children; the next one takes it over,
-//! whatever became of its holder. Whoever is killed while it holds it leaves nothing half done: a
-//! ring's position is published by one store, last.
+//! whatever became of its holder. A process that is killed while it holds the lock leaves nothing
+//! half done: a ring's position is published by one store, last.
 //!
 //! `Guarded` is a process' own. It is held over a fork, so that the child finds nothing half done.
 //!

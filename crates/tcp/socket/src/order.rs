@@ -1,4 +1,4 @@
-//! What comes first. A program is told of connections in the order in which their news came, as
+//! The order of news. A program is told of connections in the order in which their news came, as
 //! Linux does it, and programs rely on that. Notices are bits: so with each goes its time, and the
 //! time at which its sender had last sent by Linux. If nobody has asked Linux since, Linux' news
 //! come before it.
@@ -53,7 +53,7 @@ impl Knocked {
     }
 }
 
-/// What a set knows of knocks at its door since it has asked Linux.
+/// A set's knowledge of knocks at its door since it has asked Linux.
 #[derive(Debug)]
 pub(crate) struct Marks {
     /// When the first of the notices was posted that it has collected.

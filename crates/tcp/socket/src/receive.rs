@@ -222,13 +222,13 @@ impl Flow {
         got
     }
 
-    /// What can be received now is handed to `put`, which does not wait, and so much of it is taken
-    /// as that says: no other thread gets any of it meanwhile. `room` is for as much as is looked
-    /// at. Waits until there is something, as [`Flow::receive`] does.
+    /// Bytes that can be received now are handed to `put`, which does not wait, and as many of them
+    /// are taken as that says: no other thread gets any of them meanwhile. `room` is for as much as
+    /// is looked at. Waits until there is something, as [`Flow::receive`] does.
     ///
     /// # Errors
     /// What `put` says, and [`Flow::receive`]; [`kernel::AT_MARK`]: an urgent byte is next, which
-    /// Linux' splice never passes. What that says there Linux knows, who stands there too.
+    /// Linux' splice never passes. Linux stands there too, and knows what splice says there.
     pub fn receive_by(
         &self,
         room: &mut [u8],
@@ -280,9 +280,9 @@ impl Flow {
         if self.shut.load(Relaxed) { Ok(0) } else { Err(Errno::BADF) }
     }
 
-    /// What is there, also where some of it is the ring's and what follows Linux', or the other way
-    /// round: less than was asked for says that nothing more is there, and who uses a set that
-    /// reports by edge relies on that (epoll(7)).
+    /// The bytes that are there are received, also where some are the ring's and the next ones
+    /// Linux', or the other way round: less than was asked for says that nothing more is there, and
+    /// a program with a set that reports by edge relies on that (epoll(7)).
     unsafe fn receive_across(
         &self,
         attached: &Attached,
@@ -402,7 +402,8 @@ impl Flow {
             && !kernel::has_mark(self.fd())
     }
 
-    /// What Linux has. [`kernel::AT_MARK`]: the call `goes_on`, and an urgent byte is next.
+    /// Linux' bytes are received. [`kernel::AT_MARK`]: the call `goes_on`, and an urgent byte is
+    /// next.
     unsafe fn receive_linuxs(
         &self,
         to: &[iovec],
@@ -543,8 +544,8 @@ impl Flow {
                     }
                     return got;
                 }
-                // What was sent through the ring comes before the end of the stream, and before its
-                // error, which is told once.
+                // Bytes that were sent through the ring come before the end of the stream, and
+                // before its error, which is told once.
                 match got {
                     Ok(0) if is_end => self.stream_ends(attached, own),
                     Ok(bytes) => return Ok(bytes),
@@ -612,7 +613,7 @@ impl Flow {
             if seen == Ok(None) {
                 return Err(Errno::AGAIN);
             }
-            // What it published before it ended is seen now.
+            // The bytes that it published before it ended are seen now.
             own.look(&inward.produced).or_else(|_| self.poison(&mut own.poisoned))?;
             let settled = inward.switch.phase.at() == Ok(At::Ring);
             match seen {
@@ -757,14 +758,14 @@ impl Flow {
         }
         let used = own.reader.filled();
         self.counts.received(self.context.settings.counters, bytes.into());
-        // Whoever waits for room waits for a third of the ring: see `Attached::has_room`.
+        // A sender that waits for room waits for a third of the ring: see `Attached::has_room`.
         if RING - used >= RING / 3 {
             attached.tell(inward.produced.room.take());
         }
     }
 
-    /// What came by the ring behind Linux' urgent byte is taken: the program has passed that byte,
-    /// and Linux passes it, too. Else poll would tell of it, and whoever asks for it later
+    /// Bytes that came by the ring behind Linux' urgent byte are taken: the program has passed that
+    /// byte, and Linux passes it, too. Else poll would tell of it, and whoever asks for it later
     /// (SO_OOBINLINE) would get it behind these bytes.
     #[cold]
     fn passes_mark(&self) {
@@ -895,7 +896,7 @@ mod tests {
         assert_eq!(a.flow.counts.offers.load(Relaxed), 2);
         for looked in [false, true] {
             assert_eq!(goes_on(&b, &mut got), 0, "looked {looked}");
-            // Who looks passes it, and enters the ring.
+            // A look passes it, and enters the ring.
             assert_eq!(b.receive_with(&mut got, MSG_PEEK), Ok(4));
         }
         receive_urgent(&b);

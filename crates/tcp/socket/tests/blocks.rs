@@ -421,7 +421,7 @@ fn who_is_not_to_be_looked_at_puts_nothing_more_into_blocks() {
     assert_eq!(x.1.tcp_block_bytes.load(Relaxed), before);
 }
 
-/// What is given back when nobody keeps it any more, as extents are.
+/// Blocks that are given back when nobody keeps them any more, as extents are.
 struct Kept(Option<Taken>, Arc<AtomicBool>);
 
 impl Drop for Kept {
@@ -436,8 +436,8 @@ impl Drop for Kept {
     }
 }
 
-/// Sends on what was taken, with bytes before and behind it, as parts of pages are. What lives
-/// until nobody has it any more.
+/// Sends on what was taken, with bytes before and behind it, as parts of pages are. The result
+/// lives until nobody has the blocks any more.
 fn send_on(
     end: &End,
     (before, taken, behind): (&[u8], Taken, &[u8]),
@@ -551,7 +551,7 @@ fn a_block_is_given_on_without_a_copy_and_comes_back_by_who_gave_it_on() {
     assert_eq!(x.1.tcp_blocks_short.load(Relaxed), short);
 }
 
-/// Whoever sends something else next sees that it is back.
+/// A program that sends something else next sees that it is back.
 #[test]
 fn what_is_back_of_what_was_given_on_goes_back_with_the_next_wait() {
     let service = service();
@@ -679,8 +679,8 @@ fn what_is_said_of_the_arena_that_had_a_number_is_not_said_of_the_next_one() {
     assert!(y.0.bytes_given_on() > before, "the second one's is never known");
 }
 
-/// What is unread then goes by Linux, by the child, which does not know what its parent has given
-/// on since.
+/// The child sends by Linux what is unread then, and does not know what its parent has given on
+/// since.
 #[test]
 fn a_forked_child_sends_by_linux_what_its_parent_has_sent_since() {
     let service = service();
@@ -718,7 +718,7 @@ fn a_forked_child_sends_by_linux_what_its_parent_has_sent_since() {
     assert_eq!(status, 0);
 }
 
-/// Whoever sends to the relay, and ends now and then.
+/// A program that sends to the relay, and ends now and then.
 struct Source {
     program: (Arc<Context>, &'static Counters),
     ends: (End, End),
@@ -728,7 +728,7 @@ struct Source {
 
 /// Sources, a relay and a sink beside plain lists of bytes: messages of any size are sent, received
 /// in blocks or not, kept, sent on with bytes around them, kept again and given back in any order,
-/// while sources end and others come. Whatever is kept stays as it is.
+/// while sources end and others come. Messages that are kept stay as they are.
 #[test]
 fn random_messages_by_a_relay_are_what_a_stream_of_bytes_would_bring() {
     let number = |name: &str| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok());
@@ -757,7 +757,7 @@ fn relayed(rng: &mut fastrand::Rng, receives: Receives) -> u64 {
     };
     let lives: Arc<AtomicBool> = Arc::default();
     let mut sources = vec![source(), source()];
-    // What the relay has taken and the sink keeps, with what must be there.
+    // The messages that the relay has taken and those that the sink keeps, with what must be there.
     let (mut taken, mut kept) = (vec![], vec![]);
     let (mut sent, mut seed) = (std::collections::VecDeque::<u8>::new(), 0);
     for step in 0..250 {

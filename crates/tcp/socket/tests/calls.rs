@@ -1,4 +1,4 @@
-//! What a program sees of its calls: the same as of a socket of Linux.
+//! A program's view of its calls: the same as of a socket of Linux.
 
 #![allow(missing_docs)]
 

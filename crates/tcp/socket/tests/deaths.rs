@@ -297,7 +297,7 @@ fn a_child_goes_on_with_its_parents_connection() {
     assert_eq!(a.receive(&mut got), Ok(0));
 }
 
-/// Whatever the other side has read.
+/// It does not matter what the other side has read.
 #[test]
 fn what_a_program_has_shut_down_itself_has_ended_for_it() {
     use rustix::net::Shutdown;
@@ -358,8 +358,7 @@ fn a_parents_close_is_the_last_one_where_its_child_ended_without_and_not_while_i
     }
 }
 
-/// What is offered may be taken back while it is looked at. (The other one speaks the protocol by
-/// itself.)
+/// An offer may be taken back while it is looked at. (The other one speaks the protocol by itself.)
 #[test]
 fn what_cannot_be_understood_of_an_offer_that_is_only_looked_at_costs_nothing() {
     use std::io::Write;

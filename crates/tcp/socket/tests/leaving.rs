@@ -157,7 +157,7 @@ fn a_shutdown_gives_linux_all_that_was_taken_back_whatever_signals_and_timeouts_
     });
 }
 
-/// What ends the stream does so after all bytes, and sleeps until Linux has room for them.
+/// A call that ends the stream does so after all bytes, and sleeps until Linux has room for them.
 fn gives_linux_all_that_was_taken_back(ends: impl FnOnce(End) + Send) {
     handle_interruptions();
     let service = service();
@@ -264,7 +264,8 @@ fn what_stands_in_for_the_socket_brings_what_nobody_takes_back_and_takes_what_go
     drop(program);
     assert_eq!(b.receive(&mut got), Ok(0));
 
-    // Who shares it with a child leaves the ring to whoever reads it by the library.
+    // A process that shares it with a child leaves the ring to the process that reads it by the
+    // library.
     let (a, b) = at_rings(&x, &y);
     b.send(b"unread").unwrap();
     a.flow.before_fork();
@@ -301,7 +302,7 @@ fn both_may_leave_at_once_with_bytes_unread_both_ways() {
             let leaver = scope.spawn(move || a.flow.by_linux(timeout));
             let first = b.flow.by_linux(timeout);
             let second = leaver.join().unwrap();
-            // Who was asked after it had answered and gone has left its bytes in the ring.
+            // A side that was asked after it had answered and gone has left its bytes in the ring.
             for (ok, end, byte, bytes) in [(first, b, 1, 50_000), (second, a, 2, 60_000)] {
                 if ok.unwrap() {
                     assert_eq!(read_bare(end, bytes), vec![byte; bytes]);
@@ -493,8 +494,8 @@ fn urgent_data_while_the_other_side_reads_goes_by_linux_and_the_rest_stays_in_or
     assert_eq!(all, b"before after");
 }
 
-/// Who waits for room has asked the ring for it: that ends with the ring, where Linux had room all
-/// the time.
+/// A program that waits for room has asked the ring for it: that ends with the ring, where Linux
+/// had room all the time.
 #[test]
 fn who_waits_for_room_in_a_set_hears_of_linuxs_once_the_ring_is_taken_back() {
     use uncopy_tcp_socket::set::Event;
@@ -614,7 +615,7 @@ fn what_is_left_to_a_peer_that_computes_comes_by_linux_with_its_next_call() {
     assert_eq!(a.receive(&mut [0; 10]), Ok(8));
 }
 
-/// What it sent by Linux would come before what lies in the ring.
+/// Bytes that it sent by Linux would come before those that lie in the ring.
 #[test]
 fn a_ring_is_not_left_to_a_sender_that_has_sent_by_linux_since() {
     let service = service();

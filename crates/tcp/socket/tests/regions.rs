@@ -1,5 +1,5 @@
-//! What a program holds of another one, once that has gone. A test of its own process: it counts
-//! descriptors.
+//! Descriptors that a program holds of another one, once that has gone. A test of its own process:
+//! it counts them.
 
 #![allow(missing_docs)]
 

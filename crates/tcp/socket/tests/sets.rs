@@ -200,8 +200,8 @@ fn poll_waits_over_rings_and_linux_at_once() {
     assert_eq!(poll(None), (2, [1, 1]));
 }
 
-/// Two sets share a door. Whoever takes the other's notices wakes it; and who is awake does not say
-/// so for both.
+/// Two sets share a door. A set that takes the other's notices wakes it; and one that is awake does
+/// not say so for both.
 #[test]
 fn of_two_sets_that_share_a_door_each_is_woken() {
     let service = service();
@@ -242,7 +242,7 @@ fn of_two_sets_that_share_a_door_each_is_woken() {
     });
 }
 
-/// Whoever sleeps in the set could not know that there would be no room.
+/// A thread that sleeps in the set could not know that there would be no room.
 #[test]
 fn room_is_told_to_who_sleeps_in_an_edge_triggered_set_while_another_thread_sends() {
     let service = service();
@@ -648,7 +648,7 @@ fn who_is_woken_at_a_sets_door_meanwhile_does_not_change_what_comes_first() {
     // Somebody else's, who is woken at all doors.
     let (wakes, woken) = at_rings(&client, &server);
     let own_doors = (0..DOORS).map(Doors::wake).fold(Doors::default(), Doors::and);
-    // What goes by Linux, to the set and past it.
+    // Connections that go by Linux, to the set and past it.
     let plain = |program| {
         let (by, at) = connection();
         let by = end(program, by);

@@ -36,14 +36,14 @@ impl Set {
         self.queue.sleeping.fetch_sub(1, Relaxed);
     }
 
-    /// Whoever sleeps over it looks; nothing where nobody does.
+    /// Threads that sleep over it look; nothing happens where none does.
     pub fn call(&self) {
         self.queue.wake_sleepers();
     }
 
-    /// What is ready now, without waiting: what rings say, what the kernel has `said` already, and,
-    /// if it is to be `asked`, what it says now, by a system call. What rings say waits for nothing
-    /// of Linux', whichever was sent first.
+    /// The events that are ready now, without waiting: those that rings say, those that the kernel
+    /// has `said` already, and, if it is to be `asked`, those that it says now, by a system call.
+    /// The rings' events wait for nothing of Linux', whichever was sent first.
     ///
     /// # Errors
     /// As epoll_wait(2).

@@ -58,7 +58,7 @@ pub struct Set {
     asked: AtomicU64,
     /// and when it answered.
     heard: AtomicU64,
-    /// What was told of before what.
+    /// The knocks at its door since Linux was asked.
     marks: Marks,
 }
 
@@ -117,7 +117,7 @@ impl Set {
         self.kernel.store(fd, Relaxed);
     }
 
-    /// Whoever sleeps in it looks.
+    /// Threads that sleep in it look.
     pub fn wake(&self) {
         self.queue.wake();
     }

@@ -1,4 +1,5 @@
-//! What the kernel is asked of a connection in a set, and what becomes of it with its number.
+//! The questions that the kernel is asked of a connection in a set, and what becomes of the entry
+//! with the connection's number.
 
 use super::Set;
 use super::entry::Entry;
@@ -17,7 +18,7 @@ impl Entry {
     pub(super) fn asks_kernel(&self, events: u32, arming: u32) {
         let Some(entries) = self.entries.upgrade() else { return };
         let entries = lock(&entries);
-        // What another thread has changed meanwhile the kernel knows.
+        // The kernel knows what another thread has changed meanwhile.
         if !entries.has(self) || !self.is_known() || self.arming.load(Acquire) != arming {
             return;
         }
@@ -29,7 +30,7 @@ impl Entry {
         }
     }
 
-    /// What of `asked` is the kernel's to tell, it is asked for.
+    /// The kernel is asked for the events of `asked` that are its to tell.
     pub(super) fn mask(&self, sends_by_ring: bool, asked: u32, arming: u32) {
         let wanted = Set::for_kernel(self, asked, sends_by_ring);
         let told = self.kernel_events.load(Relaxed);
