@@ -167,7 +167,7 @@ impl Exchange {
     }
 
     /// Before fork: a child reads what its parent's peers have given, and sends by Linux what its
-    /// parent has. (What it does not use it may drop.)
+    /// parent has. (It may drop what it does not use.)
     pub fn hold(&self) {
         self.out.hold();
         self.peers.hold();
@@ -405,8 +405,8 @@ impl Exchange {
         true
     }
 
-    /// By numbers that are free now nothing is found from here on. (What ends have said of them
-    /// stays: it is of what had them.)
+    /// By numbers that are free now nothing is found from here on. (The ends that were announced
+    /// for them stay: these are of the arenas that had them.)
     pub fn frees_numbers(&self) {
         if !self.is_own() {
             return;
@@ -552,7 +552,7 @@ impl Exchange {
 impl Drop for Exchange {
     fn drop(&mut self) {
         if self.is_own() {
-            // (What is viewed stays, whatever was found before.)
+            // (Memory that is viewed stays, whatever was found before.)
             let leaving = lock(&self.leaving).clone();
             let peers = self.peers().chain(leaving);
             peers.filter(|peer| peer.viewed.load(Ordering::Acquire) > 0).for_each(std::mem::forget);

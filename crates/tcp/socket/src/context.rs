@@ -277,7 +277,7 @@ impl Context {
             _ => return false,
         };
         self.lost(&known);
-        // (What it sends from now on nobody sees who has what it was.)
+        // (A process that has what this one was sees nothing that it sends from now on.)
         *lock(&self.arena) = Weak::new();
         lock(&self.regions).iter().for_each(|mapped| mapped.exchange.user_changes());
         true
@@ -447,7 +447,7 @@ impl Context {
         }
         match client.withdraws(socket, at) {
             Ok(done) => done || client.is_over(),
-            // (What it has steered ends with it.)
+            // (The segments that it has steered end with it.)
             Err(error) => self.has_lost(&client, error),
         }
     }
@@ -659,7 +659,7 @@ impl Context {
         Self::lets_go_of(&self.take_over());
         let all: Vec<Arc<Mapped>> = lock(&self.regions).clone();
         let mut again = false;
-        // (What was given on to others keeps what it lies in.)
+        // (Blocks that were given on to others keep the memory that they lie in.)
         for mapped in &all {
             mapped.exchange.collects(mapped.region.returns(mapped.side));
         }

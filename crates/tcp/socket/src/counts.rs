@@ -7,7 +7,7 @@ use uncopy_tcp_service::protocol::StayReason;
 
 /// Where connections are counted that stay with Linux for this reason.
 pub fn stayed(counters: &Counters, reason: StayReason) -> &AtomicU64 {
-    // (What is a direction's only never comes here.)
+    // (A reason that is a direction's only never comes here.)
     connections::stays(reason.name())
         .map_or(&counters.tcp_stayed_use, |stays| (stays.counter)(counters))
 }

@@ -193,7 +193,7 @@ pub fn is_at_mark_inline(fd: BorrowedFd) -> bool {
 /// receives what follows it. The bytes that follow it stay.
 ///
 /// # Errors
-/// What Linux tells once.
+/// An error that Linux tells once.
 pub fn pass_mark(fd: BorrowedFd) -> Result<(), Errno> {
     // (In memory that nobody can write to: a byte that follows is not received.)
     static NOWHERE: u8 = 0;

@@ -118,7 +118,7 @@ impl Flow {
             return Ok(false);
         }
         let patience = || deadline.saturating_duration_since(Instant::now()).min(ARRIVES);
-        // (What is taken back comes behind this.)
+        // (Bytes that are taken back come behind this.)
         let before = attached.has_bytes().then(|| kernel::unread(self.fd()));
         inward.consumed.flags.fetch_or(BY_LINUX, Release);
         let mut given = phase.give_back();
@@ -134,7 +134,7 @@ impl Flow {
         }
         // Either FINISHED is seen below, or the other side sees this before it ends the stream.
         fence(SeqCst);
-        // (What was only offered may have been withdrawn meanwhile.)
+        // (Bytes that were only offered may have been withdrawn meanwhile.)
         own.reader.forget();
         own.look(&inward.produced).or_else(|_| self.poison(&mut own.poisoned))?;
         let unread = own.reader.filled() > 0;
@@ -312,8 +312,8 @@ impl Flow {
         if served == Err(Errno::AGAIN) { Ok(()) } else { served }
     }
 
-    /// As above, before this process ends or executes another program: there is no next call. (What
-    /// Linux does not take now is lost.)
+    /// As above, before this process ends or executes another program: there is no next call.
+    /// (Bytes that Linux does not take now are lost.)
     pub fn serve_before_end(&self) {
         if self.attached().is_some_and(|attached| self.is_asked(attached)) {
             let _ = self.serve();

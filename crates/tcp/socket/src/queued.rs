@@ -22,7 +22,7 @@ impl Attached {
 impl Flow {
     /// The bytes that SIOCINQ (FIONREAD) and SIOCOUTQ leave out: those that the inward ring holds
     /// for us, and those that were withdrawn from the outward one and that Linux has not taken yet.
-    /// (What is in the outward ring has arrived, as what is in the other end's queue has.)
+    /// (Bytes in the outward ring have arrived, as those in the other end's queue have.)
     pub fn queued(&self) -> (u32, u32) {
         let Some(attached) = self.attached() else { return (0, 0) };
         let unread = match attached.inward().switch.phase.at() {

@@ -68,7 +68,8 @@ impl Flow {
                     if bytes == 0 || bytes >= total || ends || self.mark_follows(bytes) {
                         return Ok(bytes);
                     }
-                    // (What came before the end, or before a signal, is looked at once more.)
+                    // (Bytes that came before the end, or before a signal, are looked at once
+                    // more.)
                     ends = kernel::hung_up(self.fd())
                         || self.wait_for_more(bytes, &mut deadline).is_err();
                 }
@@ -227,8 +228,8 @@ impl Flow {
     /// is looked at. Waits until there is something, as [`Flow::receive`] does.
     ///
     /// # Errors
-    /// What `put` says, and [`Flow::receive`]; [`kernel::AT_MARK`]: an urgent byte is next, which
-    /// Linux' splice never passes. Linux stands there too, and knows what splice says there.
+    /// An error of `put`, or of [`Flow::receive`]; [`kernel::AT_MARK`]: an urgent byte is next,
+    /// which Linux' splice never passes. Linux stands there too, and knows what splice says there.
     pub fn receive_by(
         &self,
         room: &mut [u8],
@@ -393,7 +394,7 @@ impl Flow {
         flags: i32,
     ) -> bool {
         if kernel::is_at_mark(self.fd()) {
-            // (What it has seen stands behind the mark, at which Linux ends its count.)
+            // (The bytes that it has seen stand behind the mark, at which Linux ends its count.)
             // SAFETY: the caller's promise.
             return unsafe { kernel::receive(self.fd(), to, flags) } == Ok(seen);
         }
@@ -490,7 +491,7 @@ impl Flow {
                 inward.switch.phase.found().or_else(|_| self.poison(&mut own.poisoned))?;
             if matches!(at, At::Linux | At::Offered | At::Returned) {
                 if lent > 0 {
-                    // (Whoever has lent it is at the ring until that was received.)
+                    // (A caller that has lent it is at the ring until that was received.)
                     return self.poison(&mut own.poisoned);
                 }
                 // SAFETY: the caller's promise.
@@ -710,7 +711,7 @@ impl Flow {
         if !looks {
             let returns = attached.mapped.region.returns(ring);
             self.takes(attached, own, got, |run| returns.done(run.handle, run.bytes));
-            // (Whoever reads so views nothing: a large call, or a small one of many.)
+            // (A program that reads so views nothing: by a large call, or by a small one of many.)
             if of_blocks >= PAGE as u32 {
                 Self::refuses_block(attached, own);
             }
@@ -889,7 +890,7 @@ mod tests {
         let program = || program_that(&service.name, Waiting::Sleep);
         let (a, b) = at_rings(&program(), &program());
         send_urgent(&a, &b);
-        // (Whoever looks leaves the ring that was left.)
+        // (A look leaves the ring that was left.)
         let mut got = [0; 10];
         assert_eq!(b.receive_with(&mut got, MSG_PEEK | MSG_DONTWAIT), Err(Errno::AGAIN));
         a.send(b"ring").unwrap();

@@ -210,7 +210,7 @@ impl Flow {
                     && self.peer_ended(attached, own))
                 || own.stays
             {
-                // (What is kept is told by this call.)
+                // (This call tells a kept error.)
                 self.leave(attached, own).map_err(|e| attached.error().take().unwrap_or(e))?;
                 if out.switch.phase.at() == Ok(At::Leaving)
                     && let Some(at) = out.switch.closed.consumer_has()
@@ -230,7 +230,7 @@ impl Flow {
             self.counts.streamed.store(own.batch.streamed, Relaxed);
             // The receiver may have given the ring back meanwhile. `take` had a fence: either this
             // is seen here, or it saw the bytes.
-            // (What Linux does not take now is taken later. The bytes are sent, whatever comes of
+            // (Linux takes later what it does not take now. The bytes are sent, whatever comes of
             // that.)
             if self.is_asked(attached) {
                 let _ = self.serve_locked(attached, own);
@@ -251,7 +251,7 @@ impl Flow {
     pub fn in_ring(&self) -> Result<Option<InRing>, Errno> {
         let Some(Some(attached)) = self.attached.get() else { return Ok(None) };
         if !matches!(attached.out().switch.phase.at(), Ok(At::Offered | At::Ring)) {
-            // (Who sends finds out what that is.)
+            // (A call that sends finds out what that is.)
             return Ok(None);
         }
         let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
@@ -379,9 +379,9 @@ impl Flow {
     /// as much of it as Linux has room for.
     ///
     /// # Errors
-    /// What Linux tells once, which is kept too; so is ECONNRESET: the receiver was killed and has
-    /// left bytes unread. They are not sent once more: Linux would answer these with a reset of its
-    /// own, and say EPIPE.
+    /// An error that Linux tells once, which is kept too; so is ECONNRESET: the receiver was killed
+    /// and has left bytes unread. They are not sent once more: Linux would answer these with a
+    /// reset of its own, and say EPIPE.
     pub(crate) fn leave(
         &self,
         attached: &Attached,
@@ -477,7 +477,7 @@ impl Flow {
     fn flush_now(&self, attached: &Attached, own: &mut Locked<Sending>) -> Result<(), Errno> {
         while let Some(done) = own.withdrawn {
             let left = own.writer.used().saturating_sub(done);
-            // (What was reset takes nothing. Its error is the program's to be told.)
+            // (A connection that was reset takes nothing. Its error is the program's to be told.)
             if left == 0 || kernel::is_over(self.fd()) {
                 own.withdrawn = None;
                 self.take_back(attached, own);

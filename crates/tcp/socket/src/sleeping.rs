@@ -69,7 +69,7 @@ impl Flow {
             return;
         }
         sleeper.shares = false;
-        // (What a child inherited is told at its parent's doors.)
+        // (News of an inherited connection is told at the parent's doors.)
         if !self.is_inherited() && !self.own_sleeper.made.swap(true, Relaxed) {
             sleeper.own = self.make_own_door(attached, &sleeper.set).ok();
         }

@@ -389,7 +389,7 @@ fn who_gives_up_rights_keeps_no_arena_and_goes_on_by_linux() {
     assert!(b.flow.has_arenas(), "a connection reads there");
     assert_eq!(b.flow.by_linux(Duration::from_secs(5)), Ok(true));
     y.0.forgets_arenas();
-    // (What is viewed stays until it is called back.)
+    // (A view stays until it is called back.)
     assert_eq!(read(&taken), bytes);
     give_back(&b, &taken);
     drop(taken);
@@ -427,7 +427,7 @@ struct Kept(Option<Taken>, Arc<AtomicBool>);
 impl Drop for Kept {
     fn drop(&mut self) {
         let Some(taken) = self.0.take() else { return };
-        // (Whoever is killed gives nothing back.)
+        // (A process that is killed gives nothing back.)
         if self.1.load(Relaxed) {
             return;
         }

@@ -57,7 +57,7 @@ impl Set {
         self.look_for_news();
         lock(&self.queue.turns).linux_has_no_turn();
         let mut count = self.queued(events, 0).count;
-        // (What there is no room for is said again.)
+        // (Events that there is no room for are said again.)
         let room = (events.len() - count).min(said.len());
         (count, _) = self.take_said(said[..room].iter().copied(), events, count);
         if asked && count < events.len() {

@@ -67,7 +67,8 @@ impl Set {
         self.heard.store(answered, Relaxed);
         let Said { count, all, door } = said?;
         let count = if already == 0 { self.rings_first(events, count, door) } else { count };
-        // (What came while it slept it may have told, or not: that it slept longer is not known.)
+        // (It may have told of news that came while it slept, or not: that it slept longer is not
+        // known.)
         if all {
             self.asked.store(before, Relaxed);
             self.linux_answered(answered);

@@ -142,7 +142,7 @@ impl Drop for Set {
     fn drop(&mut self) {
         let all: Vec<_> = lock(&self.entries).by_fd.values().cloned().collect();
         all.iter().for_each(Self::end);
-        // (What is queued has the queue in turn.)
+        // (Each queued entry has the queue in turn.)
         let queued = std::mem::take(&mut lock(&self.queue.turns).entries);
         drop(queued);
         self.context.no_set(self.door);

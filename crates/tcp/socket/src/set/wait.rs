@@ -56,7 +56,8 @@ impl Set {
         mask: Option<u64>,
     ) -> Result<usize, Errno> {
         if !self.has_connections() {
-            // (What is queued still has ended, but for what was added just now.)
+            // (The entries that are still queued have ended, but for those that were added just
+            // now.)
             let Looked { count, .. } = self.rings(events, 0);
             if count > 0 {
                 return Ok(count);
@@ -96,7 +97,7 @@ impl Set {
                 self.queue.sleeping.fetch_add(1, Relaxed);
                 self.context.falls_asleep(self.door);
                 fence(SeqCst);
-                // (Whoever spun may have heard the knock that comes with an interruption.)
+                // (A thread that spun may have heard the knock that comes with an interruption.)
                 let left = if self.has_news()
                     || self.context.spinning.only_looks()
                     || (self.context.settings.interrupted)()

@@ -119,8 +119,8 @@ impl Watcher for Entry {
         }
         self.off.store(true, Release);
         self.closed.store(true, Release);
-        // The kernel tells of nothing any more that the program has removed. (What has this number
-        // and this data next is the program's.)
+        // The kernel tells of nothing any more that the program has removed. (The file that has
+        // this number and this data next is the program's.)
         self.parked.store(false, Release);
         if let Some(entries) = self.entries.upgrade() {
             lock(&entries).forget(self);
@@ -145,7 +145,7 @@ impl Watcher for Entry {
 
     fn added(&self) -> Option<Added> {
         let asked = self.events.load(Relaxed);
-        // (What has told once asks for nothing until it is changed.)
+        // (An entry that has told once asks for nothing until it is changed.)
         let events = if self.is_off() { asked & !EVENTS } else { asked };
         let (kernel, data) = (self.kernel.clone(), self.data.load(Relaxed));
         let event = Event { events, data };
