@@ -70,8 +70,8 @@ impl Waiting {
         None
     }
 
-    /// Who registers and forgets in a loop would else have an entry for each time, until its
-    /// timeout is over. (Not each time: all are looked at.)
+    /// A program that registers and forgets in a loop would else have an entry for each time, until
+    /// its timeout is over. (Not each time: all are looked at.)
     fn clean(&mut self) {
         if self.order.len() > 2 * self.ends.len() + STALE {
             let ends = &self.ends;

@@ -94,7 +94,7 @@ impl Place {
         Ok(place)
     }
 
-    /// What Linux writes down of a set.
+    /// Linux' text on a set.
     fn read(&mut self, set: impl AsFd) -> Result<String, Errno> {
         // Of other files something else is written down. (It says ENOENT of sets alone.)
         match epoll::delete(&set, &self.nothing) {

@@ -1,5 +1,5 @@
-//! Whose an end of a connection is: who has a descriptor of it, and nobody else; and nothing that
-//! is sent to the service holds it.
+//! An end of a connection belongs to a process that has a descriptor of it, and to nobody else; and
+//! nothing that is sent to the service holds it.
 
 #![allow(missing_docs)]
 

@@ -43,7 +43,7 @@ fn is_root() -> bool {
     root
 }
 
-/// What the calling thread does meanwhile it does as this user.
+/// The calling thread runs `does` as this user.
 fn as_user<T>(uid: u32, does: impl FnOnce() -> T) -> T {
     let become_user = |uid: u32| {
         let same = u32::MAX;
@@ -406,7 +406,7 @@ fn one_user_has_at_most_its_share_of_connections_and_another_has_its_own() {
     assert_eq!(stays(&programs[1], 3), StayReason::OverLimit);
     programs[2].registers(4, &ends[4].0);
     wait_until("another's waits", || service.tells(BOB).stayed.len() == 1);
-    // What is given back can be had again.
+    // A place that is given back can be had again.
     programs[0].client.forgets(0).unwrap();
     wait_until("one less", || service.tells(ALICE).stayed.len() == 3);
     programs[1].registers(5, &ends[3].0);
@@ -550,7 +550,7 @@ fn bytes_are_relayed_to_a_socket_of_the_user_itself_only_and_from_memory_only() 
     std::fs::remove_file(&directory).unwrap();
 }
 
-/// What a wire is told.
+/// The calls that a wire has got.
 #[derive(Clone, Default)]
 struct Wire(Arc<Mutex<Recorded>>);
 
@@ -711,7 +711,7 @@ fn a_wire_is_told_whose_words_are_and_of_this_hosts_listeners_alone() {
         assert_eq!(answered(own), Ok(false));
     }
     assert_eq!(told().withdrawn, both);
-    // Whose a socket is that is closed is not the program's to say.
+    // The program does not say whose the closed socket is.
     for program in [&alice, &bob] {
         protocol::send(program.as_fd(), Message::Closes { cookie: 7 }, &[]).unwrap();
     }
