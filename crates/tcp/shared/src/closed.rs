@@ -1,7 +1,7 @@
-//! What becomes of blocks whose bytes nobody receives any more, because both sides close: the
-//! consumer gives back what it has not received, but it does not see what the producer puts there
-//! at that moment; that the producer takes back. Who closes last sees to all that is left, by one
-//! word that both change.
+//! Blocks whose bytes nobody receives any more, because both sides close: the consumer gives back
+//! what it has not received, but it does not see what the producer puts there at that moment; that
+//! the producer takes back. The side that closes last sees to all that is left, by one word that
+//! both change.
 
 use crate::sync::atomic::AtomicU32;
 use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -64,7 +64,7 @@ mod tests {
     }
 }
 
-/// Every order of the steps (`make loom`). What each test was seen to catch stands with it.
+/// Every order of the steps (`make loom`). Each test says what it was seen to catch.
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;

@@ -3,9 +3,8 @@
 //! changes only while the ring is empty, so that an empty ring can go on at its home, in memory and
 //! cache lines that were in use just before.
 //!
-//! What a side decides by is in its own [`Writer`] or [`Reader`]. What it reads from the other
-//! ([`Produced`], [`Consumed`]) is an index that can be at most a ring behind or ahead: else
-//! [`Poisoned`].
+//! A side decides by its own [`Writer`] or [`Reader`]. It reads from the other side ([`Produced`],
+//! [`Consumed`]) an index that can be at most a ring behind or ahead: else [`Poisoned`].
 
 use crate::Poisoned;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -286,8 +285,8 @@ impl<const SIZE: u32> Reader<SIZE> {
         Ok(())
     }
 
-    /// What was seen of the ring is not so any more: it was given back, or a new offer begins.
-    /// (Only so may the tail go back.)
+    /// The ring is not any more as it was seen: it was given back, or a new offer begins. (Only so
+    /// may the tail go back.)
     pub fn forget(&mut self) {
         self.tail = self.head;
     }
@@ -507,7 +506,7 @@ mod tests {
     }
 }
 
-/// Every order of the steps (`make loom`). What each test was seen to catch stands with it.
+/// Every order of the steps (`make loom`). Each test says what it was seen to catch.
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;

@@ -1,18 +1,18 @@
 //! How bytes are stored into a ring: by ordinary stores, or by streaming ones (non-temporal: past
 //! the caches).
 //!
-//! What a reader on another core has read stays in that core's caches. Who writes there again waits
-//! for each line to be taken away from them: on a Zen 4 64 KB take 7 us instead of 1.4, and 30 us
-//! where the two cores share no third-level cache. Streaming stores take 2 us; but the reader gets
-//! the bytes from memory then, 4 us instead of 1.5. Where both ends run on one core, or more is
-//! under way than the reader's caches hold, ordinary stores are the better ones. No table of
-//! processors tells which it is, and a virtual machine's cores move. So both are timed, at both
-//! ends.
+//! Bytes that a reader on another core has read stay in that core's caches. A writer that writes
+//! there again waits for each line to be taken away from them: on a Zen 4 64 KB take 7 us instead
+//! of 1.4, and 30 us where the two cores share no third-level cache. Streaming stores take 2 us;
+//! but the reader gets the bytes from memory then, 4 us instead of 1.5. Where both ends run on one
+//! core, or more is under way than the reader's caches hold, ordinary stores are the better ones.
+//! No table of processors tells which it is, and a virtual machine's cores move. So both are timed,
+//! at both ends.
 //!
 //! A *batch* is some large copies into a ring, one after the other, that are made the same way.
-//! Some batches are *timed*: the writer times its copies, and asks the reader to do so too. (What
-//! the reader copies meanwhile counts with them, be it of the batch before: the prices are rough.
-//! One that reads pieces below [`LEAST`] times nothing, and ordinary stores stay.)
+//! Some batches are *timed*: the writer times its copies, and asks the reader to do so too. (The
+//! reader's other copies meanwhile count with them, be it of the batch before: the prices are
+//! rough. One that reads pieces below [`LEAST`] times nothing, and ordinary stores stay.)
 
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
@@ -66,7 +66,8 @@ pub struct Prices {
     settled: AtomicU32,
     /// Bytes of all.
     bytes: AtomicU64,
-    /// What was better when the last trial began: it is not the first batch of one that decides.
+    /// Streaming was better when the last trial began: it is not the first batch of one that
+    /// decides.
     streams: AtomicBool,
 }
 

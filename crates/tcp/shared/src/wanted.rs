@@ -124,7 +124,7 @@ mod tests {
     }
 }
 
-/// Every order of the steps (`make loom`). What each test was seen to catch stands with it.
+/// Every order of the steps (`make loom`). Each test says what it was seen to catch.
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
