@@ -418,7 +418,7 @@ impl ActiveOpens {
     /// host.
     ///
     /// # Errors
-    /// What `connects` says.
+    /// The error of `connects`.
     pub fn meets<T, E>(
         &self,
         opening: &Opening,

@@ -1,5 +1,5 @@
-//! Next hops by number. Whoever sends has the number of a connection's next hop, and reads where it
-//! is without a lock; the thread that hears Linux writes.
+//! Next hops by number. A sender has the number of a connection's next hop, and reads where it is
+//! without a lock; the thread that hears Linux writes.
 
 use crate::table::{Hardware, NextHop};
 use std::collections::HashMap;

@@ -50,7 +50,7 @@ pub enum Change {
     Neighbour {
         /// The device's number.
         device: u32,
-        /// Who.
+        /// The neighbour.
         address: Ipv4Addr,
         /// Where.
         at: Option<Hardware>,

@@ -563,7 +563,7 @@ impl Flow {
             .min(u128::from(SLOWEST)) as u64;
     }
 
-    /// What `bytes` take at the present rate.
+    /// The time that `bytes` take at the present rate.
     #[inline]
     fn cost(&self, bytes: u32) -> Nanos {
         (u64::from(bytes).saturating_mul(self.pace)) >> 20
