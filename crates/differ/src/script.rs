@@ -23,7 +23,7 @@ pub const CONNECTIONS: usize = 3;
 pub struct Connection {
     /// IPv6.
     pub v6: bool,
-    /// Who connects: 0 or 1.
+    /// The side that connects: 0 or 1.
     pub by: usize,
     /// Both ends have TCP_NODELAY.
     pub nodelay: bool,
@@ -32,9 +32,9 @@ pub struct Connection {
 /// One line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// Who.
+    /// The actor.
     pub actor: Actor,
-    /// What.
+    /// The operation.
     pub op: Op,
 }
 

@@ -1,4 +1,5 @@
-//! What a script may speak of. Whatever is left out of it, the rest of a seed's script is the same.
+//! The words that a script may speak of. The rest of a seed's script is the same, whichever of them
+//! are left out.
 
 use crate::op::{Flags, NONE, Op, Opt, RecvBy};
 use crate::script::{Line, Script};
@@ -8,7 +9,7 @@ use uncopy_torture::text::{BadText, UnknownWord};
 use uncopy_torture::words;
 
 words! {
-    /// What can be left out.
+    /// A word that can be left out.
     Word {
         /// SIGKILL.
         Kill = "kill",
