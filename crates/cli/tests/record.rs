@@ -80,7 +80,7 @@ fn a_child_and_its_parent_have_files_of_their_own() {
     let done = run(&file, "copy 5\nfork\ncopy 7\nend\ncopy 9\nrawfork\nquit\n");
     assert!(done.status.success(), "{}", stderr(&done));
     assert!(elided(&read(&file)) >= 2 * (5 + 9));
-    // (What the child has in views of its parent's is not known in its own recording: it is none.)
+    // (The child's own recording does not know the views that it has of its parent's: it is none.)
     let others = std::fs::read_dir(directory.path()).unwrap().map(|f| f.unwrap().path());
     let others: Vec<_> = others.filter(|path| *path != file).collect();
     let child = stdout(&done).lines().nth(2).unwrap().to_owned();

@@ -72,7 +72,7 @@ pub fn read(path: &Path, machine: impl FnOnce() -> Machine) -> Cached {
     }
 }
 
-/// What `uncopy run` hands to the library: the costs of this machine, if they were measured.
+/// The costs of this machine, which `uncopy run` hands to the library, if they were measured.
 pub fn handed_on() -> Option<String> {
     match read(&path()?, Machine::own) {
         Cached::Costs(costs) => Some(costs.to_string()),

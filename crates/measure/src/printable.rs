@@ -1,8 +1,9 @@
 //! Text that somebody else chose, made fit to be shown: names of processes, paths, symbols, words
 //! of a command line.
 //!
-//! Whoever may name a process, a file or a function could otherwise move the cursor of whoever
-//! looks at it, set the title of the window, or have text shown in another order than it has.
+//! A program or a user that names a process, a file or a function could otherwise move the cursor
+//! of a reader's terminal, set the title of the window, or have text shown in another order than it
+//! has.
 
 use std::ffi::OsStr;
 use std::fmt::Write;

@@ -302,7 +302,7 @@ fn usable(words: &[OsString], matches: &ArgMatches) -> Result<PathBuf, Failure> 
     Ok(library)
 }
 
-/// What `uncopy doctor` says is missing here.
+/// The names of what `uncopy doctor` finds missing here.
 fn missing() -> Option<String> {
     let kernel = Machine::own().kernel;
     let all = checks::all(&kernel, std::thread::available_parallelism().map_or(1, usize::from));

@@ -55,7 +55,7 @@ pub fn write(path: &Path, text: &str) -> Result<bool, Failure> {
             fs::create_dir_all(directory)?;
         }
         fs::write(&new, text)?;
-        // Whoever reads it meanwhile finds the old one or this one.
+        // A reader finds the old one or this one meanwhile.
         fs::rename(&new, path)
     };
     put().map_err(|e| failed("write", path, &e))?;
