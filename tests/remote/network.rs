@@ -494,7 +494,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// What `uncopy tcp flows --json` says.
+    /// The output of `uncopy tcp flows --json`.
     pub fn flows(&self) -> Result<String, Stop> {
         let uncopy = product::uncopy()?;
         let mut command = Command::new("ip");
