@@ -112,7 +112,7 @@ impl Kept {
         Self::marked(fd)
     }
 
-    /// What `make` makes is kept from now on, if the program can spare it.
+    /// The descriptor that `make` makes is kept from now on, if the program can spare it.
     ///
     /// # Errors
     /// EMFILE: as many are kept as may be, or no descriptor is free.
@@ -146,7 +146,7 @@ impl Kept {
         ManuallyDrop::new(self).as_raw_fd()
     }
 
-    /// What [`Kept::into_raw`] has given.
+    /// Takes back a descriptor that [`Kept::into_raw`] has given.
     ///
     /// # Safety
     /// It is owned by nobody else.
