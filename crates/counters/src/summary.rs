@@ -99,7 +99,7 @@ fn counted(n: u64, one: &str, more: &str) -> String {
     format!("{} {}", grouped(n), if n == 1 { one } else { more })
 }
 
-/// What `others` processes that a program started did, in one line; none if that is nothing.
+/// A line on what `others` processes that a program started did; none if that is nothing.
 pub fn of_others(others: u64, s: &Snapshot) -> Option<String> {
     let phrases = phrases(s);
     let they = match others {

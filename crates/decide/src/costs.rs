@@ -88,7 +88,7 @@ impl Costs {
         each(bytes, self.copy_mb) >> 20
     }
 
-    /// What `event` costs, in ns, where the copy that it is about, if any, is counted as executed
+    /// The cost of `event`, in ns, where the copy that it is about, if any, is counted as executed
     /// elsewhere; less than nothing where that is saved. `near`: faults are answered on the core
     /// that took them.
     pub fn of(&self, event: Event, near: bool) -> i64 {

@@ -29,7 +29,7 @@ pub struct Filter {
     /// made anew, all questions end here. (Apart from what inputs write.)
     any: AtomicBool,
     tracked: [AtomicU64; WORDS],
-    /// What stays tracked, while `tracked` is made anew.
+    /// The parts that stay tracked, while `tracked` is made anew.
     stays: [AtomicU64; WORDS],
     origins: [Origin; ORIGINS],
 }
@@ -249,8 +249,7 @@ mod tests {
     }
 }
 
-/// Every order of two threads' steps (`make loom`). What each test was seen to catch stands with
-/// it.
+/// Every order of two threads' steps (`make loom`). Each test says what it was seen to catch.
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;

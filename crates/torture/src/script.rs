@@ -94,7 +94,7 @@ pub struct Line {
     pub child: Option<usize>,
     /// In a thread of its own, which ends afterwards.
     pub fresh: bool,
-    /// What.
+    /// The operation.
     pub op: Op,
 }
 
