@@ -2,8 +2,8 @@
 //! 2 (`memory.max`, `memory.high`) and of version 1 (`memory.limit_in_bytes`), from the process's
 //! own group up to the outermost that can be seen.
 //!
-//! Nothing here makes a system call: who looks reads the files and hands their texts over. They are
-//! bytes: a mount point, or a group, may have any name.
+//! Nothing here makes a system call: the caller reads the files and hands their texts over. They
+//! are bytes: a mount point, or a group, may have any name.
 
 #![forbid(unsafe_code)]
 

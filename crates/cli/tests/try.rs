@@ -77,7 +77,7 @@ fn runs(word: &str) -> bool {
     lines().any(|line| line.split(|b| *b == 0).any(|part| part == word.as_bytes()))
 }
 
-/// Whether `sleep` itself does, and not only who starts it.
+/// Whether `sleep` itself does, and not only the program that starts it.
 fn sleeps(word: &str) -> bool {
     lines().any(|line| line == format!("sleep\0{word}\0").as_bytes())
 }

@@ -143,8 +143,8 @@ pub const COLD_OUTPUT_8THS: i64 = 6;
 pub const COLD_OUTPUT: i64 = 2_000;
 
 /// How much of a copy's price an output pays for bytes that are in the cache: the copy would have
-/// left them one level nearer to the processor, and whoever reads them next waits for what the copy
-/// waited for. So of several copies of the same bytes the first saves least.
+/// left them one level nearer to the processor, and the next reader waits for what the copy waited
+/// for. So of several copies of the same bytes the first saves least.
 pub const WARM_8THS: i64 = 2;
 
 /// Largest price, in ns; so the accounts cannot overflow.

@@ -43,7 +43,7 @@ words! {
         Pass = "pass",
         /// Duplicates.
         Dup = "dup",
-        /// Signals for who waits.
+        /// Signals for a call that waits.
         Signal = "signal",
     }
 }

@@ -176,8 +176,8 @@ impl Drop for Kept {
     }
 }
 
-/// The number of a descriptor of ours, for whoever asks without a lock. (Zeros are none, so that
-/// what has many costs no memory before they are used.)
+/// The number of a descriptor of ours, for callers without a lock. (Zeros are none, so that what
+/// has many costs no memory before they are used.)
 #[derive(Debug)]
 pub struct AtomicFd(AtomicI32);
 

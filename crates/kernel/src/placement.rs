@@ -7,8 +7,8 @@
 //!   stacks) then lie 96 GB away from those that it has made before, and the processor needs more
 //!   entries of the upper levels of the page table, of which it keeps few: each miss of the TLB
 //!   takes longer (`bench/experiments/regions.c`).
-//! - A gap may be one that the program made, and will map over: whoever knows all that maps in a
-//!   program may unmap memory and take the same addresses again later
+//! - A gap may be one that the program made, and will map over: a program that knows all that maps
+//!   in it may unmap memory and take the same addresses again later
 //!   (`tests/races/moved_mapping_while_forking.c`: our heap lay there, and was gone).
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};

@@ -34,8 +34,8 @@ pub struct Filter {
     origins: [Origin; ORIGINS],
 }
 
-/// Where a range that input calls filled begins and ends: both in one line of the cache, for who
-/// asks finds neither there.
+/// Where a range that input calls filled begins and ends: both in one line of the cache, for a
+/// question finds neither there.
 #[derive(Debug, Default)]
 #[repr(align(16))]
 struct Origin {
@@ -102,7 +102,7 @@ impl Filter {
         }
     }
 
-    /// Nothing tracked, and no input, any more: for who uses it for one program after the other.
+    /// Nothing tracked, and no input, any more: for a user of it for one program after the other.
     pub fn clear(&self) {
         self.track_only(core::iter::empty());
         self.origins.iter().for_each(|origin| origin.set(0, 0));

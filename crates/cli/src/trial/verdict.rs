@@ -4,7 +4,7 @@ use uncopy_measure::side::{KEEP, Side, TUNABLES};
 
 use super::compare::{Difference, Standing};
 
-/// From the simplest on: who is no better than a simpler one is not worth its price.
+/// From the simplest on: a way that is no better than a simpler one is not worth its price.
 const SIMPLEST_FIRST: [Side; 5] =
     [Side::Plain, Side::Kept, Side::Placed, Side::NoElision, Side::Uncopy];
 

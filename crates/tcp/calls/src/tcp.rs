@@ -227,7 +227,7 @@ impl Tcp {
         self.context.store(core::ptr::null_mut(), Release);
     }
 
-    /// A thread was cancelled: whoever sleeps over connections looks whether it is to end.
+    /// A thread was cancelled: threads that sleep over connections look whether they are to end.
     pub fn thread_cancelled(&self) {
         self.cancels.store(true, Relaxed);
         if let Some(context) = self.known_context() {

@@ -11,8 +11,8 @@ use uncopy_tcp_events::{Context, Id};
 /// So many bytes of answers are made before they are sent: what follows is read after that.
 const ANSWERS: usize = 64 << 10;
 
-/// The answer to one request is at most so long: who asks for more keys than that holds is told so,
-/// as memcached does.
+/// The answer to one request is at most so long: a client that asks for more keys than that holds
+/// is told so, as memcached does.
 const ANSWER: usize = 1 << 20;
 const TOO_MUCH: &[u8] = b"SERVER_ERROR out of memory writing get response\r\n";
 

@@ -3,8 +3,8 @@
 
 use crate::seq::Seq;
 
-/// At most `N` runs. Bounded by design: whoever sends every second byte gets no memory of ours for
-/// it.
+/// At most `N` runs. Bounded by design: a peer that sends every second byte gets no memory of ours
+/// for it.
 #[derive(Clone, Copy, Debug)]
 pub struct Intervals<const N: usize> {
     runs: [(Seq, Seq); N],

@@ -710,7 +710,7 @@ impl Bridge {
 
     /// A lane looks at that from time to time. True: it was waited for long enough. While the
     /// program may send, or has taken anything since the last look, that begins anew. (Linux tells
-    /// of room when there is much: who reads slowly has taken something long before.)
+    /// of room when there is much: a program that reads slowly has taken something long before.)
     pub fn was_unread_for_too_long(&mut self, now: Instant) -> bool {
         let Some(until) = self.unread_until() else { return false };
         let flow = self.line.as_ref().and_then(Line::flow);

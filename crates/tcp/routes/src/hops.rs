@@ -59,7 +59,7 @@ impl Hops {
 
     /// The number of a next hop, and whether it is a new one. None: all numbers are taken. (Where
     /// they are, those go that were never found, and to which nothing was sent since
-    /// [`used`](Self::used) was asked last: whoever makes up addresses leaves many, and no
+    /// [`used`](Self::used) was asked last: a host that makes up addresses leaves many, and no
     /// connection has one of them.)
     pub fn number(&self, hop: NextHop) -> Option<(u16, bool)> {
         let mut numbers = self.lock();

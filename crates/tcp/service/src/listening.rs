@@ -19,8 +19,8 @@ pub trait Listening: Send + Sync {
     fn withdraws(&self, at: SocketAddrV4, answer: Lent);
     /// This program has gone: it may have been the last that listens somewhere.
     fn gone(&self, program: u64);
-    /// Frames of connections with this end, as far as it matters, are written to this file, for who
-    /// has this number.
+    /// Frames of connections with this end, as far as it matters, are written to this file, for the
+    /// program of this number.
     ///
     /// # Errors
     /// EBUSY: somebody else's are already. Those of the file.

@@ -15,7 +15,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// Connections that stayed Linux's are remembered for who asks: so many of each program, 64 KB.
+/// Connections that stayed Linux's are remembered for those who ask: so many of each program, 64
+/// KB.
 const LAST: usize = 512;
 
 /// So many messages wait for a program at most: one for each connection that it may have, as it

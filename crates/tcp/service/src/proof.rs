@@ -37,7 +37,7 @@ impl AsFd for Proof {
 /// Where sets are looked at, one after the other: each gets the same number for that, whose
 /// `/proc/self/fdinfo` is open. (Opening it takes longer than all the rest.)
 ///
-/// Each user's thread has its own: who has a set can make whoever asks about it wait.
+/// Each user's thread has its own: the owner of a set can make a thread that asks about it wait.
 #[derive(Debug, Default)]
 pub(crate) struct Looking(Option<Place>);
 

@@ -1,6 +1,6 @@
 //! Which slots of which regions are whose. A region belongs to two programs. The service reads what
 //! they write into it for one purpose: to learn which slots both have closed. It neither maps a
-//! region nor believes it beyond that: who lies gives away a slot of its own.
+//! region nor believes it beyond that: a program that lies gives away a slot of its own.
 
 use crate::ends::EndName;
 use crate::matching::Registration;

@@ -1,7 +1,7 @@
-//! A program executes another one, which is to read a socket of which bytes lie in a ring, and
-//! whoever sent them does not take them back: it has ended its stream, died, or does not answer.
-//! Nobody can put them into the socket. So another socket stands in for it, and the service, which
-//! outlives both programs, hands on what comes: the ring's bytes first.
+//! A program executes another one, which is to read a socket of which bytes lie in a ring, and the
+//! sender does not take them back: it has ended its stream, died, or does not answer. Nobody can
+//! put them into the socket. So another socket stands in for it, and the service, which outlives
+//! both programs, hands on what comes: the ring's bytes first.
 
 use crate::ends::is_of_user;
 use rustix::event::{PollFd, PollFlags, poll};

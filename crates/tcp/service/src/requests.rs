@@ -80,7 +80,7 @@ impl ServerState {
         }
     }
 
-    /// Takes one message of a program, or its end. One: who sends many waits its turn.
+    /// Takes one message of a program, or its end. One: a program that sends many waits its turn.
     pub fn serve(&self, id: u64, looking: &mut Looking) {
         let mut turn = Turn { shared: self, held: Duration::ZERO, looking };
         let Some(session) = turn.within(|registry| registry.session(id)) else { return };

@@ -437,8 +437,8 @@ fn one_user_has_programs_for_at_most_half_of_the_descriptors() {
     wait_until("room again", || Program::new(&service.1, ALICE).is_ok());
 }
 
-/// A socket whose close waits: nobody takes what was sent, and whoever closes it last is to wait
-/// for that.
+/// A socket whose close waits: nobody takes what was sent, and the last process to close it is to
+/// wait for that.
 fn that_lingers() -> (TcpStream, TcpStream) {
     let (mut socket, peer) = connection();
     socket.set_nonblocking(true).unwrap();

@@ -21,9 +21,9 @@
 //! kernel's stream only, and what it left unread in the ring the sender sends again, by Linux,
 //! before anything else.
 //!
-//! Each offer has a number, which the word holds too: whoever found the kernel's queue empty while
-//! one offer stood must not enter the next one, before which there may be bytes in the kernel
-//! again.
+//! Each offer has a number, which the word holds too: a receiver that found the kernel's queue
+//! empty while one offer stood must not enter the next one, before which there may be bytes in the
+//! kernel again.
 //!
 //! The sender may be writing to the ring while the receiver gives it back. So it looks at the phase
 //! once more after it has published: either it sees `Returned`, or the receiver sees the bytes, and
@@ -389,7 +389,7 @@ mod loom_tests {
         if linux.front() == Some(&END) { Some(END) } else { linux.pop_front() }
     }
 
-    /// The receiver's half of `uncopy-tcp-socket`, for who is told of the end too.
+    /// The receiver's half of `uncopy-tcp-socket`, for one that is told of the end too.
     fn receive_to_the_end(r: &mut Reader<SIZE>, wire: &Wire, ended: &mut bool) -> Option<u8> {
         for _ in 0..6 {
             let (at, found) = wire.phase.found().unwrap();

@@ -104,7 +104,8 @@ mod loom_tests {
         returns: Returns,
         block: UnsafeCell<u8>,
     }
-    // SAFETY: who has given all back uses it no more; loom reports where it is otherwise.
+    // SAFETY: the receiver that has given all back uses it no more; loom reports where it is
+    // otherwise.
     unsafe impl Sync for Fixture {}
     // SAFETY: as above.
     unsafe impl Send for Fixture {}

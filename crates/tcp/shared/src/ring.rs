@@ -32,7 +32,7 @@ pub struct Produced {
     pub flags: AtomicU32,
     /// The producer waits for room.
     pub room: Wanted,
-    /// Bytes ever written, without wrapping: for who looks from outside.
+    /// Bytes ever written, without wrapping: for readers from outside.
     pub bytes: AtomicU64,
     /// Times that bytes were written, likewise.
     pub writes: AtomicU64,
@@ -98,8 +98,8 @@ pub const OWES: u32 = 2;
 pub const GONE: u32 = 1;
 /// The consumer asks for this direction to go through Linux.
 pub const BY_LINUX: u32 = 2;
-/// The consumer has looked for bytes. Nothing is offered before: who hands a socket on as it came
-/// (to a program that it executes, to another process) has nothing to give back.
+/// The consumer has looked for bytes. Nothing is offered before: a program that hands a socket on
+/// as it came (to a program that it executes, to another process) has nothing to give back.
 pub const RECEIVES: u32 = 4;
 /// The consumer would rather have large messages in blocks ([`crate::runs`]).
 pub const TAKES_BLOCKS: u32 = 8;

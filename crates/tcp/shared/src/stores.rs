@@ -32,9 +32,9 @@ const STRETCHES: u64 = 128;
 /// one depends on what the others leave in the caches.
 const STRETCH: u64 = 16 << 20;
 /// Streaming has to cost less than so many fifths of what ordinary stores do. For the two programs
-/// decide by themselves, and who stores ordinarily while the other streams finds that dearer than
-/// if both did. (16 connections of 64 KB, ns for 1 KB: 44 where both store ordinarily, 98 where
-/// both stream, 110 for the one that does not.)
+/// decide by themselves, and one that stores ordinarily while the other streams finds that dearer
+/// than if both did. (16 connections of 64 KB, ns for 1 KB: 44 where both store ordinarily, 98
+/// where both stream, 110 for the one that does not.)
 const FIFTHS: u64 = 4;
 
 /// See the module.

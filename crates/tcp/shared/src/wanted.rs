@@ -2,8 +2,8 @@
 //! word, looks once more, and sleeps; the one that makes news publishes it, and *takes* what is
 //! armed. Either the waiter sees the news or the other sees the word.
 //!
-//! A bit for each door: whoever waits on that door wants a notice (its thread looks at notices), or
-//! to be woken outright. One more for the connection's own door, where it has one.
+//! A bit for each door: the thread that waits on that door wants a notice (its thread looks at
+//! notices), or to be woken outright. One more for the connection's own door, where it has one.
 
 use crate::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 use crate::sync::atomic::{AtomicU32, fence};
@@ -12,7 +12,8 @@ use crate::sync::atomic::{AtomicU32, fence};
 /// woken in vain; so where more threads sleep than there are doors, a connection gets a door of its
 /// own.
 pub const DOORS: usize = 4;
-/// One door more, for who attends to what the other side asks for, whatever the program does.
+/// One door more, for a thread that attends to what the other side asks for, whatever the program
+/// does.
 pub const ASK: usize = DOORS;
 
 const OWN: u32 = 1 << (2 * DOORS);
@@ -178,7 +179,7 @@ mod loom_tests {
         });
     }
 
-    /// Many connections: the notice is set, and whoever sleeps over all notices is woken.
+    /// Many connections: the notice is set, and a thread that sleeps over all notices is woken.
     ///
     /// Caught (as a deadlock): the fence of `Wanted::take` left out.
     #[test]

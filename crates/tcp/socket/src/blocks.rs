@@ -810,7 +810,7 @@ fn byte(id: u64, kind: i32) -> libc::flock {
     lock
 }
 
-/// Says that this process, and whoever it forks, has what it is given by this region.
+/// Says that this process, and each child of it, has what it is given by this region.
 fn hold(fd: BorrowedFd, id: u64) -> Result<(), Errno> {
     locks(fd, libc::F_OFD_SETLK, &mut byte(id, libc::F_RDLCK))
 }

@@ -706,8 +706,9 @@ impl Context {
         over
     }
 
-    /// This process gives up rights, and who it is from then on is not to see what others' arenas
-    /// show: theirs go of which no connection reads any more ([`crate::flow::Flow::has_arenas`]).
+    /// This process gives up rights, and the user that it is from then on is not to see what
+    /// others' arenas show: theirs go of which no connection reads any more
+    /// ([`crate::flow::Flow::has_arenas`]).
     pub fn forgets_arenas(&self) {
         let all: Vec<Arc<Mapped>> = lock(&self.regions).clone();
         for mapped in all.iter().filter(|mapped| mapped.exchange.has_arenas()) {
@@ -772,7 +773,7 @@ impl Context {
     }
 
     /// It is of the same kind as ours: writing to anything else (a pipe, a file of FUSE) might wait
-    /// for who gave it.
+    /// for its giver.
     pub(crate) fn is_door(&self, door: impl AsFd) -> bool {
         let kind = |fd: BorrowedFd| fstat(fd).map(|stat| (stat.st_dev, stat.st_ino));
         // (All that have no name are one file.)

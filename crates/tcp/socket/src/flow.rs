@@ -142,7 +142,7 @@ impl Flow {
 
     /// The socket.
     pub fn fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: whoever made the flow keeps the socket open until `close`.
+        // SAFETY: the maker of the flow keeps the socket open until `close`.
         unsafe { BorrowedFd::borrow_raw(self.number()) }
     }
 

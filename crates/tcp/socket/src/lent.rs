@@ -1,4 +1,4 @@
-//! The inward ring's first bytes, used where they lie, and received later: who sends them on by a
+//! The inward ring's first bytes, used where they lie, and received later: a sender of them by a
 //! wire needs them until they have arrived there.
 //!
 //! Lent bytes are received by nobody else, and are the ring's first bytes. Behind them only the
@@ -49,7 +49,7 @@ impl Flow {
         }
     }
 
-    /// Where the bytes of what is lent are, `skip` of them left out: for who reads them as memory
+    /// Where the bytes of what is lent are, `skip` of them left out: for a reader of them as memory
     /// that changes at any time. `None`: there are not so many.
     pub fn lent(&self, skip: u32, bytes: u32) -> Option<[(*const u8, usize); 2]> {
         let attached = self.attached()?;

@@ -53,7 +53,7 @@ impl Lock {
         loop {
             let held = self.0.load(Relaxed);
             if held == 0 {
-                // Others may sleep: whoever has slept wakes them in turn.
+                // Others may sleep: one that has slept wakes them in turn.
                 if self.0.compare_exchange(0, process | WAITERS, Acquire, Relaxed).is_ok() {
                     return;
                 }

@@ -4,7 +4,7 @@
 //! come before it.
 //!
 //! But what was sent by Linux then may concern others, and what Linux has may have come after the
-//! notice. Where the door stands among what Linux says tells the two apart: who sends a notice
+//! notice. Where the door stands among what Linux says tells the two apart: a sender of a notice
 //! after something of Linux' knocks at the door. So what stands behind the door came after the
 //! first knock, and that came after the earliest notice.
 

@@ -239,7 +239,7 @@ impl Context {
                 if let Some(flow) = item.flow.filter(|flow| flow.owes())
                     && fd.revents().contains(PollFlags::OUT)
                 {
-                    // (An error: who sends hears of it.)
+                    // (An error: the next send hears of it.)
                     let _ = flow.serve();
                 }
             }

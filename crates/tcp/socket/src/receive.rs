@@ -766,7 +766,7 @@ impl Flow {
     }
 
     /// Bytes that came by the ring behind Linux' urgent byte are taken: the program has passed that
-    /// byte, and Linux passes it, too. Else poll would tell of it, and whoever asks for it later
+    /// byte, and Linux passes it, too. Else poll would tell of it, and a later call for it
     /// (SO_OOBINLINE) would get it behind these bytes.
     #[cold]
     fn passes_mark(&self) {

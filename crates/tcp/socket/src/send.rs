@@ -340,7 +340,8 @@ impl Flow {
     }
 
     /// Where it has taken no more since, and there is no room, Linux takes what follows: its
-    /// buffers hold megabytes, and who sends so much before it reads the answers relies on them.
+    /// buffers hold megabytes, and a program that sends so much before it reads the answers relies
+    /// on them.
     pub(crate) fn leaves_a_full_ring(&self, since: u32) {
         if self.room_of_ring() == Some(since)
             && let Some(attached) = self.attached()
@@ -348,7 +349,7 @@ impl Flow {
         {
             let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
             if !own.finished && !own.poisoned {
-                // (An error: who sends hears of it.)
+                // (An error: the next send hears of it.)
                 let _ = self.leave_for_room(attached, &mut own);
             }
         }
@@ -442,8 +443,8 @@ impl Flow {
         Ok(())
     }
 
-    /// Linux had no room for what was withdrawn: whoever waits, for whatever, is to have it told of
-    /// room, and to [`serve`](Self::serve) then. Perhaps nobody sends any more.
+    /// Linux had no room for what was withdrawn: a thread that waits, for whatever, is to have it
+    /// told of room, and to [`serve`](Self::serve) then. Perhaps nobody sends any more.
     #[inline]
     pub(crate) fn owes(&self) -> bool {
         self.owes.load(Relaxed)

@@ -346,7 +346,7 @@ pub(crate) struct FilePart<'a> {
 
 impl FilePart<'_> {
     /// Has the kernel read what it can into the ring. 0: nothing at hand, a file that cannot tell,
-    /// the end of the file, an error; who sends it otherwise learns which.
+    /// the end of the file, an error; the call that sends it otherwise learns which.
     fn read(&self, attached: &Attached, room: Spans) -> usize {
         let parts = attached
             .slot()

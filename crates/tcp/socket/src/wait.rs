@@ -229,7 +229,7 @@ impl Flow {
             if events[..count].iter().any(|event| event.data.u64() == 1) {
                 self.ask.store(true, Relaxed);
                 if self.owes() {
-                    // (An error: who sends hears of it.)
+                    // (An error: the next send hears of it.)
                     let _ = self.serve();
                 }
             }

@@ -189,7 +189,7 @@ fn blocks_of_connections_that_are_closed_while_they_are_filled_are_used_again() 
     assert_eq!(x.1.tcp_blocks_short.load(Relaxed), 0);
 }
 
-/// The ring is offered anew, and nobody enters it; whoever closes first.
+/// The ring is offered anew, and nobody enters it; whichever side closes first.
 #[test]
 fn blocks_that_were_only_offered_are_used_again() {
     let service = service();

@@ -147,7 +147,8 @@ fn what_is_closed_unread_is_a_reset_and_counted_by_who_closed() {
     assert_eq!((of(closes), of(hears)), ((1, 0), (0, 0)));
 }
 
-/// A reset is for who died, or closed with bytes unread: whoever only finishes sending may read on.
+/// A reset is of a side that died, or closed with bytes unread: one that only finishes sending may
+/// read on.
 #[test]
 fn a_stream_that_ends_while_its_other_direction_is_unread_is_no_reset() {
     let service = service();

@@ -337,7 +337,8 @@ fn who_sleeps_is_woken_once_knocks_that_were_put_off_are_made() {
     });
 }
 
-/// An answer is offered, and whoever asked has ended its stream and has not looked for it yet.
+/// An answer is offered, and the side that asked has ended its stream and has not looked for it
+/// yet.
 fn what_is_offered_arrives(hears: impl FnOnce(&Arc<Context>, &common::End)) {
     let service = service();
     let program = || program_that(&service.name, Waiting::Sleep);

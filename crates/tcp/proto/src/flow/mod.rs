@@ -420,7 +420,8 @@ impl Flow {
 
     /// There is room for so many bytes that are not read, as a power of two, from now on. Bytes
     /// that are there stay, also where they are more. Says whether the peer has to hear of it. From
-    /// here on [`Place::to`] counts another way around: who does this goes by [`Place::ahead`].
+    /// here on [`Place::to`] counts another way around: a caller that does this goes by
+    /// [`Place::ahead`].
     #[must_use]
     #[inline]
     pub fn resize(&mut self, bits: u8) -> bool {

@@ -199,7 +199,7 @@ impl Set {
             flow.ask.store(true, Relaxed);
         }
         if flags & OUT != 0 && flow.owes() {
-            // (An error: who sends hears of it.)
+            // (An error: the next send hears of it.)
             let _ = flow.serve();
         }
         let arming = entry.arming.load(Acquire);

@@ -36,8 +36,8 @@ impl Set {
         waited
     }
 
-    /// A knock wakes one of the threads that sleep in the set. So whoever leaves with a part of
-    /// what there is wakes another one for the rest, as Linux does.
+    /// A knock wakes one of the threads that sleep in the set. So a thread that leaves with a part
+    /// of what there is wakes another one for the rest, as Linux does.
     #[inline]
     fn leave_the_rest(&self) {
         fence(SeqCst);
