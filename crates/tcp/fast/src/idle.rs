@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_wire_takes_says_nothing_of_programs() {
+    fn time_that_the_wire_takes_says_nothing_of_programs() {
         let mut policy = IdlePolicy::new(Wait::Adaptive);
         for _ in 0..100 {
             assert_eq!(until(&mut policy, SOON), [Now::Look]);

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_a_flow_again_and_again_waits_once_with_all_that_it_is() {
+    fn work_that_is_left_of_a_flow_again_and_again_waits_once_with_all_that_it_is() {
         let (queue, from) = Queue::new(2);
         let mut leaving = Leaving::default();
         for _ in 0..1000 {
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_lane_leaves_of_a_turn_wakes_the_slow_path_once() {
+    fn work_that_a_lane_leaves_of_a_turn_wakes_the_slow_path_once() {
         let (queue, from) = Queue::new(9);
         let mut leaving = Leaving::default();
         (0..9).for_each(|slot| queue.left(&mut leaving, slot, Left::WATCH));

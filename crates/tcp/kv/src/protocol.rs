@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_refused() {
+    fn a_line_that_is_no_request_is_refused() {
         assert_eq!(parse(b"gets k\r\n"), Parsed::Unknown(8));
         assert_eq!(parse(b"get \r\n"), Parsed::Unknown(6));
         assert!(matches!(parse(b"set k 0 0 99999999999\r\n"), Parsed::Broken(_)));

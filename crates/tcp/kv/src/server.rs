@@ -157,7 +157,7 @@ mod tests {
 
     /// A request of 2 KB that names a value of 32 KB a thousand times.
     #[test]
-    fn what_one_request_asks_for_is_bounded() {
+    fn an_answer_to_one_request_is_bounded() {
         let store = Store::default();
         store.set(b"k", 0, &vec![b'x'; VALUE]);
         let mut server = Server::new(&store);

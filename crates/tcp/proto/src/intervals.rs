@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_before_a_number_is_forgotten() {
+    fn runs_before_a_number_are_forgotten() {
         let mut set = set(&[(10, 20), (30, 40), (50, 60)]);
         set.trim(Seq(35));
         assert_eq!(runs(&set), [(35, 40), (50, 60)]);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_removed_leaves_what_lies_on_both_sides_of_it() {
+    fn a_removed_run_leaves_what_lies_on_both_sides_of_it() {
         let mut set = set(&[(10, 20), (30, 40), (50, 60)]);
         set.remove(Seq(20), Seq(30));
         assert_eq!(runs(&set), [(10, 20), (30, 40), (50, 60)]);

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_tcp_socket_proves_nothing() {
+    fn a_file_that_is_no_tcp_socket_proves_nothing() {
         let (unix, _other) = std::os::unix::net::UnixStream::pair().unwrap();
         assert_eq!(name(&unix), Err(StayReason::NotConnected));
         assert_eq!(name(std::fs::File::open("/dev/null").unwrap()), Err(StayReason::NotConnected));

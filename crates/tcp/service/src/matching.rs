@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn who_shows_and_forgets_without_end_takes_no_memory() {
+    fn a_program_that_registers_and_forgets_without_end_takes_no_memory() {
         let (mut waiting, now) = (Waiting::default(), Instant::now());
         let ([name, other], _sockets) = connection();
         let ([waits, _], _others) = connection();

@@ -262,7 +262,7 @@ fn where_that_was_said_ends_of_two_users_meet() {
 }
 
 #[test]
-fn who_asks_is_told_of_its_own_and_root_of_all() {
+fn a_user_is_told_of_its_own_and_root_of_all() {
     if !is_root() {
         return;
     }
@@ -286,7 +286,7 @@ fn who_asks_is_told_of_its_own_and_root_of_all() {
 }
 
 #[test]
-fn what_programs_did_not_get_over_the_wire_is_told_to_their_user_and_root() {
+fn connections_that_programs_did_not_get_are_told_to_their_user_and_root() {
     if !is_root() {
         return;
     }
@@ -352,7 +352,7 @@ fn frames_are_written_for_root_alone() {
 }
 
 #[test]
-fn what_a_user_says_of_anothers_connections_has_no_effect() {
+fn words_of_a_user_on_anothers_connections_have_no_effect() {
     if !is_root() {
         return;
     }

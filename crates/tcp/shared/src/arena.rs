@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_could_write_to_or_shorten_is_refused() {
+    fn an_arena_that_others_could_write_to_or_shorten_is_refused() {
         let seals = SEALS.difference(SealFlags::SEAL);
         for left_out in [SealFlags::empty(), SealFlags::FUTURE_WRITE, SealFlags::SHRINK] {
             let fd = rustix::fs::memfd_create("x", MemfdFlags::ALLOW_SEALING).unwrap();

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_closes_last_sees_to_what_is_left() {
+    fn the_side_that_closes_last_sees_to_what_is_left() {
         let closed = || Closed { who: AtomicU32::new(0), at: AtomicU32::new(0) };
         let first = closed();
         assert_eq!(first.consumer_has(), None);
@@ -89,7 +89,7 @@ mod loom_tests {
     /// Caught: a flag that the consumer stores after its last look and the producer loads; the
     /// word changed relaxed.
     #[test]
-    fn what_nobody_receives_comes_back_once() {
+    fn a_block_that_nobody_receives_comes_back_once() {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3);
         model.check(|| {

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_shrink_is_refused() {
+    fn a_region_that_could_shrink_is_refused() {
         let fd = rustix::fs::memfd_create("x", MemfdFlags::ALLOW_SEALING).unwrap();
         rustix::fs::ftruncate(&fd, REGION as u64).unwrap();
         assert_eq!(SharedRegion::map(0, &fd).unwrap_err(), Errno::INVAL);

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_done_with_in_parts_is_told_in_all() {
+    fn a_block_that_is_done_with_in_parts_is_told_in_all() {
         // SAFETY: atomics of integers; zero is a value of each.
         let returns: Box<Returns> = unsafe { Box::new(core::mem::zeroed()) };
         let collect = || {

@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fills_a_ring_does_not_end_with_a_buffer_of_a_round_size() {
+    fn bytes_that_fill_a_ring_do_not_end_with_a_buffer_of_a_round_size() {
         let mut w = Writer::<RING>::new(0);
         let full = w.reserve(2 * RING as usize).bytes();
         for buffer in (7..=20).map(|bits| 1 << bits) {
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_back_may_be_offered_anew() {
+    fn a_ring_that_was_given_back_may_be_offered_anew() {
         let d = zeroed();
         let (mut w, mut r) = (Writer::<RING>::new(0), Reader::<RING>::new());
         w.commit(&d.produced, 100);
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_the_other_writes_no_place_is_outside() {
+    fn no_place_is_outside_whatever_the_other_side_writes() {
         let seed = fastrand::u64(..);
         println!("seed {seed}");
         let mut rng = fastrand::Rng::with_seed(seed);

@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_back_leaves_what_was_taken_and_no_more() {
+    fn a_run_that_is_taken_back_leaves_what_was_taken_and_no_more() {
         let (queue, p) = (Queue::new(), produced());
         let (mut out, mut inc) = (Outgoing::new(), Incoming::new());
         out.push(&queue, &p, run(0, 100, 0));
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_the_other_writes_no_part_is_larger_than_what_was_asked_for() {
+    fn no_part_is_larger_than_what_was_asked_for_whatever_the_other_side_writes() {
         let seed = fastrand::u64(..);
         println!("seed {seed}");
         let mut rng = fastrand::Rng::with_seed(seed);

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_costs_both_ends_less_is_taken_after_the_first_trial() {
+    fn stores_that_cost_both_ends_less_are_taken_after_the_first_trial() {
         let prices = Prices::default();
         assert_eq!(run(&prices, 1, far_apart), 0);
         assert_eq!(run(&prices, 50, far_apart), 50);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_first_half_of_a_trial_costs_is_not_its_price() {
+    fn costs_of_the_first_half_of_a_trial_are_not_its_price() {
         let prices = Prices::default();
         let mut since = 0;
         let (mut last, mut streamed) = (Stores::Ordinary, 0);

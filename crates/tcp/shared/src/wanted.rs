@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_armed_is_taken_once() {
+    fn an_armed_word_is_taken_once() {
         let word = Wanted(AtomicU32::new(0));
         assert!(word.take().is_empty());
         word.arm(Doors::notice(1));
@@ -153,7 +153,7 @@ mod loom_tests {
 
     /// Caught (as a deadlock): either fence of `Wanted` left out.
     #[test]
-    fn who_sleeps_on_one_connection_is_woken() {
+    fn a_thread_that_sleeps_on_one_connection_is_woken() {
         loom::model(|| {
             let shared = Arc::new((
                 AtomicU32::new(0),
@@ -183,7 +183,7 @@ mod loom_tests {
     ///
     /// Caught (as a deadlock): the fence of `Wanted::take` left out.
     #[test]
-    fn who_sleeps_on_many_connections_is_woken() {
+    fn a_thread_that_sleeps_on_many_connections_is_woken() {
         loom::model(|| {
             let shared = Arc::new((
                 AtomicU32::new(0),

@@ -269,7 +269,7 @@ impl World {
 }
 
 #[test]
-fn what_goes_in_blocks_is_what_a_stream_of_bytes_would_bring_and_all_blocks_come_back() {
+fn blocks_bring_what_a_stream_of_bytes_would_and_all_of_them_come_back() {
     let number = |name: &str| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok());
     let seeds: Vec<u64> = match number("UNCOPY_BLOCKS_SEED") {
         Some(seed) => vec![seed],

@@ -852,7 +852,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_viewed_stays_when_the_books_go() {
+    fn viewed_memory_stays_when_the_books_go() {
         let (exchange, peer) = given();
         let run = Run { position: 0, bytes: 10, at: 0, arena: NUMBER, handle: 0 };
         assert!(peer.hands_over(run));

@@ -957,7 +957,7 @@ mod tests {
 
     /// It was stopped, or had no room. From then on nothing is started in its place.
     #[test]
-    fn who_did_not_answer_is_asked_again_after_a_while() {
+    fn a_service_that_did_not_answer_is_asked_again_after_a_while() {
         use uncopy_tcp_service::{Limits, Options, Service as Serving};
         let name = format!("uncopy-tcp-test-again-{}", std::process::id());
         let context = Context::new(Settings::new(name.as_str())).unwrap();
@@ -1019,7 +1019,7 @@ mod tests {
 
     /// A peer could give a door that lets whoever knocks there wait.
     #[test]
-    fn what_is_no_eventfd_is_no_door() {
+    fn a_file_that_is_no_eventfd_is_no_door() {
         let context = Context::new(Settings::new("uncopy-tcp-test-nobody")).unwrap();
         let (_read, pipe) = std::io::pipe().unwrap();
         let memory = uncopy_tcp_shared::region::create().unwrap();

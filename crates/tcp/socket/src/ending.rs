@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn who_shuts_both_ways_keeps_what_the_ring_has_behind_linuxs_bytes() {
+    fn a_side_that_shuts_both_ways_keeps_what_the_ring_has_behind_linuxs_bytes() {
         let service = service();
         let program = || program_that(&service.name, Waiting::Sleep);
         for resets in [false, true] {

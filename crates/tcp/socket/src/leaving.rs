@@ -366,7 +366,7 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn what_is_given_back_to_who_has_ended_the_stream_stays_behind_linuxs_bytes() {
+    fn bytes_given_back_to_a_sender_that_has_ended_stay_behind_linuxs_bytes() {
         let service = service();
         let program = || program_that(&service.name, Waiting::Sleep);
         let (a, b) = shared(&program(), &program());
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_offered_while_the_receiver_leaves_goes_by_linux_too() {
+    fn bytes_that_are_offered_while_the_receiver_leaves_go_by_linux_too() {
         let service = service();
         let program = || program_that(&service.name, Waiting::Sleep);
         let (a, b) = shared(&program(), &program());
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_wait_does_not_wait_for_what_is_taken_back_either() {
+    fn a_call_that_does_not_wait_does_not_wait_for_what_is_taken_back_either() {
         let service = service();
         let program = || program_that(&service.name, Waiting::Sleep);
         let (a, b) = shared(&program(), &program());
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_behind_a_mark_is_not_waited_for() {
+    fn bytes_behind_a_mark_are_not_waited_for() {
         let service = service();
         let program = || program_that(&service.name, Waiting::Sleep);
         assert!((0..5).any(|_| {
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn what_linux_has_no_room_for_is_not_waited_for() {
+    fn bytes_that_linux_has_no_room_for_are_not_waited_for() {
         let service = service();
         let program = || program_that(&service.name, Waiting::Sleep);
         assert!((0..5).any(|_| {
@@ -523,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_nothing_waits_for_what_was_taken_back_just_now() {
+    fn a_call_that_finds_nothing_waits_for_what_was_taken_back_just_now() {
         let service = service();
         let program = || program_that(&service.name, Waiting::Sleep);
         // Most of the time that is long enough.

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_process_held_is_taken_over_even_before_it_is_waited_for() {
+    fn a_lock_of_a_killed_process_is_taken_over_even_before_it_is_waited_for() {
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
         let lock = Lock(AtomicU32::new(child.id()));
         child.kill().unwrap();

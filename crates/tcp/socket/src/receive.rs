@@ -971,7 +971,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_ring_that_is_left_has_behind_an_urgent_byte_is_not_counted() {
+    fn bytes_of_a_left_ring_behind_an_urgent_byte_are_not_counted() {
         let service = service();
         let program = || program_that(&service.name, Waiting::Sleep);
         let (a, b) = at_rings(&program(), &program());

@@ -134,7 +134,7 @@ fn a_killed_peer_is_an_error_for_who_sleeps_and_for_who_sends() {
 }
 
 #[test]
-fn what_is_closed_unread_is_a_reset_and_counted_by_who_closed() {
+fn a_close_with_unread_bytes_is_a_reset_and_counted_by_the_side_that_closed() {
     let service = service();
     let ((x, closes), (y, hears)) = (counted(&service.name), counted(&service.name));
     let (a, b) = shared(&x, &y);
@@ -300,7 +300,7 @@ fn a_child_goes_on_with_its_parents_connection() {
 
 /// It does not matter what the other side has read.
 #[test]
-fn what_a_program_has_shut_down_itself_has_ended_for_it() {
+fn a_way_that_a_program_has_shut_down_itself_has_ended_for_it() {
     use rustix::net::Shutdown;
     let service = service();
     for how in [Shutdown::Read, Shutdown::Both] {
@@ -361,7 +361,7 @@ fn a_parents_close_is_the_last_one_where_its_child_ended_without_and_not_while_i
 
 /// An offer may be taken back while it is looked at. (The other one speaks the protocol by itself.)
 #[test]
-fn what_cannot_be_understood_of_an_offer_that_is_only_looked_at_costs_nothing() {
+fn nonsense_in_an_offer_that_is_only_looked_at_costs_nothing() {
     use std::io::Write;
     use uncopy_tcp_shared::layout::home;
     use uncopy_tcp_shared::ring::{RING, Writer};

@@ -76,7 +76,7 @@ fn the_end_of_a_stream_comes_after_what_was_given_back_and_is_not_waited_for() {
 type Sleeps<'a> = &'a (dyn Fn(&End) + Sync);
 
 #[test]
-fn what_was_given_back_while_linux_was_full_follows_without_more_sends() {
+fn bytes_given_back_while_linux_was_full_follow_without_more_sends() {
     let service = service();
     let of = || program_that(&service.name, Waiting::Sleep);
     let moment = Duration::from_millis(20);
@@ -325,7 +325,7 @@ fn is_to_another_host(end: &End) -> bool {
 }
 
 #[test]
-fn who_sends_to_another_host_stays_at_its_ring_for_a_round_trip() {
+fn a_sender_to_another_host_stays_at_its_ring_for_a_round_trip() {
     let service = service();
     for marked in [true, false] {
         let of = || program_that(&service.name, Waiting::Sleep);
@@ -348,7 +348,7 @@ fn who_sends_to_another_host_stays_at_its_ring_for_a_round_trip() {
 }
 
 #[test]
-fn who_asks_for_room_again_and_again_leaves_a_full_ring() {
+fn a_sender_that_asks_for_room_again_and_again_leaves_a_full_ring() {
     let service = service();
     let pipe = std::io::pipe().unwrap();
     // Each call of the program's ends after so many ms; or at once, for something else.
@@ -473,7 +473,7 @@ fn a_set_tells_of_no_bytes_where_the_other_side_writes_over_what_was_read() {
 }
 
 #[test]
-fn what_lies_in_a_ring_is_what_was_sent_at_most_whatever_the_other_side_says_of_it() {
+fn a_ring_holds_what_was_sent_at_most_whatever_the_other_side_says_of_it() {
     let service = service();
     let lane = lane(&service.name);
     let lies = |bytes, has_room| Ok::<_, Errno>(Some(InRing { bytes, has_room }));

@@ -25,7 +25,7 @@ const EDGE: u32 = libc::EPOLLET as u32;
 /// More threads than doors wait for bytes of one connection. All but the last to come are
 /// interrupted; it is woken all the same.
 #[test]
-fn who_is_interrupted_leaves_others_their_wake_up() {
+fn an_interrupted_thread_leaves_others_their_wake_up() {
     handle_interruptions();
     let service = service();
     let of = || program_that(&service.name, Waiting::Sleep);

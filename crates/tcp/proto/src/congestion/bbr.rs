@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_way_carries_is_found_and_kept_without_a_queue() {
+    fn the_rate_of_a_way_is_found_and_kept_without_a_queue() {
         for (carries, rtt) in [(1e9, 100), (30e6, 20_000), (1e6, 200), (2e5, 300_000)] {
             let (mut way, mut bbr) = (Way::new(carries, rtt), Bbr::new(MSS, rtt));
             way.intervals(&mut bbr, 30);
