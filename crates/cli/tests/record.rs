@@ -48,7 +48,7 @@ fn elided(trace: &Trace) -> usize {
 }
 
 #[test]
-fn what_a_program_copies_is_recorded_from_its_first_copy_to_its_end() {
+fn copies_of_a_program_are_recorded_from_its_first_one_to_its_end() {
     if !publishes_here() {
         return;
     }
@@ -142,7 +142,7 @@ fn a_recording_that_is_full_says_so_and_can_be_read() {
 }
 
 #[test]
-fn what_can_not_be_recorded_to_is_said_and_nothing_is_run() {
+fn a_file_that_can_not_be_recorded_to_is_told_of_and_nothing_is_run() {
     let directory = tempfile::tempdir().unwrap();
     let letter = directory.path().join("letter");
     std::fs::write(&letter, "Dear").unwrap();

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_zero_is_not_mentioned() {
+    fn a_counter_of_zero_is_not_mentioned() {
         assert!(phrases(&Snapshot::default()).is_empty());
         let s = Snapshot { elided_copies: 1, elided_bytes: 65536, ..Snapshot::default() };
         assert_eq!(phrases(&s), ["1 copy left out, 64.0 KB"]);

@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_back_every_price_in_its_place() {
+    fn written_costs_are_read_back_every_price_in_its_place() {
         let mut costs = Costs::REFERENCE;
         for (i, (_, field)) in FIELDS.iter().enumerate() {
             *field(&mut costs) = i as i64;
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_named_costs_what_it_costs_on_the_reference_machine() {
+    fn an_event_that_is_not_named_costs_what_it_does_on_the_reference_machine() {
         let costs = Costs::parse(" fault=9000, copy_mb=0 ").unwrap();
         assert_eq!(costs, Costs { fault: 9000, copy_mb: 0, ..Costs::REFERENCE });
         assert_eq!(Costs::parse(""), Ok(Costs::REFERENCE));

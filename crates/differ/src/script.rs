@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn an_error_in_a_script_is_named() {
         let wrong = |text: &str| text.parse::<Script>().unwrap_err().to_string();
         assert!(wrong("conn 1 ip=4 by=a").contains("numbered"));
         assert!(wrong("c exit").contains("who"));

@@ -134,7 +134,7 @@ mod tests {
     use crate::generate::generate;
 
     #[test]
-    fn what_is_left_out_is_not_there_and_the_rest_is_as_it_was() {
+    fn words_that_are_left_out_are_not_there_and_the_rest_is_as_it_was() {
         let without: Without = "kill,waitall".parse().unwrap();
         for seed in 0..100 {
             let whole = generate(seed, 60);

@@ -307,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_known_by_its_number_until_it_is_closed() {
+    fn a_kept_descriptor_is_known_by_its_number_until_it_is_closed() {
         let new =
             || OwnFd::from(rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::CLOEXEC).unwrap());
         let (a, b) = (Kept::new(new()).unwrap(), Kept::new(new()).unwrap());

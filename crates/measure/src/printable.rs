@@ -61,14 +61,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_visible_stays() {
+    fn visible_characters_stay() {
         for text in ["", "redis-server", "/a b/naïve-名前.so", "C:\\path", "🦀 👩‍🚀"] {
             assert_eq!(printable(text), text);
         }
     }
 
     #[test]
-    fn what_a_terminal_obeys_is_written_out() {
+    fn characters_that_a_terminal_obeys_are_written_out() {
         assert_eq!(printable("\x1b[31mR\x07\n\t\r\0\x7f"), r"\x1b[31mR\x07\n\t\r\x00\x7f");
         assert_eq!(printable("\u{9b}31m\u{80}"), r"\u{9b}31m\u{80}");
         assert_eq!(

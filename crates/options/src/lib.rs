@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_as_text_is_read_as_the_same_value() {
+    fn a_value_that_is_written_as_text_is_read_as_the_same() {
         for s in OPTIONS {
             for value in [s.min, s.default, s.max] {
                 assert_eq!(parse(s, &text(s, value)), Ok(value), "{}", s.name);

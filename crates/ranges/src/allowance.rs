@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_is_what_the_program_would_not_have() {
+    fn held_bytes_are_those_that_the_program_would_not_have() {
         assert_eq!(holding(10, 30, 5, 0).beyond(), 25 * MB);
         // Three views of one extent, in memory that was promised: less than plainly.
         assert_eq!(holding(3, 3, 1, 3).beyond(), 0);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_program_had_lately_may_be_held_and_12_mb_more() {
+    fn as_much_as_the_program_had_lately_may_be_held_and_12_mb_more() {
         let a = without_limit();
         assert_eq!(a.over(&holding(0, 12, 0, 0)), 0);
         assert_eq!(a.over(&holding(0, 13, 0, 0)), MB);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_had_long_ago_counts_less_and_less() {
+    fn memory_that_it_had_long_ago_counts_less_and_less() {
         let a = without_limit();
         a.look(100, 0);
         a.promised(64 * MB);

@@ -261,7 +261,7 @@ mod loom_tests {
 
     /// Caught: `track_only` that clears everything first and then tells what stays.
     #[test]
-    fn what_stays_tracked_is_never_denied_while_the_filter_is_made_anew() {
+    fn a_range_that_stays_tracked_is_never_denied_while_the_filter_is_made_anew() {
         loom::model(|| {
             let filter = Arc::new(Filter::new());
             filter.track(HERE);

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_needed_again_is_regretted_until_as_much_lay_idle() {
+    fn pages_that_are_needed_again_are_regretted_until_as_many_lay_idle() {
         let mut k = Keeping::new();
         k.gives_back(100);
         k.regrets(60);
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_given_back_is_not_regretted() {
+    fn pages_that_were_never_given_back_are_not_regretted() {
         let mut k = Keeping::new();
         k.regrets(1000);
         k.gives_back(10);

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unfit_is_left_alone_for_its_next_128_sends() {
+    fn an_unfit_range_is_left_alone_for_its_next_128_sends() {
         let r = Box::leak(Box::new(Repeats::new()));
         let send = || r.sent(0x7f00_0010_0000, 65_536);
         assert_eq!((0..1000).map(|_| send()).max(), Some(OFTEN));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_input_overwrites_begins_anew() {
+    fn a_range_that_an_input_overwrites_begins_anew() {
         let r = Box::leak(Box::new(Repeats::new()));
         r.sent(0x7f00_0000_0040, 1 << 20);
         r.changed(0x7f00_0000_0000, 100);

@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_servers_needs_a_load() {
+    fn options_of_servers_need_a_load() {
         assert!(matches(&["--count=([0-9]+)", "--", "cat"]).is_err());
         assert!(matches(&["--ready=7777", "--", "cat"]).is_err());
         assert!(matches(&["--ready=7777", "--load=true", "--", "cat"]).is_ok());

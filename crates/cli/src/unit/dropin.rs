@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_preloaded_stays_and_specifiers_are_not_expanded() {
+    fn preloaded_libraries_stay_and_specifiers_are_not_expanded() {
         let mut unit = Unit { name: "x.service".into(), ..Unit::default() };
         unit.properties.push(("Environment".into(), "LD_PRELOAD=/j.so".into()));
         let settings = [("UNCOPY_THRESHOLD".to_owned(), "50%".to_owned())];

@@ -418,7 +418,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_for_the_monitor_does_not_wait_in_its_call_yet() {
+    fn a_thread_that_waits_for_the_monitor_does_not_wait_in_its_call_yet() {
         assert!(is_on_its_way(
             "202 0x7f24d4a26830 0x80 0x0 0x0 0x0 0x0 0x7ffe584e6460 0x7f24d498e34c"
         ));

@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn who_closes_with_unread_bytes_resets_and_what_it_sent_before_is_received() {
+    fn an_end_that_closes_with_unread_bytes_resets_and_what_it_sent_before_is_received() {
         let mut p = pair();
         send(&mut p, 0, 10);
         send(&mut p, 1, 5);
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_have_arrived_may_be_received() {
+    fn bytes_that_may_have_arrived_may_be_received() {
         let mut p = pair();
         sent(&mut p, 0, 10);
         assert!(p[1].is_loose());
