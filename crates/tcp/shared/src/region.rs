@@ -63,7 +63,8 @@ impl SharedRegion {
             )
         }?;
         // Bytes that pass through are as private as those that pass through a socket: not in a
-        // core. Failing does no harm. SAFETY: our mapping.
+        // core. Failing does no harm.
+        // SAFETY: our mapping.
         let _ = unsafe { rustix::mm::madvise(at, REGION, Advice::LinuxDontDump) };
         NonNull::new(at.cast()).map(|at| Self { at }).ok_or(Errno::NOMEM)
     }

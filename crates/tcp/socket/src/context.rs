@@ -265,8 +265,10 @@ impl Context {
         gone
     }
 
-    /// The program has become another user. A program that cannot be the user again as whom the
-    /// service knows it begins anew, as the user that it is now. True: so it does.
+    /// The program has become another user. One that cannot be the user again that the service
+    /// knows begins anew, as the user that it is now.
+    ///
+    /// True: so it does.
     pub fn user_changes(&self) -> bool {
         let known = match &mut *lock(&self.service) {
             Service::Here(client) if !client.is_users() => client.clone(),
