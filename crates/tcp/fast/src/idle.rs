@@ -18,7 +18,7 @@ pub enum Wait {
 const SLEEP: Duration = Duration::from_micros(20);
 /// A program that has waited for this processor answers within that. Where it takes longer,
 /// somebody else has had the processor: a lane that gives it away is not woken for a frame that
-/// arrives, as one is that sleeps, but waits for his turn behind all others.
+/// arrives, as one is that sleeps, but waits for its turn behind all others.
 const ANSWER: Duration = Duration::from_micros(200);
 /// Of a lane that looks for long: after so many looks, some microseconds, the processor is offered
 /// to others at each: there may be fewer cores than threads.

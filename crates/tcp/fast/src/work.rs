@@ -1,9 +1,9 @@
 //! Work that lanes leave to the slow path, and applications ask of it. A lane hands over all of a
 //! turn at once, when it has sent: the slow path's thread sleeps, and often has the same processor;
 //! woken for each, it would put the lane aside each time (with 1,000 connections over AF_XDP that
-//! was a third of the lane's rate). A host that is flooded with segments has that path late, and no
-//! memory is taken: of segments so many wait at most, and those beyond are lost, as on any wire;
-//! that something is left of a flow, or that applications have asked, waits once.
+//! was a third of the lane's rate). A flood of segments makes that path late, and takes no memory:
+//! of segments so many wait at most, and those beyond are lost, as on any wire; that something is
+//! left of a flow, or that applications have asked, waits once.
 
 use core::sync::atomic::Ordering::AcqRel;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize};

@@ -2,8 +2,8 @@
 //! word, looks once more, and sleeps; the one that makes news publishes it, and *takes* what is
 //! armed. Either the waiter sees the news or the other sees the word.
 //!
-//! A bit for each door: the thread that waits on that door wants a notice (its thread looks at
-//! notices), or to be woken outright. One more for the connection's own door, where it has one.
+//! A bit for each door: the sleeper at that door wants a notice (its thread looks at notices), or
+//! to be woken outright. One more for the connection's own door, where it has one.
 
 use crate::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 use crate::sync::atomic::{AtomicU32, fence};
