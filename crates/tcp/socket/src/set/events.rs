@@ -25,7 +25,7 @@ pub fn door() -> u64 {
 /// An event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Event {
-    /// The events.
+    /// The bits of epoll that are set.
     pub events: u32,
     /// The data that the program gave.
     pub data: u64,
