@@ -127,12 +127,10 @@ impl<'a> Run<'a> {
         for line in lines {
             let before = self.world.clone();
             let entry = self.line(line)?;
-            // (One that was left out is not.)
-            let exact = entry.exact;
             self.log.push(entry);
             self.comes_about(&before)?;
+            // (Also where it was refused: what is unread may have been asked for.)
             if let Op::Pass { h, .. } = line.op
-                && exact
                 && self.comes_later(line.actor, h)
             {
                 let last = self.log.last_mut();
