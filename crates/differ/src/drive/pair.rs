@@ -339,6 +339,14 @@ impl Pair {
         self.known[0].is_some() && self.known[1].is_some()
     }
 
+    /// All processes are killed: there is to be no other script.
+    ///
+    /// # Errors
+    /// One that does not end.
+    pub fn is_left(&mut self) -> Result<(), Fault> {
+        (0..4).rev().try_for_each(|process| self.ends(process, true))
+    }
+
     /// A child has begun.
     pub fn has_child(&self, process: usize) -> bool {
         self.known[process].is_some()

@@ -512,17 +512,16 @@ impl World {
         let never = e.nonblocking || flags.has(Flags::DONTWAIT);
         let interrupted = matches!(because, Because::Signal | Because::Time);
         let mut expected = String::new();
-        // Bytes up to one of these may have arrived when it was made.
+        // Bytes up to one of these may have arrived when it was made. (An urgent byte that is left
+        // out counts besides.)
         let mut points = vec![e.lo];
+        let first = e.copied + said.result.max(0) as u64 - before.min(said.result.max(0) as u64);
         if said.result > 0 && e.hi > e.lo {
-            let most = said.result as u64 - before.min(said.result as u64);
-            points.push((e.copied + most).clamp(e.lo, e.hi));
+            points.extend([first, first + 1].map(|at| at.clamp(e.lo, e.hi)));
         }
         points.push(e.hi);
-        // A call that waits is woken by the first part of what comes. (An urgent byte that is left
-        // out counts besides.)
+        // A call that waits is woken by the first part of what comes.
         let waited = because == Because::Later && said.result > before as i64;
-        let first = e.copied + said.result.max(0) as u64 - before.min(said.result.max(0) as u64);
         let firsts = if waited { [first, first + 1].map(|at| at.min(e.lo)) } else { [u64::MAX; 2] };
         points.extend(firsts.iter().filter(|_| waited));
         points.dedup();

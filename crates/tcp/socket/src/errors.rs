@@ -125,6 +125,12 @@ impl Flow {
         !finished && attached.has_sent_unread()
     }
 
+    /// The peer was killed with bytes unread in its ring: a reset, of which Linux does not know.
+    pub(crate) fn was_reset_by_death(&self, attached: &Attached) -> bool {
+        self.sees_end(attached);
+        self.would_be_reset(attached) && attached.error().has_seen_death()
+    }
+
     /// The program has shut down both ways with bytes unread at the peer: when that sends, Linux
     /// resets the connection. A call that is told of that is to say so ([`KeptError::told`]), or
     /// the reset would be taken for a death later.

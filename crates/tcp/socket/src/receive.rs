@@ -165,8 +165,13 @@ impl Flow {
         flags: i32,
     ) -> Result<usize, Errno> {
         let mut own = attached.mapped.ends.receiving(attached.slot, self.context.process());
+        let was_reset = self.was_reset_by_death(attached);
+        let flags = if was_reset { flags | MSG_PEEK } else { flags };
         // SAFETY: the caller's promise.
         let got = unsafe { kernel::receive(self.fd(), to, flags) };
+        if was_reset {
+            return got.and(Err(Errno::NOTCONN));
+        }
         if got.is_ok() && flags & MSG_PEEK == 0 {
             own.before_mark = kernel::unread(self.fd()).unwrap_or(0);
         }

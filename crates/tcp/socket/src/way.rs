@@ -84,15 +84,12 @@ impl Flow {
     /// may ask for what it has not read. So far it may have that; what is sent now comes after it.
     #[cold]
     fn way_of_linux(&self, attached: &Attached, sends: bool) -> Way<'_> {
-        let leaving = attached.out().switch.phase.at() == Ok(At::Leaving);
-        if leaving {
-            // Linux does not know that the peer was killed with what lies there unread.
-            self.sees_end(attached);
-        }
+        // Linux does not know that the peer was killed with what lies there unread.
+        self.sees_end(attached);
         if attached.error().is_some() || self.may_be_reset_by_linux(attached) {
             return Way::Here;
         }
-        let leaves = sends && leaving;
+        let leaves = sends && attached.out().switch.phase.at() == Ok(At::Leaving);
         if leaves || self.is_asked(attached) {
             let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
             if self.serve_locked(attached, &mut own) == Err(Errno::AGAIN) && sends {
