@@ -290,7 +290,11 @@ struct Begun {
 impl Begun {
     /// Of a peer's.
     fn of_peer(process: &'static Process, peer: &Peer) -> Option<Self> {
-        Self::new(process, peer.memory(), Owner { release, token: core::ptr::from_ref(peer) as usize })
+        Self::new(
+            process,
+            peer.memory(),
+            Owner { release, token: core::ptr::from_ref(peer) as usize },
+        )
     }
 
     /// Of this process' own.

@@ -13,11 +13,11 @@
 //! unsafe: a system call.
 
 use crate::lock::{Guarded, lock};
-use crate::settling::Settling;
+use crate::own::{Own, PAGES, Settling};
+use crate::views::{Known, Views};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::any::Any;
-use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -25,7 +25,7 @@ use uncopy_kernel::call::syscall4;
 use uncopy_kernel::descriptors::{Kept, OwnFd};
 use uncopy_kernel::{clock, critical, placement};
 use uncopy_tcp_blocks::out::Out;
-use uncopy_tcp_blocks::pages::{Block, Pages};
+use uncopy_tcp_blocks::pages::Block;
 use uncopy_tcp_service::protocol::GIVERS;
 use uncopy_tcp_shared::arena::{ARENA, Arena};
 use uncopy_tcp_shared::layout::PAGE;
@@ -50,32 +50,6 @@ impl Blocks {
     pub const LARGE: Self = Self { from: 256 << 10, always: false };
 }
 
-const PAGES: u32 = (ARENA / PAGE) as u32;
-
-/// Of an arena's pages one in so many may be taken by what has [settled](crate::settling).
-const SETTLED_SHARE: u32 = 4;
-
-/// This process' arena.
-#[derive(Debug)]
-pub struct Own {
-    pub(crate) memory: Arena,
-    fd: Kept,
-    pages: Guarded<Pages>,
-    /// Pages that never come back.
-    lost: AtomicUsize,
-    /// See [`Settings`](crate::Settings).
-    may_hold: fn(u64) -> bool,
-    /// The process that fills it.
-    process: u32,
-    /// Blocks that have settled, by their first pages.
-    settled: Guarded<BTreeMap<u32, Block>>,
-    /// Pages of these.
-    settled_pages: AtomicU32,
-    /// A bit for each first page of a block that nothing views any more.
-    gone: Box<[AtomicU64]>,
-    known: Known,
-}
-
 /// By which runs name a sender's own arena.
 pub(crate) const NUMBER: u16 = 0;
 /// Which that is of all that ever had the number: a region's side has one.
@@ -86,6 +60,25 @@ const OFFERS_AGAIN: u64 = 1000;
 
 /// An owner that is to stay as it is until a receiver is done with its bytes.
 pub type Keeps = Arc<dyn Any + Send + Sync>;
+
+/// Whose arena bytes lie in that go on from there.
+#[derive(Clone, Debug)]
+pub(crate) enum Whose {
+    /// A peer's, who has given them to this process.
+    Peer(Arc<Peer>),
+    /// This process' own: they were sent again and again ([`crate::settling`]).
+    Own(Arc<Own>),
+}
+
+impl Whose {
+    /// Where in it these bytes lie, which do.
+    pub(crate) fn offset(&self, at: usize) -> u32 {
+        match self {
+            Self::Peer(peer) => peer.offset(at),
+            Self::Own(own) => (at - own.range().0) as u32,
+        }
+    }
+}
 
 /// A range that is out to a peer.
 #[derive(Debug)]
@@ -261,23 +254,18 @@ impl Exchange {
         let own = self.own()?;
         let mut out = lock(&self.out);
         self.take_back(&mut out, returns);
-        let mut pages = lock(&own.pages);
-        own.collects(&mut pages);
-        // A program that keeps much leaves as much for others.
-        let free = (pages.free() * PAGE) as u64;
         let slot = u8::try_from(slot).ok()?;
-        if !out.may(slot, bytes) || out.bytes() + u64::from(bytes) > free {
+        if !out.may(slot, bytes) {
             return None;
         }
-        let may = |touched: usize| (own.may_hold)((touched * PAGE) as u64);
-        let block = pages.take(bytes.div_ceil(PAGE as u32), may)?;
+        let block = own.take(bytes, out.bytes())?;
         match out.give(slot, bytes, Given::Own(block)) {
             Ok(handle) => {
                 returns.begin(handle);
                 Some(Place { own, at: block.page * PAGE as u32, handle })
             }
             Err(_) => {
-                pages.give_back(block);
+                own.give_back(block);
                 None
             }
         }
@@ -567,7 +555,7 @@ impl Exchange {
             return true;
         }
         let held = |fd: BorrowedFd| is_held(fd, id) != Ok(false);
-        let own = self.own().is_some_and(|own| held(own.fd.as_fd()));
+        let own = self.own().is_some_and(|own| held(own.memory()));
         let others = || {
             let onward = lock(&self.onward);
             let mut peers = onward.iter().flatten().filter_map(|of| of.peer.as_ref());
@@ -590,7 +578,7 @@ impl Exchange {
             match given {
                 Given::Own(block) => {
                     if let Some(own) = self.own() {
-                        lock(&own.pages).give_back(block);
+                        own.give_back(block);
                     }
                 }
                 Given::Onward(_, keeps) | Given::Settled(keeps) => {
@@ -623,7 +611,7 @@ impl Drop for Exchange {
             };
             let out: Vec<Given> = lock(&self.out).take_all().collect();
             let lost: usize = out.into_iter().map(pages).sum();
-            own.lost.fetch_add(lost, Ordering::Relaxed);
+            own.loses(lost);
         }
     }
 }
@@ -689,36 +677,6 @@ impl Again {
     }
 }
 
-/// A peer's arena as a region that views lie in.
-pub trait Views: Any + Send + Sync {
-    /// Views of it become memory of this process' own, as far as no call is reading it. Not with a
-    /// lock held.
-    fn recall(&self);
-}
-
-/// What the owner of views knows an arena by.
-#[derive(Debug, Default)]
-struct Known(OnceLock<Box<dyn Views>>);
-
-impl Known {
-    /// Made once. `None`: it could not be made.
-    fn get<T: Views>(&self, make: impl FnOnce() -> Option<T>) -> Option<&T> {
-        if self.0.get().is_none() {
-            let made: Box<dyn Views> = Box::new(make()?);
-            // (Another thread may have made one: this one ends.)
-            let _ = self.0.set(made);
-        }
-        let known: &dyn Any = &**self.0.get()?;
-        known.downcast_ref()
-    }
-}
-
-impl std::fmt::Debug for dyn Views {
-    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        f.write_str("Views")
-    }
-}
-
 impl Peer {
     /// Where a part of a run lies. `None`: nowhere in it.
     #[inline]
@@ -753,7 +711,7 @@ impl Peer {
     /// Views of it in this process are called back.
     fn recalls(&self) {
         if self.viewed.load(Ordering::Acquire) > 0
-            && let Some(known) = self.known.0.get()
+            && let Some(known) = self.known.made()
         {
             known.recall();
         }
@@ -831,116 +789,7 @@ impl Peer {
 impl Drop for Peer {
     fn drop(&mut self) {
         // Before its memory.
-        drop(self.known.0.take());
-    }
-}
-
-impl Drop for Own {
-    fn drop(&mut self) {
-        // Before its memory.
-        drop(self.known.0.take());
-    }
-}
-
-impl Own {
-    /// A new one.
-    pub fn new(may_hold: fn(u64) -> bool) -> Result<Self, Errno> {
-        let mut memory = None;
-        let fd = Kept::if_room(|| {
-            let (mapped, fd) = Arena::create(placement::SHARED.next(ARENA))?;
-            memory = Some(mapped);
-            Ok(fd)
-        })?;
-        let memory = memory.ok_or(Errno::NOMEM)?;
-        Ok(Self {
-            memory,
-            fd,
-            pages: Guarded::new(Pages::new(PAGES)),
-            lost: AtomicUsize::new(0),
-            may_hold,
-            process: std::process::id(),
-            settled: Guarded::default(),
-            settled_pages: AtomicU32::new(0),
-            gone: (0..PAGES / u64::BITS).map(|_| AtomicU64::new(0)).collect(),
-            known: Known::default(),
-        })
-    }
-
-    /// Where it lies, and how long it is.
-    pub fn range(&self) -> (usize, usize) {
-        (self.memory.base(), ARENA)
-    }
-
-    /// What the owner of views knows it by; made once, dropped before its memory goes. `None`: it
-    /// could not be made.
-    pub fn known<T: Views>(&self, make: impl FnOnce() -> Option<T>) -> Option<&T> {
-        self.known.get(make)
-    }
-
-    /// Something of it has settled, in this process.
-    pub(crate) fn has_settled(&self) -> bool {
-        self.settled_pages.load(Ordering::Acquire) > 0 && self.process == std::process::id()
-    }
-
-    /// A block for so many bytes that settle.
-    pub(crate) fn settle(&self, bytes: usize) -> Option<Block> {
-        let wanted = u32::try_from(bytes.div_ceil(PAGE)).ok()?;
-        let mut pages = lock(&self.pages);
-        self.collects(&mut pages);
-        let settled = self.settled_pages.load(Ordering::Relaxed);
-        if wanted > PAGES / SETTLED_SHARE - settled.min(PAGES / SETTLED_SHARE) {
-            return None;
-        }
-        let block = pages.take(wanted, |touched| (self.may_hold)((touched * PAGE) as u64))?;
-        lock(&self.settled).insert(block.page, block);
-        self.settled_pages.fetch_add(wanted, Ordering::Release);
-        Some(block)
-    }
-
-    /// The block that begins here, which had settled, is not viewed any more. Any thread may say
-    /// so, and does nothing with this arena afterwards: it may go.
-    pub fn released(&self, at: usize) {
-        let page = at.wrapping_sub(self.memory.base()) / PAGE;
-        if let Some(word) = self.gone.get(page / u64::BITS as usize) {
-            word.fetch_or(1 << (page % u64::BITS as usize), Ordering::AcqRel);
-        }
-    }
-
-    /// Blocks that nothing views any more are free.
-    fn collects(&self, pages: &mut Pages) {
-        if self.settled_pages.load(Ordering::Relaxed) == 0 {
-            return;
-        }
-        let mut settled = lock(&self.settled);
-        for (i, word) in self.gone.iter().enumerate() {
-            if word.load(Ordering::Relaxed) == 0 {
-                continue;
-            }
-            let mut bits = word.swap(0, Ordering::AcqRel);
-            while bits != 0 {
-                let page = i as u32 * u64::BITS + bits.trailing_zeros();
-                bits &= bits - 1;
-                if let Some(block) = settled.remove(&page) {
-                    pages.give_back(block);
-                    self.settled_pages.fetch_sub(block.pages, Ordering::Release);
-                }
-            }
-        }
-    }
-
-    /// As above, for whoever keeps it only as long as something has settled in it.
-    pub(crate) fn forgets_gone(&self) {
-        self.collects(&mut lock(&self.pages));
-    }
-
-    /// Half of it never comes back.
-    pub fn is_worn(&self) -> bool {
-        self.lost.load(Ordering::Relaxed) > PAGES as usize / 2
-    }
-
-    /// The descriptor that others map it by.
-    pub fn memory(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.known.end();
     }
 }
 

@@ -1,8 +1,7 @@
 //! A process: its doors, its connection to the service, the regions that it shares with others. It
 //! knows of connections what `Registered` says.
 
-use crate::blocks::{Blocks, Exchange, Own};
-use crate::reference::Whose;
+use crate::blocks::{Blocks, Exchange, Whose};
 use crate::door::knock_at;
 use crate::dying::Deaths;
 use crate::ends::Ends;
@@ -12,6 +11,7 @@ use crate::lengths::Lengths;
 use crate::lock::{Guarded, lock};
 use crate::mapped::{Mapped, Registered};
 use crate::order::{AllNews, ByLinux, Knocked, News};
+use crate::own::Own;
 use crate::settings::Settings;
 use crate::sleepers::Sleepers;
 use crate::spinning::Spinning;

@@ -1,10 +1,11 @@
 //! A process has one arena of blocks; a peer is given it when a receiver there would take them. So
 //! are those that the process was given itself, when it sends on what lies there.
 
-use crate::blocks::{Exchange, NUMBER, OWN, Own, Peer, is_dumpable};
+use crate::blocks::{Exchange, NUMBER, OWN, Peer, is_dumpable};
 use crate::context::Context;
 use crate::lock::lock;
 use crate::mapped::Mapped;
+use crate::own::Own;
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -2,7 +2,7 @@
 //! it any more; it may be sent on without one. See `blocks`.
 
 use crate::attached::Attached;
-use crate::blocks::{Blocks, Keeps, NUMBER, Own, Peer};
+use crate::blocks::{Blocks, Keeps, NUMBER, Peer, Whose};
 use crate::ends::{Locked, Receiving};
 use crate::flow::Flow;
 use crate::mapped::Registered;
@@ -54,25 +54,6 @@ impl Taken {
     /// Bytes of all.
     pub fn bytes(&self) -> usize {
         self.ranges().iter().map(|range| range.1).sum()
-    }
-}
-
-/// Whose arena bytes lie in that go on from there.
-#[derive(Clone, Debug)]
-pub(crate) enum Whose {
-    /// A peer's, who has given them to this process.
-    Peer(Arc<Peer>),
-    /// This process' own: they were sent again and again ([`crate::settling`]).
-    Own(Arc<Own>),
-}
-
-impl Whose {
-    /// Where in it these bytes lie, which do.
-    pub(crate) fn offset(&self, at: usize) -> u32 {
-        match self {
-            Self::Peer(peer) => peer.offset(at),
-            Self::Own(own) => (at - own.range().0) as u32,
-        }
     }
 }
 

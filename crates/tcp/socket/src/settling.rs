@@ -4,74 +4,16 @@
 //! A block that has settled is as good as a peer's that is given on: whoever views its bytes in
 //! this process keeps it, and so does each receiver until it gives them back. When nobody does the
 //! block is free. A message's own block comes back with the message.
-//!
-//! unsafe: a block is filled from memory that the caller names.
 
 use crate::attached::Attached;
-use crate::blocks::{Blocks, Own};
+use crate::blocks::Blocks;
 use crate::context::Context;
 use crate::flow::Flow;
 use crate::lock::lock;
-use std::cell::Cell;
+use crate::own::{Own, Settling};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use uncopy_tcp_blocks::pages::Block;
-use uncopy_tcp_shared::copy::Fault;
-use uncopy_tcp_shared::layout::PAGE;
 use uncopy_tcp_shared::ring::TAKES_BLOCKS;
-
-/// A block that is to be filled. It is free again when this is dropped, unless it has
-/// [settled](Self::is_settled).
-#[derive(Debug)]
-pub struct Settling {
-    own: Arc<Own>,
-    block: Block,
-    bytes: usize,
-    settled: Cell<bool>,
-}
-
-impl Settling {
-    pub(crate) fn new(own: Arc<Own>, bytes: usize) -> Option<Self> {
-        let block = own.settle(bytes)?;
-        Some(Self { own, block, bytes, settled: Cell::new(false) })
-    }
-
-    /// The arena that it lies in.
-    pub fn own(&self) -> &Own {
-        &self.own
-    }
-
-    /// Where its bytes lie, and how many they are.
-    pub fn range(&self) -> (usize, usize) {
-        (self.own.range().0 + self.block.page as usize * PAGE, self.bytes)
-    }
-
-    /// Copies its bytes into it.
-    ///
-    /// # Errors
-    /// They are not there, or there is no memory for the block.
-    ///
-    /// # Safety
-    /// `from` is the program's, or an extent: nothing of ours.
-    pub unsafe fn fill(&self, from: *const u8) -> Result<(), Fault> {
-        let at = (self.block.page as usize * PAGE) as u32;
-        // SAFETY: the caller's promise; nobody has been given the block.
-        unsafe { self.own.memory.put(at, from, self.bytes as u32) }
-    }
-
-    /// Its bytes are viewed: it comes back by [`Own::released`].
-    pub fn is_settled(self) {
-        self.settled.set(true);
-    }
-}
-
-impl Drop for Settling {
-    fn drop(&mut self) {
-        if !self.settled.get() {
-            self.own.released(self.range().0);
-        }
-    }
-}
 
 impl Flow {
     /// From how many bytes on a message that is sent again may settle: its receiver views large
@@ -90,7 +32,7 @@ impl Flow {
     /// A block for so many bytes that settle. `None`: there is no room.
     pub fn settling(&self, bytes: usize) -> Option<Settling> {
         let block = self.attached()?.mapped.exchange.settling(bytes)?;
-        self.context.keeps_arena(&block.own);
+        self.context.keeps_arena(block.own());
         Some(block)
     }
 }

@@ -3,12 +3,12 @@
 //! unsafe: the program's buffers; a file's bytes are read into the ring's memory.
 
 use crate::attached::Attached;
-use crate::blocks::{NUMBER, OWN, Place};
+use crate::blocks::{NUMBER, OWN, Place, Whose};
 use crate::buffers;
 use crate::context::Context;
 use crate::ends::{Locked, Sending};
 use crate::kernel;
-use crate::reference::{Forward, Whose};
+use crate::reference::Forward;
 use libc::iovec;
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
