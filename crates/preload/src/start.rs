@@ -25,6 +25,7 @@ use uncopy_kernel::inject;
 use uncopy_kernel::uffd::Refusal;
 use uncopy_kernel::user_access;
 use uncopy_log_files::Settings as LogSettings;
+use uncopy_log_files::answering::{AsEver, Trial, is_mapped};
 use uncopy_options::{self as options, OPTIONS, Values, index_of};
 use uncopy_space::space::{Record, Settings};
 use uncopy_tcp_calls::Blocks;
@@ -136,6 +137,9 @@ struct Places {
     log_files: Vec<String>,
     /// Whether that goes for files that are overwritten, too.
     log_overwrites: bool,
+    /// Whether answers are to wait for syncs, and what is let through, for tests.
+    log_answers: bool,
+    log_trial: Trial,
     /// Bytes from which on messages go in blocks, whoever receives them.
     tcp_blocks: Option<usize>,
     /// The file in which it is recorded, and how large that may be.
@@ -212,6 +216,12 @@ unsafe fn read_environment(envp: *const *const c_char) -> (Values, Costs, ExecEn
             if name == options::LOG_OVERWRITES {
                 places.log_overwrites = value == "yes";
             }
+            if name == options::LOG_SYNC {
+                places.log_answers = value == "answers";
+            }
+            if name == options::LOG_SYNC_TRIAL {
+                places.log_trial = Trial::parse(value);
+            }
             if name == options::LOG_FILES {
                 places.log_files = value.split(':').map(str::to_owned).collect();
             }
@@ -258,6 +268,8 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
     const TCP_REFERENCES: usize = index_of("tcp-references");
     const TCP_SPIN: usize = index_of("tcp-spin");
 
+    // (Asked before uncopy itself shares memory.)
+    let mapped = places.log.is_some() && places.log_answers && is_mapped();
     let asked = match values.get(COPIES) {
         options::COPIES_AUTO => Asked::Auto,
         options::COPIES_LIBC => Asked::Libc,
@@ -319,6 +331,8 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
     if twin || tcp || log {
         handle_forks();
     }
+    // (What is lent, or sent from a file that is kept, goes past libc.)
+    let answers = log && places.log_answers && begin_answers(tcp, mapped, places.log_trial);
     let aside = match values.get(ELIDE) {
         0 => Some("standing aside, as told"),
         _ if chained => Some(
@@ -356,10 +370,11 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
     match PROCESS.space.init(settings) {
         Ok(()) => {
             facts::set_threshold(threshold);
-            if values.get(LEND) != 0 {
+            if values.get(LEND) != 0 && !answers {
                 PROCESS.lending.allow(costs.lend_from());
             }
-            PROCESS.files.allow(&PROCESS.space, values.get(FILE_MEMORY) as usize);
+            let kept = if answers { 0 } else { values.get(FILE_MEMORY) as usize };
+            PROCESS.files.allow(&PROCESS.space, kept);
             if !twin && !tcp && !log {
                 handle_forks();
             }
@@ -382,6 +397,23 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
             summary::banner(values, state);
         }
     }
+}
+
+/// Syncs return early, and answers wait for them, from now on: whether that is so.
+fn begin_answers(tcp: bool, mapped: bool, trial: Trial) -> bool {
+    let why = match (tcp, mapped) {
+        (true, _) => Err(AsEver::Tcp),
+        (_, true) => Err(AsEver::Mapped),
+        _ => PROCESS.log.begin_answers(summary::answers_do_not_wait, trial),
+    };
+    match why {
+        Ok(()) => summary::answers_wait(),
+        Err(reason) => {
+            PROCESS.log.no_answers(reason);
+            summary::answers_do_not_wait(reason);
+        }
+    }
+    why.is_ok()
 }
 
 /// Before fork.

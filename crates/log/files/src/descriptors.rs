@@ -82,6 +82,7 @@ impl Log {
             return;
         }
         let last = file.fds.load(SeqCst) == 1;
+        self.closes_promised(&file, last);
         if last && matches!(file.state(), State::Held | State::Overwritten) {
             // (Where bytes do not come home the service goes on trying.)
             let _ = self.leave(&file, fd, PlainReason::Ends);
