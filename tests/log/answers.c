@@ -87,11 +87,11 @@ int main(int argc, char **argv) {
         promised();
         snprintf(name, sizeof name, "early%d", i);
         if (waits(name)) break;
-        if (i == 200) return fputs("no sync returns early\n", stderr), 8;
+        if (i == 800) return fputs("no sync returns early\n", stderr), 8;
         usleep(50000);
     }
     if (!strcmp(argv[1], "stdio")) {
-        fputs("ready\n", stderr);
+        fputs("now it begins\n", stderr);
         promised();
         puts("x");
         return fflush(stdout);

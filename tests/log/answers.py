@@ -41,7 +41,7 @@ def waits(name):
     begun = time.monotonic()
     os.mkdir(name)
     return time.monotonic() - begun > 0.2
-for i in range(200):
+for i in range(800):
     promised()
     if waits("early%d" % i):
         break
@@ -49,7 +49,7 @@ for i in range(200):
 else:
     sys.exit("no sync returns early")
 """
-READY = "sys.stderr.write('ready\\n'); sys.stderr.flush()\n"
+READY = "sys.stderr.write('now it begins\\n'); sys.stderr.flush()\n"
 # What it is: the program, in what is done before it is ready and after; where its answer is looked for; the system calls by which
 # it comes. (56, 59: also what is done before libc makes them.)
 ATTACKS = {
@@ -69,7 +69,7 @@ ATTACKS = {
     "a datagram": ("", "promised(); datagrams.sendto(b'x', ('127.0.0.1', port))", "datagram", [44]),
     "sendfile": ("s = connect(); os.write(other, b'x')", "promised(); os.sendfile(s.fileno(), other, 0, 1); time.sleep(1)", "bytes", [40]),
     "splice": ("s = connect(); r, w = os.pipe(); os.write(w, b'x')", "promised(); os.splice(r, s.fileno(), 1); time.sleep(1)", "bytes", [275]),
-    "a connection": ("", "promised(); s = connect(); time.sleep(1)", "connection", [3, 16, 42, 44, 49, 257]),
+    "a connection": ("", "promised(); s = connect(); time.sleep(1)", "connection", [0, 3, 8, 16, 42, 44, 45, 47, 49, 54, 257]),
     "a close": ("s = connect()", "promised(); s.close(); time.sleep(1)", "bytes", [3]),
     "a shutdown": ("s = connect()", "promised(); s.shutdown(socket.SHUT_WR); time.sleep(1)", "bytes", [48]),
     "a signal": ("", "promised(); os.kill(os.getppid(), signal.SIGUSR1); time.sleep(1)", "signal", [62]),
@@ -99,8 +99,8 @@ OFF = {
 }
 
 
-def under(options, *words):
-    return [options.uncopy, "run", f"--log={options.log}", "--log-size=4M", "--log-sync=answers", "--verbose", "--", *words]
+def under(options, *words, more=()):
+    return [options.uncopy, "run", f"--log={options.log}", "--log-size=4M", "--log-sync=answers", *more, "--", *words]
 
 
 class Looker:
@@ -216,8 +216,8 @@ def attack(options, name, through):
         process = subprocess.Popen(under(options, *words), cwd=into, env=environment, stdin=looker.input, stdout=looker.write_to, stderr=says)
         os.close(looker.write_to)
         os.close(says)
-        text = said(marks, b"", b"ready\n")
-        if b"ready\n" not in text:
+        text = said(marks, b"", b"now it begins\n")
+        if b"now it begins\n" not in text:
             process.wait()
             looker.end()
             os.close(marks)
@@ -229,7 +229,7 @@ def attack(options, name, through):
             text += os.read(marks, 1 << 16)
         except BlockingIOError:
             pass
-        early = b"durable" not in text.partition(b"ready\n")[2]
+        early = b"durable" not in text.partition(b"now it begins\n")[2]
         process.kill()
         process.wait()
         looker.end()
@@ -254,7 +254,7 @@ def off(options, name):
     """As `attacked`: what keeps syncs as ever. (What was promised before waits; what is synced after that does not return early.)"""
     environment = {**os.environ, "UNCOPY_LOG_SYNC_TRIAL": "slow=300"}
     with tempfile.TemporaryDirectory(dir=options.ground) as into:
-        words = under(options, options.program, name)
+        words = under(options, options.program, name, more=["--verbose"])
         done = subprocess.run(words, cwd=into, env=environment, capture_output=True, text=True, check=False, timeout=60)
     wanted = f"uncopy: syncs are as ever: {OFF[name]}"
     last = done.stderr.partition("done\n")[0].rpartition("durable\n")[2]

@@ -107,7 +107,9 @@ unsafe extern "C" fn begin(
             *libc::__errno_location() = errno;
             return;
         }
-        let (values, costs, entry, places) = read_environment(environment);
+        let (values, costs, entry, mut places) = read_environment(environment);
+        // (Asked before uncopy itself shares memory.)
+        places.mapped = places.log.is_some() && places.log_answers && is_mapped();
         let with_log = places.log.is_some() && real::of_libc::is_next();
         entries::lead_files(with_log);
         if with_log {
@@ -140,6 +142,8 @@ struct Places {
     /// Whether answers are to wait for syncs, and what is let through, for tests.
     log_answers: bool,
     log_trial: Trial,
+    /// The program shares memory that it can write to.
+    mapped: bool,
     /// Bytes from which on messages go in blocks, whoever receives them.
     tcp_blocks: Option<usize>,
     /// The file in which it is recorded, and how large that may be.
@@ -268,8 +272,6 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
     const TCP_REFERENCES: usize = index_of("tcp-references");
     const TCP_SPIN: usize = index_of("tcp-spin");
 
-    // (Asked before uncopy itself shares memory.)
-    let mapped = places.log.is_some() && places.log_answers && is_mapped();
     let asked = match values.get(COPIES) {
         options::COPIES_AUTO => Asked::Auto,
         options::COPIES_LIBC => Asked::Libc,
@@ -332,7 +334,7 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
         handle_forks();
     }
     // (What is lent, or sent from a file that is kept, goes past libc.)
-    let answers = log && places.log_answers && begin_answers(tcp, mapped, places.log_trial);
+    let answers = log && places.log_answers && begin_answers(tcp, places.mapped, places.log_trial);
     let aside = match values.get(ELIDE) {
         0 => Some("standing aside, as told"),
         _ if chained => Some(
