@@ -10,12 +10,13 @@
 //!
 //! unsafe: the instructions, and what they hand over.
 
-use crate::{Call, Judge, Verdict};
+use crate::{Call, Judge, PENDING, SIGALTSTACK, Verdict};
 use core::arch::global_asm;
 use core::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
 use core::cell::UnsafeCell;
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::OnceLock;
 
 static JUDGE: OnceLock<Judge> = OnceLock::new();
@@ -24,6 +25,10 @@ static JUDGE: OnceLock<Judge> = OnceLock::new();
 static STATE: AtomicU64 = AtomicU64::new(0);
 /// The bytes that it takes.
 static STATE_BYTES: AtomicU64 = AtomicU64::new(512);
+
+/// Some thread of the process has, or had, an alternate signal stack: whether a call is on one is
+/// worth a question. (None stays over `execve`.)
+static ALTERNATE: AtomicBool = AtomicBool::new(false);
 
 /// Below this much room on an alternate signal stack, the stack of ours is used: 128 of the red
 /// zone, 200 of registers, up to 2,752 of vectors, 4 KB for the judge, and what a handler needs
@@ -71,7 +76,9 @@ global_asm!(
     // rbp - 72: all signals, then the verdict; - 80: the signal mask; - 104: a `stack_t`.
     "sub rsp, 40",
     "xor ebx, ebx",
-    "mov eax, 131", // sigaltstack
+    "cmp byte ptr [rip + {alternate}], 0",
+    "je 2f",
+    "mov eax, {sigaltstack}",
     "xor edi, edi",
     "lea rsi, [rbp - 104]",
     "syscall",
@@ -169,6 +176,8 @@ global_asm!(
     ".cfi_endproc",
     ".size uncopy_gate_enter, . - uncopy_gate_enter",
     ".popsection",
+    alternate = sym ALTERNATE,
+    sigaltstack = const SIGALTSTACK,
     little = const LITTLE,
     lock = sym LOCK,
     ours = sym OURS,
@@ -193,15 +202,21 @@ const AT_ONCE: c_int = 1;
 /// judge runs it would unwind a function of ours.
 extern "C-unwind" fn judge(call: *mut Call, on_our_stack: u32) -> u64 {
     let judge = JUDGE.get().expect("a judge was set before the jumps");
+    // SAFETY: the instructions above made it on the stack; nobody else knows it.
+    let seen = unsafe { *call };
+    if seen.number as u32 == SIGALTSTACK {
+        ALTERNATE.fetch_or(seen.args[0] != 0, Relaxed);
+        if PENDING.load(Relaxed) == 0 {
+            return 0;
+        }
+    }
     let mut kind = DEFERRED;
     // (On the stack of ours no signal comes that would cancel.)
     if on_our_stack == 0 {
         // SAFETY: a valid place for what was set.
         unsafe { pthread_setcanceltype(DEFERRED, &mut kind) };
     }
-    // SAFETY: the instructions above made it on the stack; nobody else knows it.
-    let verdict = judge(unsafe { &*call });
-    let made = match verdict {
+    let made = match judge(&seen) {
         Verdict::GoOn => 0,
         Verdict::Made(result) => {
             // SAFETY: as above.
@@ -223,6 +238,12 @@ pub(crate) fn address() -> u64 {
 
 /// Sets the judge, before there are jumps. Whether there was none.
 pub(crate) fn prepare(with: Judge) -> bool {
+    let mut stack = MaybeUninit::<libc::stack_t>::uninit();
+    // SAFETY: a valid place for what this thread has; nothing is changed.
+    let told = unsafe { libc::sigaltstack(core::ptr::null(), stack.as_mut_ptr()) } == 0;
+    // SAFETY: it was written if that worked.
+    let none = told && unsafe { stack.assume_init() }.ss_flags & libc::SS_DISABLE != 0;
+    ALTERNATE.store(!none, Relaxed);
     if let Some((state, bytes)) = state() {
         STATE_BYTES.store(bytes, Relaxed);
         STATE.store(state, Relaxed);

@@ -67,8 +67,11 @@ pub fn pending() -> &'static AtomicU64 {
 /// Numbers of calls that are judged whether something is pending or not, in order: the syncs, and
 /// those after which nobody could wait for what had been promised between the compare and the call
 /// (by a handler, or by another thread): `clone`, `fork`, `execve`, `exit_group`, `execveat`,
-/// `clone3`.
-pub const ALWAYS: [u32; 8] = [56, 57, 59, 74, 75, 231, 322, 435];
+/// `clone3`. And `sigaltstack`, which the gate itself wants to know of; it is judged only while
+/// something is pending.
+pub const ALWAYS: [u32; 9] = [56, 57, 59, 74, 75, SIGALTSTACK, 231, 322, 435];
+
+const SIGALTSTACK: u32 = 131;
 
 /// Returns from a signal's handler. It leaves nothing and is not led through the gate: unwinders
 /// and debuggers know its instructions.
