@@ -117,6 +117,8 @@ calls! {
     Heap "heap": NoMem Perm NoSys;
     /// Unmapping ours.
     Munmap "munmap": NoMem Perm NoSys;
+    /// Making trampolines executable, and the text that leads to them writable.
+    Mprotect "mprotect": Acces NoMem Perm NoSys;
     /// `madvise` on ours.
     Madvise "madvise": NoMem Again Inval Perm NoSys;
     /// `mremap` and `munmap` of the program's memory in pieces.

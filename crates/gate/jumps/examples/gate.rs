@@ -1,0 +1,115 @@
+//! A library to be preloaded: installs the gate before the program begins, and counts what is
+//! judged. A program that names `gate_...` weakly finds them.
+//!
+//! unsafe: what C programs call.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::OnceLock;
+use uncopy_gate::{Call, Gate, Verdict, install, pending};
+
+const NUMBERS: usize = 512;
+static JUDGED: [AtomicU64; NUMBERS] = [const { AtomicU64::new(0) }; NUMBERS];
+/// This call is answered by `RESULT`, not made. (`u64::MAX`: none.)
+static ANSWERED: AtomicU64 = AtomicU64::new(u64::MAX);
+static RESULT: AtomicU64 = AtomicU64::new(0);
+/// The judge of this call waits until the word is zero. (`u64::MAX`: none.)
+static WAITS: AtomicU64 = AtomicU64::new(u64::MAX);
+static WAITING: AtomicU32 = AtomicU32::new(0);
+static GATE: OnceLock<Gate> = OnceLock::new();
+
+fn judge(call: &Call) -> Verdict {
+    let number = call.number & 0xffff_ffff;
+    if let Some(count) = JUDGED.get(number as usize) {
+        count.fetch_add(1, SeqCst);
+    }
+    spoil();
+    if number == WAITS.load(SeqCst) {
+        WAITING.fetch_add(1, SeqCst);
+        while number == WAITS.load(SeqCst) {
+            core::hint::spin_loop();
+        }
+        WAITING.fetch_sub(1, SeqCst);
+    }
+    if number == ANSWERED.load(SeqCst) {
+        return Verdict::Made(RESULT.load(SeqCst) as i64);
+    }
+    Verdict::GoOn
+}
+
+/// Leaves nothing in the vector registers, and other flags.
+fn spoil() {
+    if std::arch::is_x86_feature_detected!("avx") {
+        // SAFETY: the processor has it, and the compiler is told what changes.
+        unsafe {
+            core::arch::asm!(
+                "vpcmpeqd xmm0, xmm0, xmm0", "vinsertf128 ymm0, ymm0, xmm0, 1",
+                "vmovaps ymm1, ymm0", "vmovaps ymm7, ymm0", "vmovaps ymm15, ymm0",
+                out("xmm0") _, out("xmm1") _, out("xmm7") _, out("xmm15") _,
+            );
+        }
+    }
+}
+
+extern "C" fn begin() {
+    match install(judge) {
+        Ok(gate) => drop(GATE.set(gate)),
+        Err(refusal) => println!("refused: {refusal}"),
+    }
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEGIN: extern "C" fn() = begin;
+
+/// How many places are led through the gate.
+#[unsafe(no_mangle)]
+pub extern "C" fn gate_places() -> u64 {
+    GATE.get().map_or(0, |it| it.places() as u64)
+}
+
+/// Whether a look finds nothing that goes past it; says what else.
+#[unsafe(no_mangle)]
+pub extern "C" fn gate_look() -> bool {
+    let found = GATE.get().expect("installed").look();
+    if let Err(refusal) = &found {
+        println!("{refusal}");
+    }
+    found.is_ok()
+}
+
+/// The word.
+#[unsafe(no_mangle)]
+pub extern "C" fn gate_pending(value: u64) {
+    pending().store(value, SeqCst);
+}
+
+/// How often a call of this number was judged.
+#[unsafe(no_mangle)]
+pub extern "C" fn gate_judged(number: u64) -> u64 {
+    JUDGED[number as usize].load(SeqCst)
+}
+
+/// How often any was.
+#[unsafe(no_mangle)]
+pub extern "C" fn gate_judged_all() -> u64 {
+    JUDGED.iter().map(|it| it.load(SeqCst)).sum()
+}
+
+/// From now on calls of this number are not made: this is their result.
+#[unsafe(no_mangle)]
+pub extern "C" fn gate_answer(number: u64, result: u64) {
+    RESULT.store(result, SeqCst);
+    ANSWERED.store(number, SeqCst);
+}
+
+/// From now on the judge of this call waits; until it is told another one.
+#[unsafe(no_mangle)]
+pub extern "C" fn gate_wait(number: u64) {
+    WAITS.store(number, SeqCst);
+}
+
+/// How many judges wait.
+#[unsafe(no_mangle)]
+pub extern "C" fn gate_waiting() -> u32 {
+    WAITING.load(SeqCst)
+}

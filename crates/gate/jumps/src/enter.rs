@@ -1,0 +1,298 @@
+//! From a trampoline to the judge, and back with all registers as the kernel would leave them.
+//!
+//! The frame on the program's stack: the red zone (the trampoline has stepped over it), flags, the
+//! call's registers, and what the processor has of vector registers. On an alternate signal stack
+//! with little room left the latter, and the judge, are on a stack of ours: one for the process,
+//! with a lock, and with all signals blocked (a handler that came then would be put on top of the
+//! alternate stack, on which the handler that is interrupted runs).
+//!
+//! Statics: the instructions have nothing in hand.
+//!
+//! unsafe: the instructions, and what they hand over.
+
+use crate::{Call, Judge, PENDING, SIGALTSTACK, Verdict};
+use core::arch::global_asm;
+use core::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
+use core::cell::UnsafeCell;
+use core::ffi::c_int;
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::OnceLock;
+
+static JUDGE: OnceLock<Judge> = OnceLock::new();
+
+/// What is saved of the processor's state (`XCR0`); 0: what `fxsave` saves.
+static STATE: AtomicU64 = AtomicU64::new(0);
+/// The bytes that it takes.
+static STATE_BYTES: AtomicU64 = AtomicU64::new(512);
+
+/// Some thread of the process has, or had, an alternate signal stack: whether a call is on one is
+/// worth a question. (None stays over `execve`.)
+static ALTERNATE: AtomicBool = AtomicBool::new(false);
+
+/// Below this much room on an alternate signal stack, the stack of ours is used: 128 of the red
+/// zone, 200 of registers, up to 2,752 of vectors, 4 KB for the judge, and what a handler needs
+/// that interrupts it.
+const LITTLE: usize = 12 << 10;
+
+/// The stack of ours.
+#[repr(C, align(64))]
+struct Stack(UnsafeCell<[u8; STACK]>);
+const STACK: usize = 64 << 10;
+// SAFETY: only the instructions below touch it, who hold `LOCK`.
+unsafe impl Sync for Stack {}
+static OURS: Stack = Stack(UnsafeCell::new([0; STACK]));
+/// 1: somebody is on it.
+static LOCK: AtomicU32 = AtomicU32::new(0);
+
+// From a trampoline: all registers are the program's but rcx and r11. Returns with rcx: 0 if the
+// call is to be made, else it was, and rax is its result.
+global_asm!(
+    ".pushsection .text.uncopy_gate_enter, \"ax\", @progbits",
+    ".globl uncopy_gate_enter",
+    ".hidden uncopy_gate_enter",
+    ".type uncopy_gate_enter, @function",
+    ".balign 16",
+    "uncopy_gate_enter:",
+    ".cfi_startproc",
+    "pushfq",
+    ".cfi_adjust_cfa_offset 8",
+    "push rbp",
+    ".cfi_adjust_cfa_offset 8",
+    ".cfi_offset 6, -24",
+    "mov rbp, rsp",
+    ".cfi_def_cfa_register 6",
+    "cld",
+    // A `Call`, at rbp - 56.
+    "push r9",
+    "push r8",
+    "push r10",
+    "push rdx",
+    "push rsi",
+    "push rdi",
+    "push rax",
+    "push rbx",
+    ".cfi_offset 3, -88",
+    // rbp - 72: all signals, then the verdict; - 80: the signal mask; - 104: a `stack_t`.
+    "sub rsp, 40",
+    "xor ebx, ebx",
+    "cmp byte ptr [rip + {alternate}], 0",
+    "je 2f",
+    "mov eax, {sigaltstack}",
+    "xor edi, edi",
+    "lea rsi, [rbp - 104]",
+    "syscall",
+    "test eax, eax",
+    "jnz 2f",
+    "test byte ptr [rbp - 96], 1", // SS_ONSTACK
+    "jz 2f",
+    "mov rax, rsp",
+    "sub rax, qword ptr [rbp - 104]",
+    "cmp rax, {little}",
+    "jae 2f",
+    "mov qword ptr [rbp - 72], -1",
+    "mov eax, 14", // rt_sigprocmask
+    "mov edi, 2",  // SIG_SETMASK
+    "lea rsi, [rbp - 72]",
+    "lea rdx, [rbp - 80]",
+    "mov r10d, 8",
+    "syscall",
+    "1:",
+    "mov eax, 1",
+    "xchg dword ptr [rip + {lock}], eax",
+    "test eax, eax",
+    "jz 3f",
+    "mov eax, 24", // sched_yield
+    "syscall",
+    "jmp 1b",
+    "3:",
+    "inc ebx",
+    "lea rsp, [rip + {ours} + {stack}]",
+    "2:",
+    "sub rsp, qword ptr [rip + {bytes}]",
+    "and rsp, -64",
+    "mov eax, dword ptr [rip + {state}]",
+    "mov edx, dword ptr [rip + {state} + 4]",
+    "mov ecx, eax",
+    "or ecx, edx",
+    "jz 4f",
+    // (What it does not write of the header must be zero when it is loaded.)
+    "xor ecx, ecx",
+    "mov qword ptr [rsp + 512], rcx",
+    "mov qword ptr [rsp + 520], rcx",
+    "mov qword ptr [rsp + 528], rcx",
+    "mov qword ptr [rsp + 536], rcx",
+    "mov qword ptr [rsp + 544], rcx",
+    "mov qword ptr [rsp + 552], rcx",
+    "mov qword ptr [rsp + 560], rcx",
+    "mov qword ptr [rsp + 568], rcx",
+    "xsave64 [rsp]",
+    "jmp 5f",
+    "4:",
+    "fxsave64 [rsp]",
+    "5:",
+    "lea rdi, [rbp - 56]",
+    "mov esi, ebx",
+    "call {judge}",
+    "mov qword ptr [rbp - 72], rax",
+    "mov eax, dword ptr [rip + {state}]",
+    "mov edx, dword ptr [rip + {state} + 4]",
+    "mov ecx, eax",
+    "or ecx, edx",
+    "jz 6f",
+    "xrstor64 [rsp]",
+    "jmp 7f",
+    "6:",
+    "fxrstor64 [rsp]",
+    "7:",
+    "test ebx, ebx",
+    "jz 8f",
+    "lea rsp, [rbp - 104]",
+    "mov dword ptr [rip + {lock}], 0",
+    "mov eax, 14",
+    "mov edi, 2",
+    "lea rsi, [rbp - 80]",
+    "xor edx, edx",
+    "mov r10d, 8",
+    "syscall",
+    "8:",
+    "mov rcx, qword ptr [rbp - 72]",
+    "lea rsp, [rbp - 64]",
+    "pop rbx",
+    ".cfi_restore 3",
+    "pop rax",
+    "pop rdi",
+    "pop rsi",
+    "pop rdx",
+    "pop r10",
+    "pop r8",
+    "pop r9",
+    "pop rbp",
+    ".cfi_def_cfa 7, 16",
+    ".cfi_restore 6",
+    "popfq",
+    ".cfi_adjust_cfa_offset -8",
+    "ret",
+    ".cfi_endproc",
+    ".size uncopy_gate_enter, . - uncopy_gate_enter",
+    ".popsection",
+    alternate = sym ALTERNATE,
+    sigaltstack = const SIGALTSTACK,
+    little = const LITTLE,
+    lock = sym LOCK,
+    ours = sym OURS,
+    stack = const STACK,
+    bytes = sym STATE_BYTES,
+    state = sym STATE,
+    judge = sym judge,
+);
+
+unsafe extern "C" {
+    fn uncopy_gate_enter();
+}
+
+unsafe extern "C-unwind" {
+    // (Of libc's, without a system call. What it enables acts at once: it unwinds.)
+    fn pthread_setcanceltype(kind: c_int, old: *mut c_int) -> c_int;
+}
+const DEFERRED: c_int = 0;
+const AT_ONCE: c_int = 1;
+
+/// Whether the call was made. libc enables cancellation at any moment around some calls; where the
+/// judge runs it would unwind a function of ours.
+extern "C-unwind" fn judge(call: *mut Call, on_our_stack: u32) -> u64 {
+    let judge = JUDGE.get().expect("a judge was set before the jumps");
+    // SAFETY: the instructions above made it on the stack; nobody else knows it.
+    let seen = unsafe { *call };
+    if seen.number as u32 == SIGALTSTACK {
+        ALTERNATE.fetch_or(seen.args[0] != 0, Relaxed);
+        if PENDING.load(Relaxed) == 0 {
+            return 0;
+        }
+    }
+    let mut kind = DEFERRED;
+    // (On the stack of ours no signal comes that would cancel.)
+    if on_our_stack == 0 {
+        // SAFETY: a valid place for what was set.
+        unsafe { pthread_setcanceltype(DEFERRED, &mut kind) };
+    }
+    let made = match judge(&seen) {
+        Verdict::GoOn => 0,
+        Verdict::Made(result) => {
+            // SAFETY: as above.
+            unsafe { (*call).number = result as u64 };
+            1
+        }
+    };
+    if kind == AT_ONCE {
+        // SAFETY: as it was. If it unwinds, it meets no value here that is to be dropped.
+        unsafe { pthread_setcanceltype(AT_ONCE, core::ptr::null_mut()) };
+    }
+    made
+}
+
+/// Where trampolines lead.
+pub(crate) fn address() -> u64 {
+    uncopy_gate_enter as *const () as u64
+}
+
+/// Sets the judge, before there are jumps. Whether there was none.
+pub(crate) fn prepare(with: Judge) -> bool {
+    let mut stack = MaybeUninit::<libc::stack_t>::uninit();
+    // SAFETY: a valid place for what this thread has; nothing is changed.
+    let told = unsafe { libc::sigaltstack(core::ptr::null(), stack.as_mut_ptr()) } == 0;
+    // SAFETY: it was written if that worked.
+    let none = told && unsafe { stack.assume_init() }.ss_flags & libc::SS_DISABLE != 0;
+    ALTERNATE.store(!none, Relaxed);
+    if let Some((state, bytes)) = state() {
+        STATE_BYTES.store(bytes, Relaxed);
+        STATE.store(state, Relaxed);
+    }
+    JUDGE.set(with).is_ok()
+}
+
+/// In a child that has a copy of the memory: who was on the stack of ours is not here.
+pub fn after_fork_in_child() {
+    LOCK.store(0, Relaxed);
+}
+
+/// In ECX of leaf 1: the kernel says what it saves.
+const OSXSAVE: u32 = 1 << 27;
+/// The leaf that says where which state is saved.
+const LAYOUT: u32 = 0xd;
+/// No code of ours, and none that we call, changes these: rights of pages (9), tiles (17, 18).
+const NOBODYS: u64 = 1 << 9 | 1 << 17 | 1 << 18;
+
+/// Which state is saved, and its bytes. `None`: this processor has no `xsave`.
+fn state() -> Option<(u64, u64)> {
+    // SAFETY: every x86-64 processor has leaf 1. (Newer compilers know.)
+    #[allow(unused_unsafe)]
+    let ecx = unsafe { __cpuid(1) }.ecx;
+    if ecx & OSXSAVE == 0 {
+        return None;
+    }
+    // SAFETY: OSXSAVE says that it can be asked.
+    let state = unsafe { kernels_mask() } & !NOBODYS;
+    // (The first two, and the header.)
+    let mut bytes = 512 + 64;
+    for bit in (2..63).filter(|bit| state >> bit & 1 == 1) {
+        // SAFETY: a processor with `xsave` has the leaf.
+        #[allow(unused_unsafe)]
+        let part = unsafe { __cpuid_count(LAYOUT, bit) };
+        bytes = bytes.max(u64::from(part.ebx) + u64::from(part.eax));
+    }
+    Some((state, bytes))
+}
+
+/// Which registers the kernel saves.
+///
+/// # Safety
+/// The processor has `xgetbv`.
+#[target_feature(enable = "xsave")]
+unsafe fn kernels_mask() -> u64 {
+    // SAFETY: the caller's promise; register 0 is always there.
+    #[allow(unused_unsafe)]
+    unsafe {
+        _xgetbv(0)
+    }
+}

@@ -1,0 +1,228 @@
+//! What is loaded: objects, as the dynamic linker has them, and mappings, as the kernel says.
+//!
+//! unsafe: asks the dynamic linker; refers to what it has loaded.
+
+use core::ffi::{CStr, c_int, c_void};
+use core::ops::Range;
+use libc::{PF_X, PT_GNU_EH_FRAME, PT_LOAD, dl_phdr_info};
+use uncopy_gate_places::object::{Object, Segment};
+use uncopy_kernel::procfs;
+
+/// A loaded segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// Where it is.
+    pub span: Range<u64>,
+    /// How much of it comes from the file: the rest was zeros.
+    pub filled: u64,
+    pub executable: bool,
+}
+
+/// A loaded object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Loaded {
+    /// Its path, as the dynamic linker says it; the program has none.
+    pub name: String,
+    pub parts: Vec<Part>,
+    /// Where its table of functions is.
+    pub frames: Option<u64>,
+}
+
+const PAGE: u64 = 4096;
+
+impl Part {
+    /// Its pages.
+    pub const fn pages(&self) -> Range<u64> {
+        self.span.start & !(PAGE - 1)..self.span.end.next_multiple_of(PAGE)
+    }
+}
+
+impl Loaded {
+    pub fn text(&self) -> impl Iterator<Item = &Part> {
+        self.parts.iter().filter(|it| it.executable)
+    }
+
+    pub fn has(&self, at: u64) -> bool {
+        self.parts.iter().any(|it| it.span.contains(&at))
+    }
+
+    /// Who it is, for people.
+    pub fn called(&self) -> &str {
+        if self.name.is_empty() { "the program" } else { &self.name }
+    }
+
+    /// It belongs to glibc: how its system calls are made is known.
+    pub fn is_glibcs(&self) -> bool {
+        const GLIBCS: [&str; 13] = [
+            "ld-linux-x86-64.so.2",
+            "libBrokenLocale.so.1",
+            "libanl.so.1",
+            "libc.so.6",
+            "libc_malloc_debug.so.0",
+            "libdl.so.2",
+            "libm.so.6",
+            "libnsl.so.1",
+            "libpthread.so.0",
+            "libresolv.so.2",
+            "librt.so.1",
+            "libthread_db.so.1",
+            "libutil.so.1",
+        ];
+        let name = self.name.rsplit('/').next().unwrap_or_default();
+        GLIBCS.contains(&name)
+    }
+
+    /// Copies of what it has of data: it may be changed by any call of libc's.
+    ///
+    /// # Safety
+    /// It is loaded, and no other thread runs.
+    pub unsafe fn data(&self) -> Vec<(u64, Vec<u8>)> {
+        let data = self.parts.iter().filter(|it| !it.executable);
+        data.map(|part| {
+            let n = part.filled as usize;
+            let mut bytes = vec![0; n];
+            // SAFETY: the segment is there and can be read; the caller's promise.
+            unsafe {
+                core::ptr::copy_nonoverlapping(part.span.start as *const u8, bytes.as_mut_ptr(), n);
+            }
+            (part.span.start, bytes)
+        })
+        .collect()
+    }
+
+    /// Itself, with its text where it is.
+    ///
+    /// # Safety
+    /// It stays loaded, and nobody changes its text, while what is returned is used.
+    pub unsafe fn object<'a>(&self, data: &'a [(u64, Vec<u8>)]) -> Object<'a> {
+        let text = self.text().map(|part| {
+            let (at, n) = (part.span.start, part.filled as usize);
+            // SAFETY: the caller's promise.
+            let bytes = unsafe { core::slice::from_raw_parts(at as *const u8, n) };
+            Segment { at, bytes, executable: true }
+        });
+        let data = data.iter().map(|(at, bytes)| Segment { at: *at, bytes, executable: false });
+        Object { segments: text.chain(data).collect(), frames: self.frames }
+    }
+}
+
+/// All objects, in the dynamic linker's order.
+pub(crate) fn objects() -> Vec<Loaded> {
+    let mut all: Vec<Loaded> = Vec::new();
+    // SAFETY: `one` is called with what it is given here, before this returns.
+    unsafe { libc::dl_iterate_phdr(Some(one), (&raw mut all).cast()) };
+    all
+}
+
+unsafe extern "C" fn one(info: *mut dl_phdr_info, _: usize, all: *mut c_void) -> c_int {
+    // SAFETY: the dynamic linker's, valid during the call; `all` is `objects`'.
+    let (info, all) = unsafe { (&*info, &mut *all.cast::<Vec<Loaded>>()) };
+    let name = if info.dlpi_name.is_null() {
+        String::new()
+    } else {
+        // SAFETY: a C string of the dynamic linker's.
+        unsafe { CStr::from_ptr(info.dlpi_name) }.to_string_lossy().into_owned()
+    };
+    // SAFETY: as many headers as it says.
+    let headers =
+        unsafe { core::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
+    let at = |address: u64| info.dlpi_addr.wrapping_add(address);
+    let loaded = headers.iter().filter(|it| it.p_type == PT_LOAD);
+    all.push(Loaded {
+        name,
+        parts: loaded
+            .map(|it| Part {
+                span: at(it.p_vaddr)..at(it.p_vaddr) + it.p_memsz,
+                filled: it.p_filesz,
+                executable: it.p_flags & PF_X != 0,
+            })
+            .collect(),
+        frames: headers.iter().find(|it| it.p_type == PT_GNU_EH_FRAME).map(|it| at(it.p_vaddr)),
+    });
+    0
+}
+
+/// A line of `/proc/self/maps`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mapping {
+    pub span: Range<u64>,
+    /// As `r-xp`.
+    pub access: String,
+    /// A path, or a name of the kernel's in brackets, or nothing.
+    pub name: String,
+}
+
+impl Mapping {
+    pub fn is_executable(&self) -> bool {
+        self.access.as_bytes().get(2) == Some(&b'x')
+    }
+
+    /// The kernel's own text, which leaves nothing.
+    pub fn is_the_kernels(&self) -> bool {
+        matches!(&*self.name, "[vdso]" | "[vsyscall]" | "[uprobes]")
+    }
+}
+
+/// More than any process has.
+const MOST: usize = 64 << 20;
+
+/// All of them, in order. `None`: the kernel does not tell.
+pub(crate) fn mappings() -> Option<Vec<Mapping>> {
+    let text = procfs::whole(c"/proc/self/maps", MOST)?;
+    String::from_utf8_lossy(&text).lines().map(mapping).collect()
+}
+
+fn mapping(line: &str) -> Option<Mapping> {
+    // START-END ACCESS OFFSET DEVICE INODE, spaces, and the name, which may have spaces.
+    let mut words = line.splitn(6, ' ');
+    let (start, end) = words.next()?.split_once('-')?;
+    let number = |hexadecimal| u64::from_str_radix(hexadecimal, 16).ok();
+    let access = words.next()?.to_owned();
+    let name = words.nth(3).unwrap_or_default().trim_start().to_owned();
+    Some(Mapping { span: number(start)?..number(end)?, access, name })
+}
+
+/// How many threads this process has.
+pub(crate) fn threads() -> Option<u64> {
+    let text = procfs::whole(c"/proc/self/status", MOST)?;
+    field(&String::from_utf8_lossy(&text), "Threads:")
+}
+
+fn field(status: &str, name: &str) -> Option<u64> {
+    status.lines().find_map(|it| it.strip_prefix(name))?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_maps_says_where_how_and_what() {
+        let line = "7f0000001000-7f0000003000 r-xp 00026000 08:01 1234    /a b/libc.so.6 (deleted)";
+        let it = mapping(line).unwrap();
+        assert_eq!(it.span, 0x7f00_0000_1000..0x7f00_0000_3000);
+        assert!(it.is_executable());
+        assert_eq!(it.name, "/a b/libc.so.6 (deleted)");
+        let it = mapping("7f0000001000-7f0000003000 rw-p 00000000 00:00 0 ").unwrap();
+        assert_eq!((it.is_executable(), &*it.name), (false, ""));
+        let it = mapping("7ffc00-7ffd00 r-xp 00000000 00:00 0                [vdso]").unwrap();
+        assert!(it.is_executable() && it.is_the_kernels());
+    }
+
+    #[test]
+    fn threads_are_counted_by_the_kernel() {
+        assert_eq!(field("Name:\tx\nThreads:\t12\nSigQ:\t0/1\n", "Threads:"), Some(12));
+        assert_eq!(field("Name:\tx\n", "Threads:"), None);
+    }
+
+    #[test]
+    fn the_test_itself_is_loaded_and_so_is_libc() {
+        let all = objects();
+        assert!(all.iter().any(|it| it.has(objects as *const () as u64)));
+        assert!(all.iter().any(|it| it.is_glibcs() && it.text().count() == 1));
+        let maps = mappings().unwrap();
+        let text = all.iter().find(|it| it.is_glibcs()).unwrap().text().next().unwrap().pages();
+        let it = maps.iter().find(|it| it.span.contains(&text.start)).unwrap();
+        assert!(it.is_executable() && it.span.end >= text.end);
+    }
+}

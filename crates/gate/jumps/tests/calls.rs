@@ -1,0 +1,133 @@
+//! libc's own calls through the gate: programs (`calls.c`) with a library before them that installs
+//! it (`examples/gate.rs`) and counts what is judged. And what keeps it from being installed.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::LazyLock;
+
+/// Where `cargo test` puts libraries of examples, beside the directory of this test.
+static GATE: LazyLock<PathBuf> = LazyLock::new(|| {
+    let own = std::env::current_exe().expect("a test is a file");
+    let gate = own.ancestors().nth(2).expect("it is in deps").join("examples/libgate.so");
+    assert!(gate.exists(), "{} is built by `cargo test`", gate.display());
+    gate
+});
+
+/// Where programs are compiled to: each to a name of its own.
+fn made(source: &str, name: &str, flags: &[&str]) -> PathBuf {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("gate");
+    std::fs::create_dir_all(&directory).expect("a directory of ours");
+    let to = directory.join(name);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(source);
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O2", "-Wall", "-Wno-unused-result", "-pthread", "-o"]).arg(&to);
+    let done = compiler.args(flags).arg(source).arg("-ldl").status().expect("cc is there");
+    assert!(done.success(), "{name}");
+    to
+}
+
+static PROGRAM: LazyLock<PathBuf> =
+    // (Bound at once: looking names up takes more than a small stack has.)
+    LazyLock::new(|| made("calls.c", "calls", &["-fexceptions", "-Wl,-z,now"]));
+
+/// Runs a test of the program with these libraries before it; what it says.
+fn run(name: &str, libraries: &[&Path]) -> String {
+    let before: Vec<_> = libraries.iter().map(|it| it.to_str().expect("a plain path")).collect();
+    let mut program = Command::new(&*PROGRAM);
+    program.arg(name).current_dir(PROGRAM.parent().expect("a directory"));
+    let done = program.env("LD_PRELOAD", before.join(":")).output().expect("it is there");
+    let said = String::from_utf8_lossy(&done.stdout).into_owned();
+    let complained = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(
+        done.status.success() && said.ends_with("done\n") && complained.is_empty(),
+        "{}\n{said}{complained}",
+        done.status
+    );
+    said
+}
+
+/// A library whose constructor runs before the gate's.
+fn before(what: &str) -> PathBuf {
+    let (name, flag) = (format!("before-{what}.so"), format!("-D{what}"));
+    made("before.c", &name, &["-shared", "-fPIC", &flag])
+}
+
+/// With that library before it the gate is not installed, for this reason; all text stays.
+fn refused(what: &str, reason: &str) -> String {
+    let said = run("nothing_was_changed", &[&GATE, &before(what)]);
+    assert!(said.contains(&format!("refused: {reason}: ")), "{said}");
+    said
+}
+
+macro_rules! through_the_gate {
+    ($($name:ident)*) => { $(
+        #[test]
+        fn $name() {
+            run(stringify!($name), &[&GATE]);
+        }
+    )* };
+}
+
+through_the_gate! {
+    syncs_are_judged_always
+    everything_is_judged_while_something_is_pending
+    what_the_judge_says_is_the_result
+    processes_and_threads
+    handlers_interrupt_calls
+    handlers_run_while_the_judge_waits_and_may_leave
+    frames_are_found_through_a_trampoline
+    threads_are_cancelled
+    vector_registers_stay
+    general_registers_stay
+    a_small_alternate_stack_is_enough
+}
+
+#[test]
+fn calls_are_led_through_the_gate() {
+    print!("{}", run("calls_are_led_through_the_gate", &[&GATE]));
+    print!("{}", run("costs", &[&GATE]));
+}
+
+#[test]
+fn a_look_finds_what_was_loaded() {
+    made("before.c", "past.so", &["-shared", "-fPIC", "-DPAST"]);
+    let said = run("a_look_finds_what_was_loaded", &[&GATE]);
+    assert!(said.contains("answers-past-us: ./past.so: a system call at 0x"), "{said}");
+    assert!(said.contains("answers-code: executable memory r-xp at 0x"), "{said}");
+}
+
+#[test]
+fn without_the_gate_nothing_is_changed() {
+    run("nothing_was_changed", &[]);
+}
+
+#[test]
+fn a_system_call_in_another_library_keeps_it_out() {
+    refused("PAST", "answers-past-us");
+}
+
+#[test]
+fn threads_keep_it_out() {
+    assert!(refused("THREADS", "answers-code").contains("2 threads run"));
+}
+
+#[test]
+fn executable_memory_without_a_file_keeps_it_out() {
+    assert!(refused("CODE", "answers-code").contains("executable memory rwxp"));
+}
+
+#[test]
+fn a_filter_of_system_calls_keeps_it_out() {
+    refused("FILTER", "answers-sandbox");
+}
+
+#[test]
+fn a_policy_against_new_code_keeps_it_out() {
+    let library = before("NO_CODE");
+    let said = run("nothing_was_changed", &[&GATE, &library]);
+    if said.contains("no such policy") {
+        println!("skipped: this kernel has no PR_SET_MDWE");
+        return;
+    }
+    assert!(said.contains("refused: answers-code: "), "{said}");
+}

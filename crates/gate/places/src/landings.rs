@@ -1,0 +1,54 @@
+//! Where text may be entered otherwise than from the instruction before, beyond what the sweep of
+//! its instructions has found: see the crate.
+
+use crate::Trouble;
+use crate::cursor::Cursor;
+use crate::frames;
+use crate::object::Object;
+use crate::sweep::Swept;
+
+/// Adds them. What is said by data counts only where an instruction begins: a word that looks like
+/// an address within one is none.
+pub(crate) fn add(object: &Object<'_>, swept: &mut Swept) -> Result<(), Trouble> {
+    let mut found: Vec<u64> = swept.functions.iter().map(|it| it.first).collect();
+    for function in &swept.functions {
+        found.extend(frames::pads(object, function)?);
+    }
+    for data in object.data() {
+        words(data.at, data.bytes, &mut found);
+    }
+    swept.computed.sort_unstable();
+    swept.computed.dedup();
+    for (i, &table) in swept.computed.iter().enumerate() {
+        let next = swept.computed.get(i + 1).copied().unwrap_or(u64::MAX);
+        entries(object, table, next, &mut found);
+    }
+    for at in found {
+        if swept.begins.has(at) {
+            swept.landings.set(at);
+        }
+    }
+    Ok(())
+}
+
+/// Addresses.
+fn words(at: u64, bytes: &[u8], found: &mut Vec<u64>) {
+    let skip = (at.next_multiple_of(8) - at) as usize;
+    let words = bytes.get(skip..).unwrap_or_default().chunks_exact(8);
+    found.extend(words.map(|it| u64::from_le_bytes(it.try_into().expect("eight bytes"))));
+}
+
+/// What stands in a jump table at `table`, if it is one: up to the next one, or to the first entry
+/// that leads out of the text.
+fn entries(object: &Object<'_>, table: u64, next: u64, found: &mut Vec<u64>) {
+    let Some(bytes) = object.rest(table) else { return };
+    let mut entries = Cursor::new(table, bytes);
+    while entries.at < next {
+        let Some(by) = entries.u32() else { return };
+        let to = table.wrapping_add(by as i32 as u64);
+        if !object.is_text(to) {
+            return;
+        }
+        found.push(to);
+    }
+}

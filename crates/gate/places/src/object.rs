@@ -1,0 +1,52 @@
+//! An object as it is loaded.
+
+/// A part of an object, where it lies.
+#[derive(Clone, Copy, Debug)]
+pub struct Segment<'a> {
+    /// The address of its first byte.
+    pub at: u64,
+    /// What is there.
+    pub bytes: &'a [u8],
+    /// It is text.
+    pub executable: bool,
+}
+
+impl Segment<'_> {
+    /// The address behind it.
+    pub const fn end(&self) -> u64 {
+        self.at + self.bytes.len() as u64
+    }
+
+    const fn contains(&self, at: u64) -> bool {
+        self.at <= at && at < self.end()
+    }
+}
+
+/// An object: its segments do not overlap.
+#[derive(Clone, Debug, Default)]
+pub struct Object<'a> {
+    /// All that is loaded of it.
+    pub segments: Vec<Segment<'a>>,
+    /// Where its `.eh_frame_hdr` is (`PT_GNU_EH_FRAME`), if it has one.
+    pub frames: Option<u64>,
+}
+
+impl<'a> Object<'a> {
+    /// From `at` to the end of the segment that has it.
+    pub(crate) fn rest(&self, at: u64) -> Option<&'a [u8]> {
+        let segment = self.segments.iter().find(|it| it.contains(at))?;
+        segment.bytes.get((at - segment.at) as usize..)
+    }
+
+    pub(crate) fn text(&self) -> impl Iterator<Item = Segment<'a>> + '_ {
+        self.segments.iter().filter(|it| it.executable).copied()
+    }
+
+    pub(crate) fn data(&self) -> impl Iterator<Item = Segment<'a>> + '_ {
+        self.segments.iter().filter(|it| !it.executable).copied()
+    }
+
+    pub(crate) fn is_text(&self, at: u64) -> bool {
+        self.text().any(|it| it.contains(at))
+    }
+}
