@@ -4,7 +4,7 @@
 
 use core::ffi::{CStr, c_int, c_void};
 use core::ops::Range;
-use libc::{PF_X, PT_GNU_EH_FRAME, PT_LOAD, dl_phdr_info};
+use libc::{Elf64_Sym, PF_W, PF_X, PT_DYNAMIC, PT_GNU_EH_FRAME, PT_LOAD, dl_phdr_info};
 use uncopy_gate_places::object::{Object, Segment};
 use uncopy_kernel::procfs;
 
@@ -16,6 +16,7 @@ pub(crate) struct Part {
     /// How much of it comes from the file: the rest was zeros.
     pub filled: u64,
     pub executable: bool,
+    pub writable: bool,
 }
 
 /// A loaded object.
@@ -26,6 +27,9 @@ pub(crate) struct Loaded {
     pub parts: Vec<Part>,
     /// Where its table of functions is.
     pub frames: Option<u64>,
+    /// Where its dynamic section is.
+    dynamic: Option<u64>,
+    base: u64,
 }
 
 const PAGE: u64 = 4096;
@@ -72,12 +76,13 @@ impl Loaded {
         GLIBCS.contains(&name)
     }
 
-    /// Copies of what it has of data: it may be changed by any call of libc's.
+    /// Copies of what it has of data that can be written: any call of libc's may change it.
     ///
     /// # Safety
-    /// It is loaded, and no other thread runs.
+    /// It is loaded. (Another thread that writes meanwhile makes a mess of a word: no address in
+    /// text, or another one.)
     pub unsafe fn data(&self) -> Vec<(u64, Vec<u8>)> {
-        let data = self.parts.iter().filter(|it| !it.executable);
+        let data = self.parts.iter().filter(|it| it.writable && !it.executable);
         data.map(|part| {
             let n = part.filled as usize;
             let mut bytes = vec![0; n];
@@ -90,19 +95,79 @@ impl Loaded {
         .collect()
     }
 
-    /// Itself, with its text where it is.
+    /// Itself, with what cannot be written where it is.
     ///
     /// # Safety
     /// It stays loaded, and nobody changes its text, while what is returned is used.
     pub unsafe fn object<'a>(&self, data: &'a [(u64, Vec<u8>)]) -> Object<'a> {
-        let text = self.text().map(|part| {
+        let kept = self.parts.iter().filter(|it| it.executable || !it.writable).map(|part| {
             let (at, n) = (part.span.start, part.filled as usize);
             // SAFETY: the caller's promise.
             let bytes = unsafe { core::slice::from_raw_parts(at as *const u8, n) };
-            Segment { at, bytes, executable: true }
+            Segment { at, bytes, executable: part.executable }
         });
         let data = data.iter().map(|(at, bytes)| Segment { at: *at, bytes, executable: false });
-        Object { segments: text.chain(data).collect(), frames: self.frames }
+        Object {
+            segments: kept.chain(data).collect(),
+            // SAFETY: the caller's promise.
+            symbols: unsafe { self.symbols() },
+            frames: self.frames,
+        }
+    }
+}
+
+impl Loaded {
+    /// A value of the dynamic section that is an address. (The dynamic linker has replaced offsets
+    /// by addresses where it may write.)
+    ///
+    /// # Safety
+    /// It is loaded.
+    unsafe fn dynamic(&self, tag: u64) -> Option<u64> {
+        let mut entry = self.dynamic? as *const [u64; 2];
+        loop {
+            // SAFETY: the section ends with an entry whose tag is 0.
+            match unsafe { *entry } {
+                [0, _] => return None,
+                [has, value] if has == tag => {
+                    return Some(if value < self.base { value + self.base } else { value });
+                }
+                // SAFETY: it is not the last one.
+                _ => entry = unsafe { entry.add(1) },
+            }
+        }
+    }
+
+    /// Where functions begin that it lets others call by name.
+    ///
+    /// # Safety
+    /// It is loaded.
+    unsafe fn symbols(&self) -> Vec<u64> {
+        const DT_SYMTAB: u64 = 6;
+        const DT_GNU_HASH: u64 = 0x6fff_fef5;
+        // `STT_FUNC`, `STT_GNU_IFUNC`.
+        const FUNCTIONS: [u8; 2] = [2, 10];
+        // SAFETY: the caller's promise.
+        let (table, hash) = unsafe { (self.dynamic(DT_SYMTAB), self.dynamic(DT_GNU_HASH)) };
+        let (Some(table), Some(hash)) = (table, hash) else { return Vec::new() };
+        // The table has the number of buckets, of symbols that are not in it, of words of a filter.
+        // Each bucket has its first symbol; of each symbol there is a hash, odd for the last one.
+        // SAFETY: the object's own table is as long as it says.
+        let word = |i: usize| unsafe { *(hash as *const u32).add(i) } as usize;
+        let (buckets, skipped, filter) = (word(0), word(1), word(2));
+        let first = 4 + 2 * filter;
+        let hashes = first + buckets;
+        let last = (0..buckets).map(|i| word(first + i)).max().filter(|&it| it >= skipped);
+        let Some(mut last) = last else { return Vec::new() };
+        while word(hashes + last - skipped) & 1 == 0 {
+            last += 1;
+        }
+        let symbols = table as *const Elf64_Sym;
+        (skipped..=last)
+            // SAFETY: the hashes are of so many symbols.
+            .map(|i| unsafe { &*symbols.add(i) })
+            .filter(|it| it.st_shndx != 0 && FUNCTIONS.contains(&(it.st_info & 0xf)))
+            .map(|it| self.base + it.st_value)
+            .collect()
     }
 }
 
@@ -135,9 +200,12 @@ unsafe extern "C" fn one(info: *mut dl_phdr_info, _: usize, all: *mut c_void) ->
                 span: at(it.p_vaddr)..at(it.p_vaddr) + it.p_memsz,
                 filled: it.p_filesz,
                 executable: it.p_flags & PF_X != 0,
+                writable: it.p_flags & PF_W != 0,
             })
             .collect(),
         frames: headers.iter().find(|it| it.p_type == PT_GNU_EH_FRAME).map(|it| at(it.p_vaddr)),
+        dynamic: headers.iter().find(|it| it.p_type == PT_DYNAMIC).map(|it| at(it.p_vaddr)),
+        base: info.dlpi_addr,
     });
     0
 }
@@ -220,6 +288,10 @@ mod tests {
         let all = objects();
         assert!(all.iter().any(|it| it.has(objects as *const () as u64)));
         assert!(all.iter().any(|it| it.is_glibcs() && it.text().count() == 1));
+        let it = all.iter().find(|it| it.name.ends_with("/libc.so.6")).unwrap();
+        // SAFETY: it is loaded.
+        let symbols = unsafe { it.symbols() };
+        assert!(symbols.len() > 1000 && symbols.contains(&(libc::fsync as *const () as u64)));
         let maps = mappings().unwrap();
         let text = all.iter().find(|it| it.is_glibcs()).unwrap().text().next().unwrap().pages();
         let it = maps.iter().find(|it| it.span.contains(&text.start)).unwrap();

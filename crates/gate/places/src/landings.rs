@@ -11,11 +11,12 @@ use crate::sweep::Swept;
 /// an address within one is none.
 pub(crate) fn add(object: &Object<'_>, swept: &mut Swept) -> Result<(), Trouble> {
     let mut found: Vec<u64> = swept.functions.iter().map(|it| it.first).collect();
+    found.extend_from_slice(&object.symbols);
     for function in &swept.functions {
         found.extend(frames::pads(object, function)?);
     }
     for data in object.data() {
-        words(data.at, data.bytes, &mut found);
+        found.extend(data.words());
     }
     swept.computed.sort_unstable();
     swept.computed.dedup();
@@ -29,13 +30,6 @@ pub(crate) fn add(object: &Object<'_>, swept: &mut Swept) -> Result<(), Trouble>
         }
     }
     Ok(())
-}
-
-/// Addresses.
-fn words(at: u64, bytes: &[u8], found: &mut Vec<u64>) {
-    let skip = (at.next_multiple_of(8) - at) as usize;
-    let words = bytes.get(skip..).unwrap_or_default().chunks_exact(8);
-    found.extend(words.map(|it| u64::from_le_bytes(it.try_into().expect("eight bytes"))));
 }
 
 /// What stands in a jump table at `table`, if it is one: up to the next one, or to the first entry

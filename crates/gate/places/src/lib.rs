@@ -24,11 +24,15 @@
 //! reaches only what the list above does not have if its function calls the kernel itself, behind
 //! such a label, with a number that was set before the `goto`.
 //!
+//! Of other objects only whether they have a system call matters ([`first_call`]). In text that is
+//! not sound it counts if anything seems to lead there.
+//!
 //! The rules err on the side of [`Trouble`]: an object with a place that has no room is left alone
 //! as a whole.
 #![forbid(unsafe_code)]
 
 mod cursor;
+mod descent;
 mod frames;
 mod landings;
 mod marks;

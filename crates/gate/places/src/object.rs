@@ -17,6 +17,13 @@ impl Segment<'_> {
         self.at + self.bytes.len() as u64
     }
 
+    /// The words of eight bytes in it.
+    pub(crate) fn words(&self) -> impl Iterator<Item = u64> {
+        let skip = (self.at.next_multiple_of(8) - self.at) as usize;
+        let words = self.bytes.get(skip..).unwrap_or_default().chunks_exact(8);
+        words.map(|it| u64::from_le_bytes(it.try_into().expect("eight bytes")))
+    }
+
     const fn contains(&self, at: u64) -> bool {
         self.at <= at && at < self.end()
     }
@@ -27,6 +34,8 @@ impl Segment<'_> {
 pub struct Object<'a> {
     /// All that is loaded of it.
     pub segments: Vec<Segment<'a>>,
+    /// Where functions begin that others call by their names (`.dynsym`).
+    pub symbols: Vec<u64>,
     /// Where its `.eh_frame_hdr` is (`PT_GNU_EH_FRAME`), if it has one.
     pub frames: Option<u64>,
 }

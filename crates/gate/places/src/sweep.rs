@@ -1,6 +1,7 @@
 //! Goes over text once, from each address that the unwinder's tables name to the next.
 
 use crate::Trouble;
+use crate::descent;
 use crate::frames::{self, Function};
 use crate::marks::Marks;
 use crate::object::{Object, Segment};
@@ -52,23 +53,26 @@ pub(crate) fn sweep(object: &Object<'_>) -> Result<Swept, Trouble> {
 /// The first system call in the object's text, of whatever kind.
 ///
 /// # Errors
-/// [`Trouble::Unsure`]; [`Trouble::NoFrames`] where bytes of a system call are in the text.
+/// [`Trouble::NoFrames`] where bytes of a system call are in the text.
 pub fn first_call(object: &Object<'_>) -> Result<Option<u64>, Trouble> {
     // Most objects have not even the bytes, and some are large.
     if !object.text().any(|it| first_bytes(it.bytes).is_some()) {
         return Ok(None);
     }
     let mut room = Vec::new();
+    let mut unsure: Vec<Segment<'_>> = Vec::new();
     for run in runs(object, &frames::functions(object)?) {
-        let Some(at) = bytes_of_a_call(object, &run) else { continue };
-        if !decode(&run, &mut room) {
-            return Err(Trouble::Unsure(at));
+        if bytes_of_a_call(object, &run).is_none() {
+            continue;
         }
-        if let Some(it) = room.iter().find(|it| is_call(it)) {
+        if !decode(&run, &mut room) {
+            unsure.push(run);
+        } else if let Some(it) = room.iter().find(|it| is_call(it)) {
             return Ok(Some(it.ip()));
         }
     }
-    Ok(None)
+    unsure.sort_unstable_by_key(|it| it.at);
+    Ok(if unsure.is_empty() { None } else { descent::first_call(object, &unsure) })
 }
 
 impl Swept {
@@ -129,7 +133,7 @@ pub(crate) fn decode(run: &Segment<'_>, into: &mut Vec<Instruction>) -> bool {
     true
 }
 
-fn is_call(it: &Instruction) -> bool {
+pub(crate) fn is_call(it: &Instruction) -> bool {
     match it.mnemonic() {
         Mnemonic::Syscall | Mnemonic::Sysenter => true,
         Mnemonic::Int => it.code() == Code::Int_imm8 && it.immediate8() == 0x80,
@@ -149,7 +153,7 @@ fn first_bytes(of: &[u8]) -> Option<usize> {
 }
 
 /// Where direct jumps lead to that begin anywhere in a run.
-fn possible_targets(run: &Segment<'_>, mut found: impl FnMut(u64)) {
+pub(crate) fn possible_targets(run: &Segment<'_>, mut found: impl FnMut(u64)) {
     for i in 0..run.bytes.len() {
         let rest = &run.bytes[i..];
         let at = run.at + i as u64;

@@ -48,7 +48,7 @@ fn compare(name: &str) {
         }
     }
     let before = std::time::Instant::now();
-    let all = places(&Object { segments, frames }).unwrap();
+    let all = places(&Object { segments, frames, symbols: Vec::new() }).unwrap();
     let took = before.elapsed();
     let found: Vec<u64> = all.iter().map(|it| it.call - BASE).collect();
     assert_eq!(found, expected);

@@ -89,7 +89,7 @@ fn with<T>(
         segment(DATA, data, false),
         segment(TABLES, &tables, false),
     ];
-    ask(&Object { segments, frames: Some(TABLES) })
+    ask(&Object { segments, frames: Some(TABLES), symbols: Vec::new() })
 }
 
 fn found(text: &[u8]) -> Result<Vec<Place>, Trouble> {
@@ -275,7 +275,6 @@ fn text_whose_instructions_are_not_known_has_no_call_that_is_believed_in() {
     let text = [0xb8, 0x0f, 0x05, 0, 0];
     let all = [function(0, 3)];
     assert_eq!(with(&text, &[], &all, places), Err(Trouble::Unsure(TEXT + 1)));
-    assert_eq!(with(&text, &[], &all, first_call), Err(Trouble::Unsure(TEXT + 1)));
     // Half of it is behind the end.
     let all = [function(0, 2), function(2, 5)];
     assert_eq!(with(&text, &[], &all, places), Err(Trouble::Unsure(TEXT + 1)));
@@ -286,9 +285,41 @@ fn text_whose_instructions_are_not_known_has_no_call_that_is_believed_in() {
 }
 
 #[test]
+fn in_text_that_no_table_has_a_call_counts_where_something_leads_there() {
+    // A function; constants that have bytes of a call; and a function of which no table knows.
+    // ret; 06 (invalid), syscall; 06; getpid: mov $39, %eax; syscall; ret
+    let own = [0xc3, 0x06, 0x0f, 0x05, 0x06, 0xb8, 39, 0, 0, 0, 0x0f, 0x05, 0xc3];
+    let all = [function(0, 1)];
+    assert_eq!(with(&own, &[], &all, first_call), Ok(None));
+    let leads = Ok(Some(TEXT + 10));
+    // An address in data; a symbol; a call of it, and an address that is computed, from elsewhere.
+    assert_eq!(with(&own, &(TEXT + 5).to_le_bytes(), &all, first_call), leads);
+    let named = |it: &Object<'_>| first_call(&Object { symbols: vec![TEXT + 5], ..it.clone() });
+    assert_eq!(with(&own, &[], &all, named), leads);
+    for way in [&[0xe8_u8][..], &[0xe9], &[0x48, 0x8d, 0x05], &[0x0f, 0x84]] {
+        let from = own.len() + 200;
+        let mut text = own.to_vec();
+        text.resize(from, 0x90);
+        text.extend_from_slice(way);
+        text.extend((5 - (from + way.len() + 4) as i32).to_le_bytes());
+        text.push(0x90);
+        let all = [function(0, 1), function(13, text.len() as u64)];
+        assert_eq!(with(&text, &[], &all, first_call), leads, "{way:x?}");
+    }
+    // A short jump from the function before: jmp
+    let short = [&[0xeb, 4], &own[1..]].concat();
+    let all = [function(0, 2)];
+    assert_eq!(with(&short, &[], &all, first_call), Ok(Some(TEXT + 11)));
+    // What it jumps to itself: jmp over a constant; syscall, of which half is in the next run
+    let jumps = [0xc3, 0xeb, 1, 0x06, 0x0f, 0x05];
+    let all = [function(0, 1), function(5, 6)];
+    assert_eq!(with(&jumps, &[], &all, first_call), Ok(Some(TEXT + 4)));
+}
+
+#[test]
 fn an_object_without_tables_is_fine_as_long_as_it_has_no_bytes_of_a_call() {
     let text = |bytes| Segment { at: TEXT, bytes, executable: true };
-    let object = |bytes| Object { segments: vec![text(bytes)], frames: None };
+    let object = |bytes| Object { segments: vec![text(bytes)], frames: None, symbols: Vec::new() };
     assert_eq!(first_call(&object(&[0x90, 0xc3])), Ok(None));
     assert_eq!(first_call(&object(&CALL_1)), Err(Trouble::NoFrames));
     assert_eq!(places(&object(&CALL_1)), Err(Trouble::NoFrames));
