@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Answers wait for syncs (`run --log --log-sync=answers`): programs that sync, which takes 0.3 s more, and answer at once in some way.
+"""Answers wait for syncs (`run --log --log-sync=answers`): programs that sync, which takes 0.5 s more, and answer at once in some way.
 
     answers.py [--only ATTACK] [--dir D] [--uncopy U]
     answers.py --serve PORT FILE
@@ -188,6 +188,11 @@ class Looker:
                 os.close(fd)
 
 
+def status(options):
+    """What the service says, for who wants to know why no sync returns early."""
+    return subprocess.run([options.uncopy, "log", "status", options.log], capture_output=True, text=True, check=False).stdout
+
+
 def said(marks, text, until):
     """Reads what the program says on standard error until it has said that, or has ended."""
     end = time.monotonic() + 60
@@ -203,7 +208,7 @@ def said(marks, text, until):
 def attack(options, name, through):
     """Whether its answer is seen before its sync is durable; or what is wrong."""
     before, after, where, _ = ATTACKS[name]
-    trial = "slow=300" + (",through=" + ":".join(map(str, through)) if through else "")
+    trial = "slow=500" + (",through=" + ":".join(map(str, through)) if through else "")
     with tempfile.TemporaryDirectory(dir=options.ground) as into:
         looker = Looker(where, into)
         if where == "signal":
@@ -221,7 +226,7 @@ def attack(options, name, through):
             process.wait()
             looker.end()
             os.close(marks)
-            return f"it does not come so far: {text.decode().strip()}"
+            return f"it does not come so far: {text.decode().strip()}; {status(options)}"
         looker.connected()
         came = looker.comes(process)
         os.set_blocking(marks, False)
@@ -252,14 +257,14 @@ def attacked(options, name):
 
 def off(options, name):
     """As `attacked`: what keeps syncs as ever. (What was promised before waits; what is synced after that does not return early.)"""
-    environment = {**os.environ, "UNCOPY_LOG_SYNC_TRIAL": "slow=300"}
+    environment = {**os.environ, "UNCOPY_LOG_SYNC_TRIAL": "slow=500"}
     with tempfile.TemporaryDirectory(dir=options.ground) as into:
         words = under(options, options.program, name, more=["--verbose"])
         done = subprocess.run(words, cwd=into, env=environment, capture_output=True, text=True, check=False, timeout=60)
     wanted = f"uncopy: syncs are as ever: {OFF[name]}"
     last = done.stderr.partition("done\n")[0].rpartition("durable\n")[2]
     right = done.returncode == 0 and wanted in last
-    return (f"as ever: {OFF[name]}" if right else f"{done.returncode}: {done.stderr.strip()}"), right
+    return (f"as ever: {OFF[name]}" if right else f"{done.returncode}: {done.stderr.strip()}; {status(options)}"), right
 
 
 def attacks(options, only=None):
