@@ -5,19 +5,21 @@
 //!
 //! unsafe: a thread's argument; the process's end.
 
-use crate::outputs::Outputs;
+use crate::outputs::{FAILED, NONE, Outputs, RUNS};
 use crate::sockets::{self, Sent};
 use core::sync::atomic::Ordering::SeqCst;
 use rustix::time::Timespec;
 use uncopy_inject::Point;
 use uncopy_kernel::call::syscall4;
 use uncopy_kernel::inject;
+use uncopy_kernel::thread::Kind;
+use uncopy_log_book::as_ever::AsEver;
 
 /// So long, in ns, is waited where the kernel has no room for what may leave.
 const RETRY_SLEEP: i64 = 1_000_000;
 
 /// Runs on that thread.
-pub(crate) extern "C" fn run(outputs: usize) {
+extern "C" fn run(outputs: usize) {
     // SAFETY: who makes the thread hands a value over that is never freed.
     let outputs = unsafe { &*(outputs as *const Outputs) };
     outputs.flushes();
@@ -36,6 +38,27 @@ fn says(text: &str) {
 }
 
 impl Outputs {
+    /// It runs, from the first sync on that returns early.
+    pub(crate) fn has_thread(&'static self) -> bool {
+        if self.state.load(SeqCst) == RUNS {
+            return true;
+        }
+        let runs = self.with(|_| {
+            if self.state.load(SeqCst) == NONE {
+                // (It has the rights that the program has now.)
+                let kind = Kind { inside: true, own_table: false };
+                let at = core::ptr::from_ref(self) as usize;
+                let made = self.thread.spawn(run, at, kind);
+                self.state.store(if made { RUNS } else { FAILED }, SeqCst);
+            }
+            self.state.load(SeqCst) == RUNS
+        });
+        if !runs {
+            self.off(AsEver::NoThread);
+        }
+        runs
+    }
+
     fn flushes(&self) {
         while !self.ends.load(SeqCst) {
             let work = self.work.load(SeqCst);

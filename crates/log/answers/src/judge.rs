@@ -1,50 +1,28 @@
 //! A system call of the program's, before it is made: the kernel makes it now, or later, or its
 //! bytes go into a queue.
 //!
-//! Statics: the gate, which is one for a process; what was found where it could not be had.
-//!
 //! unsafe: a call of the program's.
 
 use crate::bytes::{buffers, copied, length};
 use crate::calls::{Meaning, Sends, clones, meaning};
-use crate::outputs::{MOST, Outputs, the};
-use crate::sockets;
+use crate::outputs::{MOST, Outputs, Settings, the};
+use crate::{gate, sockets};
 use core::sync::atomic::Ordering::SeqCst;
-use std::sync::OnceLock;
-use uncopy_gate::{Call, Gate, Reason, Refusal, Verdict};
+use uncopy_gate::{Call, Verdict};
 use uncopy_kernel::call::syscall6;
 use uncopy_kernel::{critical, thread, user_access};
 use uncopy_log_book::answers::Leaves;
 use uncopy_log_book::as_ever::AsEver;
 
-static GATE: OnceLock<Gate> = OnceLock::new();
-static FOUND: OnceLock<String> = OnceLock::new();
-
-/// What was found that keeps the gate from having all calls, for people.
-#[must_use]
-pub fn found() -> Option<&'static str> {
-    FOUND.get().map(String::as_str)
-}
-
-/// Each call of libc's is judged from now on.
-pub(crate) fn install() -> Result<(), AsEver> {
-    let gate = uncopy_gate::install(judge).map_err(reason)?;
-    GATE.set(gate).map_err(|_| AsEver::PastUs)
-}
-
-/// Why the gate is not to be had, or has not all calls any more.
-fn reason(refusal: Refusal) -> AsEver {
-    let _ = FOUND.set(refusal.what);
-    match refusal.reason {
-        Reason::PastUs => AsEver::PastUs,
-        Reason::Code => AsEver::Code,
-        Reason::Sandbox => AsEver::Sandbox,
+impl Outputs {
+    /// From now on syncs may return early. Once in a process, before the program runs.
+    ///
+    /// # Errors
+    /// Something leaves this process that cannot be seen.
+    pub fn begin(settings: Settings) -> Result<&'static Self, AsEver> {
+        gate::install(judge)?;
+        Ok(Self::made(settings))
     }
-}
-
-/// Whether what was loaded since makes its calls by libc.
-pub(crate) fn looks_at_code() -> Result<(), AsEver> {
-    GATE.get().ok_or(AsEver::PastUs)?.look().map_err(reason)
 }
 
 fn judge(call: &Call) -> Verdict {
@@ -222,7 +200,7 @@ impl Outputs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outputs::{Settings, Trial};
+    use crate::outputs::Trial;
     use core::sync::atomic::{AtomicBool, AtomicU32};
     use std::io::{ErrorKind, Read};
     use std::net::{TcpListener, TcpStream};

@@ -11,6 +11,7 @@
 //! | [`mappings`] | whether a process shares memory that it can write to; pure |
 //! | `sockets` | what the kernel knows of a descriptor |
 //! | `bytes` | what a call is about to send |
+//! | `gate` | the gate below libc, and why it is not to be had |
 //! | [`outputs`] | the one value of a process: numbers, queues, who waits |
 //! | `judge` | a system call is made, put off, or left to the kernel |
 //! | `flushing` | the thread that makes syncs durable and sends what may leave |
@@ -18,11 +19,12 @@
 mod bytes;
 pub mod calls;
 mod flushing;
+mod gate;
 mod judge;
 pub mod mappings;
 pub mod outputs;
 mod sockets;
 
-pub use judge::found;
+pub use gate::found;
 pub use outputs::{Outputs, Settings, Trial};
 pub use uncopy_log_book::as_ever::AsEver;

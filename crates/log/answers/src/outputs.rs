@@ -8,13 +8,13 @@
 //!
 //! unsafe: what the lock guards is used with it held.
 
-use crate::{judge, mappings};
+use crate::{gate, mappings};
 use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering::SeqCst;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32};
 use uncopy_kernel::lock::Lock;
 use uncopy_kernel::sync::Futex;
-use uncopy_kernel::thread::{Kind, ThreadSlot};
+use uncopy_kernel::thread::ThreadSlot;
 use uncopy_kernel::{critical, procfs};
 use uncopy_log_book::answers::{Answers, Number};
 use uncopy_log_book::as_ever::AsEver;
@@ -99,9 +99,10 @@ impl Inner {
     }
 }
 
-const NONE: u32 = 0;
-const RUNS: u32 = 1;
-const FAILED: u32 = 2;
+/// [`Outputs::state`] of the thread that flushes: not made yet; made; it could not be made.
+pub(crate) const NONE: u32 = 0;
+pub(crate) const RUNS: u32 = 1;
+pub(crate) const FAILED: u32 = 2;
 
 /// See the module. It is never freed.
 #[derive(Debug)]
@@ -124,8 +125,8 @@ pub struct Outputs {
     pub(crate) loads: AtomicBool,
     /// Some stream has a protocol over it.
     pub(crate) wraps: AtomicBool,
-    thread: ThreadSlot,
-    state: AtomicU32,
+    pub(crate) thread: ThreadSlot,
+    pub(crate) state: AtomicU32,
     /// The thread is to end.
     pub(crate) ends: AtomicBool,
 }
@@ -175,16 +176,12 @@ impl Outputs {
         }
     }
 
-    /// From now on syncs may return early. Once in a process, before the program runs.
-    ///
-    /// # Errors
-    /// Something leaves this process that cannot be seen.
-    pub fn begin(settings: Settings) -> Result<&'static Self, AsEver> {
+    /// This process's.
+    pub(crate) fn made(settings: Settings) -> &'static Self {
         let outputs: &'static Self = Box::leak(Box::new(Self::new(settings)));
-        judge::install()?;
         THE.store(core::ptr::from_ref(outputs).cast_mut(), SeqCst);
         outputs.with(|inner| outputs.says(inner));
-        Ok(outputs)
+        outputs
     }
 
     /// Without a gate: calls are judged by who makes them.
@@ -268,33 +265,13 @@ impl Outputs {
         if !self.loads.swap(false, SeqCst) {
             return true;
         }
-        match judge::looks_at_code() {
+        match gate::looks_at_code() {
             Ok(()) => true,
             Err(reason) => {
                 self.off(reason);
                 false
             }
         }
-    }
-
-    fn has_thread(&'static self) -> bool {
-        if self.state.load(SeqCst) == RUNS {
-            return true;
-        }
-        let runs = self.with(|_| {
-            if self.state.load(SeqCst) == NONE {
-                // (It has the rights that the program has now.)
-                let kind = Kind { inside: true, own_table: false };
-                let at = core::ptr::from_ref(self) as usize;
-                let made = self.thread.spawn(crate::flushing::run, at, kind);
-                self.state.store(if made { RUNS } else { FAILED }, SeqCst);
-            }
-            self.state.load(SeqCst) == RUNS
-        });
-        if !runs {
-            self.off(AsEver::NoThread);
-        }
-        runs
     }
 
     /// Whether the thread that flushes was made.

@@ -6,6 +6,7 @@
 //!
 //! unsafe: what is made once and never freed.
 
+use crate::early::Answering;
 use crate::file::{File, State};
 use crate::guarded::Guarded;
 use crate::log::Log;
@@ -25,16 +26,6 @@ use uncopy_log_service::PlainReason;
 use uncopy_log_service::protocol::{ANSWERS_WAIT, Message};
 use uncopy_log_share::words::End;
 
-/// What a process has of it. It lives as long.
-#[derive(Debug)]
-pub(crate) struct Answering {
-    outputs: &'static Outputs,
-    /// Files whose syncs have returned early, until they are closed.
-    files: Guarded<Vec<Arc<File>>>,
-    next: AtomicU32,
-    told: fn(AsEver),
-}
-
 static LOG: AtomicPtr<Log> = AtomicPtr::new(core::ptr::null_mut());
 
 fn log() -> Option<&'static Log> {
@@ -51,20 +42,6 @@ fn told(reason: AsEver) {
     log.answers_are(reason as u32);
     if let Some(answering) = log.answering() {
         (answering.told)(reason);
-    }
-}
-
-impl Answering {
-    /// Its number, and by which descriptor it was synced.
-    fn number(&self, file: &Arc<File>, fd: RawFd) -> u32 {
-        self.files.with(|all| {
-            file.promised_by.store(fd, SeqCst);
-            if file.number.load(SeqCst) == 0 {
-                file.number.store(self.next.fetch_add(1, SeqCst), SeqCst);
-                all.push(file.clone());
-            }
-            file.number.load(SeqCst)
-        })
     }
 }
 

@@ -1,6 +1,6 @@
 //! The one value of a process.
 
-use crate::answering::Answering;
+use crate::early::Answering;
 use crate::file::{File, Plain, State};
 use crate::session::Session;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
