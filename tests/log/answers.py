@@ -2,6 +2,7 @@
 """Answers wait for syncs (`run --log --log-sync=answers`): programs that sync, which takes 0.5 s more, and answer at once in some way.
 
     answers.py [--only ATTACK] [--dir D] [--uncopy U]
+    answers.py --streams SECONDS
     answers.py --serve PORT FILE
 
 Each runs twice: held, where no answer may be seen before its sync is durable; and with its system calls let through, where one must
@@ -14,6 +15,7 @@ import concurrent.futures
 import fcntl
 import os
 import pty
+import random
 import select
 import selectors
 import shutil
@@ -22,6 +24,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -306,6 +309,93 @@ def serve(port, path):
             key.fileobj.send(b"+OK\r\n")
 
 
+def reply(number, length):
+    return b"%d." % number + bytes([65 + number % 26]) * length
+
+
+def handle(connection, path, seed):
+    """A thread of `serve_threads`: each request says how long its answer is to be."""
+    chance, file = random.Random(seed), os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    with connection, connection.makefile("rb") as requests:
+        for line in requests:
+            number, length = map(int, line.split())
+            os.write(file, line)
+            if chance.random() < 0.7:
+                os.fdatasync(file)
+            answer = memoryview(reply(number, length))
+            while answer:
+                part = answer[: chance.choice([1, 100, 5000, len(answer)])]
+                way = chance.randrange(3)
+                if way == 0:
+                    sent = connection.send(part)
+                elif way == 1:
+                    sent = os.write(connection.fileno(), part)
+                else:
+                    sent = connection.sendmsg([part[: len(part) // 2], part[len(part) // 2 :]])
+                answer = answer[sent:]
+            if chance.random() < 0.02:
+                child = os.fork()
+                if child == 0:
+                    os._exit(0)
+                os.waitpid(child, 0)
+    os.close(file)
+
+
+def serve_threads(port, path):
+    """A server with a thread and a file for each connection, that syncs often, answers in pieces, and forks."""
+    listener = socket.create_server(("127.0.0.1", port))
+    for count in range(1 << 30):
+        connection = listener.accept()[0]
+        threading.Thread(target=handle, args=(connection, f"{path}.{count % 8}", count), daemon=True).start()
+
+
+def asks(port, seed, until, wrong, counts):
+    """Asks, several requests ahead of the answers, and compares each byte."""
+    chance, asked, number = random.Random(seed), [], 0
+    with socket.create_connection(("127.0.0.1", port)) as server, server.makefile("rb") as answers:
+        server.settimeout(30)
+        while time.monotonic() < until or asked:
+            while len(asked) < 8 and time.monotonic() < until:
+                length = chance.choice([1, 10, 1000, 40000, 700000]) if chance.random() < 0.2 else chance.randrange(2000)
+                server.sendall(b"%d %d\n" % (number, length))
+                asked.append((number, length))
+                number += 1
+            wanted = reply(*asked.pop(0))
+            got = answers.read(len(wanted))
+            if got != wanted:
+                wrong.append(f"an answer is wrong: {got[:30]} of {len(got)} for {wanted[:30]} of {len(wanted)} (seed {seed})")
+                return
+            counts.append(len(got))
+
+
+def streams(options, seconds, seed):
+    """Bytes of answers are those that were sent, in their order. Returns what is wrong, and how many there were."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with tempfile.TemporaryDirectory(dir=options.ground) as into:
+        words = under(options, sys.executable, "-S", os.path.abspath(__file__), "--serve-threads", str(port), os.path.join(into, "f"))
+        process = subprocess.Popen(words)
+        wrong, counts, until = [], [], time.monotonic() + 10
+        while time.monotonic() < until:
+            try:
+                socket.create_connection(("127.0.0.1", port)).close()
+                break
+            except OSError:
+                time.sleep(0.05)
+        until = time.monotonic() + seconds
+        clients = [threading.Thread(target=asks, args=(port, seed + i, until, wrong, counts)) for i in range(6)]
+        for one in clients:
+            one.start()
+        for one in clients:
+            one.join()
+        waits = "answers wait for syncs" in status(options)
+        process.kill()
+        process.wait()
+    if not waits:
+        wrong.append("answers do not wait")
+    return wrong, counts
+
+
 class Options:
     """Where it runs."""
 
@@ -319,12 +409,21 @@ def main():
     parser.add_argument("--dir", default=os.path.join(REPO, "target"))
     parser.add_argument("--uncopy", default=os.environ.get("UNCOPY", os.path.join(REPO, "target/release/uncopy")))
     parser.add_argument("--only", help="one attack")
+    parser.add_argument("--streams", type=float, help="bytes of answers, for so many seconds")
+    parser.add_argument("--serve-threads", nargs=2, metavar=("PORT", "FILE"), help=argparse.SUPPRESS)
     parser.add_argument("--serve", nargs=2, metavar=("PORT", "FILE"))
     args = parser.parse_args()
     if args.serve:
         return serve(int(args.serve[0]), args.serve[1])
+    if args.serve_threads:
+        return serve_threads(int(args.serve_threads[0]), args.serve_threads[1])
     ground = tempfile.mkdtemp(prefix="answers.", dir=os.path.abspath(args.dir))
-    wrong = attacks(Options(os.path.abspath(args.uncopy), ground), args.only)
+    options = Options(os.path.abspath(args.uncopy), ground)
+    if args.streams:
+        wrong, counts = streams(options, args.streams, random.randrange(1 << 20))
+        print(f"{len(counts)} answers, {sum(counts)} bytes; {wrong or 'all right'}")
+    else:
+        wrong = attacks(options, args.only)
     print(f"{len(wrong)} not as they should be")
     shutil.rmtree(ground, ignore_errors=True)
     return bool(wrong)
