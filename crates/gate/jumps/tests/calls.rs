@@ -80,6 +80,7 @@ through_the_gate! {
     vector_registers_stay
     general_registers_stay
     a_small_alternate_stack_is_enough
+    small_alternate_stacks_of_several_threads_are_enough
 }
 
 #[test]
