@@ -104,7 +104,11 @@ global_asm!(
     "xchg dword ptr [rip + {lock}], eax",
     "test eax, eax",
     "jz 3f",
-    "mov eax, 24", // sched_yield
+    "mov eax, {futex}",
+    "lea rdi, [rip + {lock}]",
+    "mov esi, 128", // FUTEX_WAIT_PRIVATE
+    "mov edx, 1",
+    "xor r10d, r10d",
     "syscall",
     "jmp 20b",
     "3:",
@@ -166,6 +170,11 @@ global_asm!(
     "jz 8f",
     "lea rsp, [rbp - 104]",
     "mov dword ptr [rip + {lock}], 0",
+    "mov eax, {futex}",
+    "lea rdi, [rip + {lock}]",
+    "mov esi, 129", // FUTEX_WAKE_PRIVATE
+    "mov edx, 1",
+    "syscall",
     "mov eax, 14",
     "mov edi, 2",
     "lea rsi, [rbp - 80]",
@@ -195,6 +204,7 @@ global_asm!(
     ".popsection",
     alternate = sym ALTERNATE,
     sigaltstack = const SIGALTSTACK,
+    futex = const 202,
     little = const LITTLE,
     lock = sym LOCK,
     ours = sym OURS,
