@@ -7,6 +7,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::OnceLock;
 use uncopy_gate::{Call, Gate, Verdict, install, pending};
+use uncopy_kernel::call::syscall4;
 
 const NUMBERS: usize = 512;
 static JUDGED: [AtomicU64; NUMBERS] = [const { AtomicU64::new(0) }; NUMBERS];
@@ -24,6 +25,9 @@ fn judge(call: &Call) -> Verdict {
         count.fetch_add(1, SeqCst);
     }
     spoil();
+    if number == FSYNC {
+        has_its_stack_alone();
+    }
     if number == WAITS.load(SeqCst) {
         WAITING.fetch_add(1, SeqCst);
         while number == WAITS.load(SeqCst) {
@@ -35,6 +39,21 @@ fn judge(call: &Call) -> Verdict {
         return Verdict::Made(RESULT.load(SeqCst) as i64);
     }
     Verdict::GoOn
+}
+
+const FSYNC: u64 = 74;
+const SCHED_YIELD: usize = 24;
+
+/// What this judge has on its stack is its own, while others run.
+fn has_its_stack_alone() {
+    static TIMES: AtomicU64 = AtomicU64::new(0);
+    let mine = TIMES.fetch_add(1, SeqCst);
+    let words = core::hint::black_box([mine; 64]);
+    // SAFETY: nothing but time passes.
+    unsafe { syscall4(SCHED_YIELD, 0, 0, 0, 0) };
+    if core::hint::black_box(&words).iter().any(|&it| it != mine) {
+        std::process::abort();
+    }
 }
 
 /// Leaves nothing in the vector registers, and other flags.
