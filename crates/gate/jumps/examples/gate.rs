@@ -1,13 +1,15 @@
 //! A library to be preloaded: installs the gate before the program begins, and counts what is
 //! judged. A program that names `gate_...` weakly finds them. GATE_PENDING: everything is judged
-//! from the beginning, of whatever program.
+//! from the beginning, of whatever program. GATE_INJECT: rules by which calls of ours fail.
 //!
 //! unsafe: what C programs call.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::OnceLock;
 use uncopy_gate::{Call, Gate, Verdict, install, pending};
+use uncopy_inject::Plan;
 use uncopy_kernel::call::syscall4;
+use uncopy_kernel::inject;
 
 const NUMBERS: usize = 512;
 static JUDGED: [AtomicU64; NUMBERS] = [const { AtomicU64::new(0) }; NUMBERS];
@@ -71,6 +73,10 @@ fn spoil() {
 }
 
 extern "C" fn begin() {
+    static INJECTED: AtomicU64 = AtomicU64::new(0);
+    if let Ok(rules) = std::env::var("GATE_INJECT") {
+        inject::arm(&Plan::parse(&rules).expect("rules"), &INJECTED);
+    }
     match install(judge) {
         Ok(gate) => {
             drop(GATE.set(gate));

@@ -516,6 +516,11 @@ static void nothing_was_changed(void) {
     if (gate_places) MUST(gate_places() == 0 && gate_judged_all() == 0);
 }
 
+static void all_or_nothing(void) {
+    if (gate_places()) MUST(fsync(-1) == -1 && gate_judged(SYS_fsync) == 1);
+    else nothing_was_changed();
+}
+
 static void calls_are_led_through_the_gate(void) {
     MUST(gate_places() > 100);
     printf("%lu places\n", (unsigned long)gate_places());
@@ -555,6 +560,7 @@ static const struct {
     TEST(small_alternate_stacks_of_several_threads_are_enough),
     TEST(a_look_finds_what_was_loaded),
     TEST(nothing_was_changed),
+    TEST(all_or_nothing),
     TEST(calls_are_led_through_the_gate),
     TEST(costs),
 };

@@ -32,10 +32,16 @@ static PROGRAM: LazyLock<PathBuf> =
 
 /// Runs a test of the program with these libraries before it; what it says.
 fn run(name: &str, libraries: &[&Path]) -> String {
+    run_with(name, libraries, "")
+}
+
+/// As [`run`]; calls of the gate's fail by these rules.
+fn run_with(name: &str, libraries: &[&Path], rules: &str) -> String {
     let before: Vec<_> = libraries.iter().map(|it| it.to_str().expect("a plain path")).collect();
     let mut program = Command::new(&*PROGRAM);
     program.arg(name).current_dir(PROGRAM.parent().expect("a directory"));
-    let done = program.env("LD_PRELOAD", before.join(":")).output().expect("it is there");
+    program.env("LD_PRELOAD", before.join(":")).env("GATE_INJECT", rules);
+    let done = program.output().expect("it is there");
     let said = String::from_utf8_lossy(&done.stdout).into_owned();
     let complained = String::from_utf8_lossy(&done.stderr).into_owned();
     assert!(
@@ -131,4 +137,20 @@ fn a_policy_against_new_code_keeps_it_out() {
         return;
     }
     assert!(said.contains("refused: answers-code: "), "{said}");
+}
+
+#[test]
+fn what_fails_half_way_leaves_nothing_changed() {
+    let (mut trampolines, mut text, mut installed) = (0, 0, 0);
+    for seed in 1..=20 {
+        let rules = format!("mprotect:EACCES:1/3,seed={seed}");
+        let said = run_with("all_or_nothing", &[&GATE], &rules);
+        trampolines += usize::from(said.contains(": trampolines: "));
+        text += usize::from(said.contains("text cannot be changed"));
+        installed += usize::from(!said.contains("refused"));
+    }
+    assert_eq!(trampolines + text + installed, 20);
+    assert!(trampolines > 0 && text > 0 && installed > 0, "{trampolines} {text} {installed}");
+    let said = run_with("all_or_nothing", &[&GATE], "mmap:ENOMEM");
+    assert!(said.contains("no room near its text"), "{said}");
 }
