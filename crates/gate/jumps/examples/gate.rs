@@ -1,11 +1,15 @@
 //! A library to be preloaded: installs the gate before the program begins, and counts what is
-//! judged. A program that names `gate_...` weakly finds them.
+//! judged. A program that names `gate_...` weakly finds them. GATE_PENDING: everything is judged
+//! from the beginning, of whatever program. GATE_INJECT: rules by which calls of ours fail.
 //!
 //! unsafe: what C programs call.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::OnceLock;
 use uncopy_gate::{Call, Gate, Verdict, install, pending};
+use uncopy_inject::Plan;
+use uncopy_kernel::call::syscall4;
+use uncopy_kernel::inject;
 
 const NUMBERS: usize = 512;
 static JUDGED: [AtomicU64; NUMBERS] = [const { AtomicU64::new(0) }; NUMBERS];
@@ -23,6 +27,9 @@ fn judge(call: &Call) -> Verdict {
         count.fetch_add(1, SeqCst);
     }
     spoil();
+    if number == FSYNC {
+        has_its_stack_alone();
+    }
     if number == WAITS.load(SeqCst) {
         WAITING.fetch_add(1, SeqCst);
         while number == WAITS.load(SeqCst) {
@@ -34,6 +41,21 @@ fn judge(call: &Call) -> Verdict {
         return Verdict::Made(RESULT.load(SeqCst) as i64);
     }
     Verdict::GoOn
+}
+
+const FSYNC: u64 = 74;
+const SCHED_YIELD: usize = 24;
+
+/// What this judge has on its stack is its own, while others run.
+fn has_its_stack_alone() {
+    static TIMES: AtomicU64 = AtomicU64::new(0);
+    let mine = TIMES.fetch_add(1, SeqCst);
+    let words = core::hint::black_box([mine; 64]);
+    // SAFETY: nothing but time passes.
+    unsafe { syscall4(SCHED_YIELD, 0, 0, 0, 0) };
+    if core::hint::black_box(&words).iter().any(|&it| it != mine) {
+        std::process::abort();
+    }
 }
 
 /// Leaves nothing in the vector registers, and other flags.
@@ -51,8 +73,16 @@ fn spoil() {
 }
 
 extern "C" fn begin() {
+    static INJECTED: AtomicU64 = AtomicU64::new(0);
+    if let Ok(rules) = std::env::var("GATE_INJECT") {
+        inject::arm(&Plan::parse(&rules).expect("rules"), &INJECTED);
+    }
     match install(judge) {
-        Ok(gate) => drop(GATE.set(gate)),
+        Ok(gate) => {
+            drop(GATE.set(gate));
+            let always = std::env::var_os("GATE_PENDING").is_some();
+            pending().store(always.into(), SeqCst);
+        }
         Err(refusal) => println!("refused: {refusal}"),
     }
 }

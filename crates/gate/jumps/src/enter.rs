@@ -18,6 +18,7 @@ use core::ffi::c_int;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::OnceLock;
+use uncopy_kernel::call::syscall4;
 
 static JUDGE: OnceLock<Judge> = OnceLock::new();
 
@@ -73,7 +74,8 @@ global_asm!(
     "push rax",
     "push rbx",
     ".cfi_offset 3, -88",
-    // rbp - 72: all signals, then the verdict; - 80: the signal mask; - 104: a `stack_t`.
+    // rbp - 72: all signals, then the verdict; - 80: the signal mask, or the type of cancellation;
+    // - 104: a `stack_t`.
     "sub rsp, 40",
     "xor ebx, ebx",
     "cmp byte ptr [rip + {alternate}], 0",
@@ -97,14 +99,18 @@ global_asm!(
     "lea rdx, [rbp - 80]",
     "mov r10d, 8",
     "syscall",
-    "1:",
+    "20:",
     "mov eax, 1",
     "xchg dword ptr [rip + {lock}], eax",
     "test eax, eax",
     "jz 3f",
-    "mov eax, 24", // sched_yield
+    "mov eax, {futex}",
+    "lea rdi, [rip + {lock}]",
+    "mov esi, 128", // FUTEX_WAIT_PRIVATE
+    "mov edx, 1",
+    "xor r10d, r10d",
     "syscall",
-    "jmp 1b",
+    "jmp 20b",
     "3:",
     "inc ebx",
     "lea rsp, [rip + {ours} + {stack}]",
@@ -131,10 +137,25 @@ global_asm!(
     "4:",
     "fxsave64 [rsp]",
     "5:",
+    // libc enables cancellation at any moment around some calls. What it unwinds must be no frame of
+    // Rust's, so it waits meanwhile. (On the stack of ours no signal comes that would cancel.)
+    "test ebx, ebx",
+    "jnz 21f",
+    "mov edi, {deferred}",
+    "lea rsi, [rbp - 80]",
+    "call {set_cancel_type}",
+    "21:",
     "lea rdi, [rbp - 56]",
-    "mov esi, ebx",
     "call {judge}",
     "mov qword ptr [rbp - 72], rax",
+    "test ebx, ebx",
+    "jnz 9f",
+    "cmp dword ptr [rbp - 80], {asynchronous}",
+    "jne 9f",
+    "mov edi, {asynchronous}",
+    "xor esi, esi",
+    "call {set_cancel_type}",
+    "9:",
     "mov eax, dword ptr [rip + {state}]",
     "mov edx, dword ptr [rip + {state} + 4]",
     "mov ecx, eax",
@@ -149,6 +170,11 @@ global_asm!(
     "jz 8f",
     "lea rsp, [rbp - 104]",
     "mov dword ptr [rip + {lock}], 0",
+    "mov eax, {futex}",
+    "lea rdi, [rip + {lock}]",
+    "mov esi, 129", // FUTEX_WAKE_PRIVATE
+    "mov edx, 1",
+    "syscall",
     "mov eax, 14",
     "mov edi, 2",
     "lea rsi, [rbp - 80]",
@@ -178,6 +204,7 @@ global_asm!(
     ".popsection",
     alternate = sym ALTERNATE,
     sigaltstack = const SIGALTSTACK,
+    futex = const 202,
     little = const LITTLE,
     lock = sym LOCK,
     ours = sym OURS,
@@ -185,19 +212,23 @@ global_asm!(
     bytes = sym STATE_BYTES,
     state = sym STATE,
     judge = sym judge,
+    deferred = const DEFERRED,
+    asynchronous = const ASYNCHRONOUS,
+    set_cancel_type = sym pthread_setcanceltype,
 );
 
 unsafe extern "C" {
     fn uncopy_gate_enter();
 }
 
-unsafe extern "C-unwind" {
-    // (Of libc's, without a system call. What it enables acts at once: it unwinds.)
+unsafe extern "C" {
+    // (Of libc's, without a system call. Cancellation that it enables acts at once: it unwinds.)
     fn pthread_setcanceltype(kind: c_int, old: *mut c_int) -> c_int;
 }
 const DEFERRED: c_int = 0;
-const AT_ONCE: c_int = 1;
+const ASYNCHRONOUS: c_int = 1;
 
+<<<<<<< HEAD
 /// Whether the call was made. libc enables cancellation at any moment around some calls; where the
 /// judge runs it would unwind a function of ours.
 extern "C-unwind" fn judge(call: *mut Call, on_our_stack: u32) -> u64 {
@@ -205,6 +236,10 @@ extern "C-unwind" fn judge(call: *mut Call, on_our_stack: u32) -> u64 {
     if uncopy_kernel::thread::is_ours() {
         return 0;
     }
+=======
+/// Whether the call was made.
+extern "C" fn judge(call: *mut Call) -> u64 {
+>>>>>>> gate
     let judge = JUDGE.get().expect("a judge was set before the jumps");
     // SAFETY: the instructions above made it on the stack; nobody else knows it.
     let seen = unsafe { *call };
@@ -214,25 +249,14 @@ extern "C-unwind" fn judge(call: *mut Call, on_our_stack: u32) -> u64 {
             return 0;
         }
     }
-    let mut kind = DEFERRED;
-    // (On the stack of ours no signal comes that would cancel.)
-    if on_our_stack == 0 {
-        // SAFETY: a valid place for what was set.
-        unsafe { pthread_setcanceltype(DEFERRED, &mut kind) };
-    }
-    let made = match judge(&seen) {
+    match judge(&seen) {
         Verdict::GoOn => 0,
         Verdict::Made(result) => {
             // SAFETY: as above.
             unsafe { (*call).number = result as u64 };
             1
         }
-    };
-    if kind == AT_ONCE {
-        // SAFETY: as it was. If it unwinds, it meets no value here that is to be dropped.
-        unsafe { pthread_setcanceltype(AT_ONCE, core::ptr::null_mut()) };
     }
-    made
 }
 
 /// Where trampolines lead.
@@ -243,8 +267,10 @@ pub(crate) fn address() -> u64 {
 /// Sets the judge, before there are jumps. Whether there was none.
 pub(crate) fn prepare(with: Judge) -> bool {
     let mut stack = MaybeUninit::<libc::stack_t>::uninit();
+    let place = stack.as_mut_ptr() as usize;
+    // (By an instruction of ours: the function of that name may be ours, too.)
     // SAFETY: a valid place for what this thread has; nothing is changed.
-    let told = unsafe { libc::sigaltstack(core::ptr::null(), stack.as_mut_ptr()) } == 0;
+    let told = unsafe { syscall4(SIGALTSTACK as usize, 0, place, 0, 0) } == 0;
     // SAFETY: it was written if that worked.
     let none = told && unsafe { stack.assume_init() }.ss_flags & libc::SS_DISABLE != 0;
     ALTERNATE.store(!none, Relaxed);

@@ -76,21 +76,19 @@ impl Loaded {
         GLIBCS.contains(&name)
     }
 
-    /// Copies of what it has of data that can be written: any call of libc's may change it.
+    /// Copies of what it has of data that can be written: any call of libc's may change it. (Words
+    /// that another thread changes meanwhile are copied as they are before or after.)
     ///
     /// # Safety
-    /// It is loaded. (Another thread that writes meanwhile makes a mess of a word: no address in
-    /// text, or another one.)
+    /// It is loaded.
     pub unsafe fn data(&self) -> Vec<(u64, Vec<u8>)> {
         let data = self.parts.iter().filter(|it| it.writable && !it.executable);
         data.map(|part| {
-            let n = part.filled as usize;
-            let mut bytes = vec![0; n];
-            // SAFETY: the segment is there and can be read; the caller's promise.
-            unsafe {
-                core::ptr::copy_nonoverlapping(part.span.start as *const u8, bytes.as_mut_ptr(), n);
-            }
-            (part.span.start, bytes)
+            let at = part.span.start.next_multiple_of(8);
+            let end = (part.span.start + part.filled).max(at);
+            let words = (0..(end - at) / 8).map(|i| (at + 8 * i) as *const u64);
+            // SAFETY: the segment is there, and can be read.
+            (at, words.flat_map(|it| unsafe { it.read_volatile() }.to_le_bytes()).collect())
         })
         .collect()
     }

@@ -56,10 +56,9 @@ impl Area {
     pub fn finish(&mut self, text: u64) -> Result<(), Errno> {
         inject::check(Call::Mprotect)?;
         let (at, all) = (self.span.start, self.span.end - self.span.start);
-        let text_too = MprotectFlags::READ | MprotectFlags::EXEC;
         // SAFETY: both parts are of the mapping, which is ours.
         unsafe {
-            mprotect(at as *mut _, text as usize, text_too)?;
+            mprotect(at as *mut _, text as usize, TEXT)?;
             mprotect((at + text) as *mut _, (all - text) as usize, MprotectFlags::READ)
         }
     }
@@ -107,14 +106,12 @@ pub(crate) unsafe fn apply(texts: &[Range<u64>], patches: &[Patch]) -> Result<()
 }
 
 unsafe fn changed(texts: &[Range<u64>], patches: &[Patch]) -> Result<(), Errno> {
-    let text = MprotectFlags::READ | MprotectFlags::EXEC;
     for (i, it) in texts.iter().enumerate() {
-        // SAFETY: its content stays, and it stays executable.
-        if let Err(error) = unsafe { set(it, text | MprotectFlags::WRITE) } {
-            for it in &texts[..i] {
-                // SAFETY: as it was.
-                let _ = unsafe { set(it, text) };
-            }
+        let both = TEXT | MprotectFlags::WRITE;
+        // SAFETY: what is there stays, and stays executable.
+        let done = inject::check(Call::Mprotect).and_then(|()| unsafe { set(it, both) });
+        if let Err(error) = done {
+            texts[..i].iter().for_each(as_it_was);
             return Err(error);
         }
     }
@@ -122,19 +119,21 @@ unsafe fn changed(texts: &[Range<u64>], patches: &[Patch]) -> Result<(), Errno> 
         // SAFETY: the caller's promise.
         unsafe { write(it.at, &it.new) };
     }
-    for it in texts {
-        let (at, n) = (it.start as *mut _, (it.end - it.start) as usize);
-        // (A right less is refused to nobody, and no mapping is split: these are whole ones.)
-        // SAFETY: as it was.
-        let _ = unsafe { mprotect(at, n, text) };
-    }
+    texts.iter().for_each(as_it_was);
     Ok(())
+}
+
+const TEXT: MprotectFlags = MprotectFlags::READ.union(MprotectFlags::EXEC);
+
+/// (A right less is refused to nobody, and no mapping is split: these are whole ones.)
+fn as_it_was(text: &Range<u64>) {
+    // SAFETY: nobody else writes there.
+    let _ = unsafe { set(text, TEXT) };
 }
 
 /// # Safety
 /// Nobody relies on another access.
 unsafe fn set(pages: &Range<u64>, access: MprotectFlags) -> Result<(), Errno> {
-    inject::check(Call::Mprotect)?;
     // SAFETY: the caller's promise.
     unsafe { mprotect(pages.start as *mut _, (pages.end - pages.start) as usize, access) }
 }

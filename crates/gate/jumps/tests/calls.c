@@ -463,6 +463,29 @@ static void a_small_alternate_stack_is_enough(void) {
     MUST(low == AROUND);
 }
 
+static void *on_a_small_stack(void *unused) {
+    size_t kernels = getauxval(51), small = (kernels ? kernels : MINSIGSTKSZ) + 1024;
+    stack_t stack = {.ss_sp = malloc(small), .ss_size = small};
+    MUST(sigaltstack(&stack, NULL) == 0);
+    for (int i = 0; i < 200; i++) MUST(pthread_kill(pthread_self(), SIGUSR1) == 0);
+    stack_t none = {.ss_flags = SS_DISABLE};
+    MUST(sigaltstack(&none, NULL) == 0);
+    free(stack.ss_sp);
+    return unused;
+}
+
+/* They take turns on the gate's stack. */
+static void small_alternate_stacks_of_several_threads_are_enough(void) {
+    struct sigaction act = {.sa_handler = syncs_there, .sa_flags = SA_ONSTACK};
+    MUST(sigaction(SIGUSR1, &act, NULL) == 0);
+    gate_pending(1);
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++) MUST(pthread_create(&threads[i], NULL, on_a_small_stack, NULL) == 0);
+    for (int i = 0; i < 4; i++) MUST(pthread_join(threads[i], NULL) == 0);
+    MUST(gate_judged(SYS_fsync) == 800);
+    gate_pending(0);
+}
+
 static void a_look_finds_what_was_loaded(void) {
     MUST(gate_look());
     MUST(dlopen("libm.so.6", RTLD_NOW) && gate_look());
@@ -491,6 +514,11 @@ static void nothing_was_changed(void) {
     }
     MUST(texts == 2);
     if (gate_places) MUST(gate_places() == 0 && gate_judged_all() == 0);
+}
+
+static void all_or_nothing(void) {
+    if (gate_places()) MUST(fsync(-1) == -1 && gate_judged(SYS_fsync) == 1);
+    else nothing_was_changed();
 }
 
 static void calls_are_led_through_the_gate(void) {
@@ -529,8 +557,10 @@ static const struct {
     TEST(vector_registers_stay),
     TEST(general_registers_stay),
     TEST(a_small_alternate_stack_is_enough),
+    TEST(small_alternate_stacks_of_several_threads_are_enough),
     TEST(a_look_finds_what_was_loaded),
     TEST(nothing_was_changed),
+    TEST(all_or_nothing),
     TEST(calls_are_led_through_the_gate),
     TEST(costs),
 };

@@ -5,14 +5,41 @@
 //!
 //! What names such an address is looked for at every byte, so more are found than there are.
 
+use crate::Trouble;
+use crate::frames;
 use crate::object::{Object, Segment};
-use crate::sweep::{is_call, possible_targets};
+use crate::runs::{bytes_of_a_call, decode, first_bytes, is_call, possible_targets, runs};
 use core::ops::Range;
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic};
 use std::collections::HashSet;
 
-/// The first system call that is come to in these runs of text, which are in order.
-pub(crate) fn first_call(object: &Object<'_>, runs: &[Segment<'_>]) -> Option<u64> {
+/// The first system call in the object's text, of whatever kind.
+///
+/// # Errors
+/// [`Trouble::NoFrames`] where bytes of a system call are in the text.
+pub fn first_call(object: &Object<'_>) -> Result<Option<u64>, Trouble> {
+    // Most objects have not even the bytes, and some are large.
+    if !object.text().any(|it| first_bytes(it.bytes).is_some()) {
+        return Ok(None);
+    }
+    let mut room = Vec::new();
+    let mut unsure: Vec<Segment<'_>> = Vec::new();
+    for run in runs(object, &frames::functions(object)?) {
+        if bytes_of_a_call(object, &run).is_none() {
+            continue;
+        }
+        if !decode(&run, &mut room) {
+            unsure.push(run);
+        } else if let Some(it) = room.iter().find(|it| is_call(it)) {
+            return Ok(Some(it.ip()));
+        }
+    }
+    unsure.sort_unstable_by_key(|it| it.at);
+    Ok(if unsure.is_empty() { None } else { come_to(object, &unsure) })
+}
+
+/// A system call that is come to in these runs of text, which are in order.
+fn come_to(object: &Object<'_>, runs: &[Segment<'_>]) -> Option<u64> {
     let inside = |at: u64| {
         let run = runs.get(runs.partition_point(|it| it.end() <= at))?;
         (run.at <= at).then_some(run)

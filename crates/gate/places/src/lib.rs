@@ -38,10 +38,11 @@ mod landings;
 mod marks;
 pub mod object;
 mod places;
+mod runs;
 mod sweep;
 
+pub use descent::first_call;
 pub use places::{CALL, JUMP, Place, places};
-pub use sweep::first_call;
 
 use core::fmt;
 

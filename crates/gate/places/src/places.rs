@@ -4,6 +4,7 @@ use crate::Trouble;
 use crate::landings;
 use crate::marks::Marks;
 use crate::object::{Object, Segment};
+use crate::runs::decode;
 use crate::sweep::{self, Swept};
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
@@ -62,7 +63,7 @@ fn place(object: &Object<'_>, swept: &Swept, call: u64, sound: u64) -> Option<Pl
     let bytes = object.rest(sound)?;
     let upto = ((call + CALL - sound) as usize + BEHIND).min(bytes.len());
     let mut all = Vec::new();
-    sweep::decode(&Segment { at: sound, bytes: &bytes[..upto], executable: true }, &mut all);
+    decode(&Segment { at: sound, bytes: &bytes[..upto], executable: true }, &mut all);
     let i = all.iter().position(|it| it.ip() == call)?;
     let (first, behind) =
         before(&all, i, &swept.landings).or_else(|| around(&all, i, &swept.landings))?;
