@@ -228,18 +228,8 @@ unsafe extern "C" {
 const DEFERRED: c_int = 0;
 const ASYNCHRONOUS: c_int = 1;
 
-<<<<<<< HEAD
-/// Whether the call was made. libc enables cancellation at any moment around some calls; where the
-/// judge runs it would unwind a function of ours.
-extern "C-unwind" fn judge(call: *mut Call, on_our_stack: u32) -> u64 {
-    // (libc does not know a thread of ours: there is nothing of its that could be asked.)
-    if uncopy_kernel::thread::is_ours() {
-        return 0;
-    }
-=======
 /// Whether the call was made.
 extern "C" fn judge(call: *mut Call) -> u64 {
->>>>>>> gate
     let judge = JUDGE.get().expect("a judge was set before the jumps");
     // SAFETY: the instructions above made it on the stack; nobody else knows it.
     let seen = unsafe { *call };
