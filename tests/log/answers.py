@@ -102,8 +102,26 @@ OFF = {
 }
 
 
-def under(options, *words, more=()):
-    return [options.uncopy, "run", f"--log={options.log}", "--log-size=4M", "--log-sync=answers", *more, "--", *words]
+def under(options, into, *words, more=()):
+    """`words` with a log of its own: one that several share has none for a while for who comes next."""
+    return [options.uncopy, "run", f"--log={into}/log", "--log-size=4M", "--log-sync=answers", *more, "--", *words]
+
+
+def ends(into):
+    """The log's service ends, and with it what it keeps."""
+    for _ in range(500):
+        there = False
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/cmdline", "rb") as file:
+                    if file.read().split(b"\0")[1:3] == [b"__log-service", os.fsencode(f"{into}/log")]:
+                        there = True
+                        os.kill(int(pid), signal.SIGTERM)
+            except OSError:
+                pass
+        if not there:
+            return
+        time.sleep(0.02)
 
 
 class Looker:
@@ -191,9 +209,9 @@ class Looker:
                 os.close(fd)
 
 
-def status(options):
+def status(options, into):
     """What the service says, for who wants to know why no sync returns early."""
-    return subprocess.run([options.uncopy, "log", "status", options.log], capture_output=True, text=True, check=False).stdout
+    return subprocess.run([options.uncopy, "log", "status", f"{into}/log"], capture_output=True, text=True, check=False).stdout
 
 
 def said(marks, text, until):
@@ -221,7 +239,7 @@ def attack(options, name, through):
         words = [options.program, after]
         if before is not None:
             words = [sys.executable, "-S", "-c", BEGINS + before + "\n" + READY + after, str(looker.port)]
-        process = subprocess.Popen(under(options, *words), cwd=into, env=environment, stdin=looker.input, stdout=looker.write_to, stderr=says)
+        process = subprocess.Popen(under(options, into, *words), cwd=into, env=environment, stdin=looker.input, stdout=looker.write_to, stderr=says)
         os.close(looker.write_to)
         os.close(says)
         text = said(marks, b"", b"now it begins\n")
@@ -229,7 +247,9 @@ def attack(options, name, through):
             process.wait()
             looker.end()
             os.close(marks)
-            return f"it does not come so far: {text.decode().strip()}; {status(options)}"
+            why = status(options, into)
+            ends(into)
+            return f"it does not come so far: {text.decode().strip()}; {why}"
         looker.connected()
         came = looker.comes(process)
         os.set_blocking(marks, False)
@@ -242,6 +262,7 @@ def attack(options, name, through):
         process.wait()
         looker.end()
         os.close(marks)
+        ends(into)
         return early if came else f"no answer: {text.decode().strip()}"
 
 
@@ -262,12 +283,14 @@ def off(options, name):
     """As `attacked`: what keeps syncs as ever. (What was promised before waits; what is synced after that does not return early.)"""
     environment = {**os.environ, "UNCOPY_LOG_SYNC_TRIAL": "slow=500"}
     with tempfile.TemporaryDirectory(dir=options.ground) as into:
-        words = under(options, options.program, name, more=["--verbose"])
+        words = under(options, into, options.program, name, more=["--verbose"])
         done = subprocess.run(words, cwd=into, env=environment, capture_output=True, text=True, check=False, timeout=60)
+        why = status(options, into)
+        ends(into)
     wanted = f"uncopy: syncs are as ever: {OFF[name]}"
     last = done.stderr.partition("done\n")[0].rpartition("durable\n")[2]
     right = done.returncode == 0 and wanted in last
-    return (f"as ever: {OFF[name]}" if right else f"{done.returncode}: {done.stderr.strip()}; {status(options)}"), right
+    return (f"as ever: {OFF[name]}" if right else f"{done.returncode}: {done.stderr.strip()}; {why}"), right
 
 
 def attacks(options, only=None):
@@ -373,7 +396,7 @@ def streams(options, seconds, seed):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with tempfile.TemporaryDirectory(dir=options.ground) as into:
-        words = under(options, sys.executable, "-S", os.path.abspath(__file__), "--serve-threads", str(port), os.path.join(into, "f"))
+        words = under(options, into, sys.executable, "-S", os.path.abspath(__file__), "--serve-threads", str(port), os.path.join(into, "f"))
         process = subprocess.Popen(words)
         wrong, counts, until = [], [], time.monotonic() + 10
         while time.monotonic() < until:
@@ -388,9 +411,10 @@ def streams(options, seconds, seed):
             one.start()
         for one in clients:
             one.join()
-        waits = "answers wait for syncs" in status(options)
+        waits = "answers wait for syncs" in status(options, into)
         process.kill()
         process.wait()
+        ends(into)
     if not waits:
         wrong.append("answers do not wait")
     return wrong, counts
@@ -401,7 +425,7 @@ class Options:
 
     def __init__(self, uncopy, ground):
         self.uncopy, self.ground = uncopy, ground
-        self.log, self.program = os.path.join(ground, "log"), os.path.join(ground, "program")
+        self.program = os.path.join(ground, "program")
 
 
 def main():
