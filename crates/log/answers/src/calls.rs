@@ -39,8 +39,24 @@ pub enum Meaning {
     Clones(u64),
     /// This descriptor is mapped, and shared: if it is open for writing memory is shared.
     Shares(u64),
+    /// A file is mapped: the mapping may be the last that has its description.
+    Maps,
     /// A file's code is mapped.
     Loads,
+    /// So much memory is unmapped here: with a file's mapping its description may end, and so a
+    /// lock.
+    Unmaps(u64, u64),
+    /// The same, where memory moves: its address and length, and how much it is to be.
+    Moves(u64, u64, u64),
+    /// What this descriptor is like is asked, or it is synced. Who serves its file system hears of
+    /// it, where that is not the kernel.
+    Asks(u64),
+    /// The same, if nothing stands at this address; else a path is looked up.
+    AsksBy(u64, u64),
+    /// A request to this descriptor that is not known: a device may read memory from then on.
+    Requests(u64),
+    /// The process executes something.
+    Executes,
     /// What is sent by streams is not what was written any more: a protocol is put over one.
     Wraps,
     /// The user or the rights of the process, or of a thread, change.
@@ -49,7 +65,7 @@ pub enum Meaning {
     Off(AsEver),
 }
 
-use Meaning::{Leaves, Off, ReadsAt, Receives, Rights, Stays};
+use Meaning::{Asks, AsksBy, Leaves, Off, ReadsAt, Receives, Rights, Stays, Unmaps};
 
 const MAP_KIND: u64 = 0xf;
 const MAP_SHARED: u64 = libc::MAP_SHARED as u64;
@@ -65,7 +81,14 @@ const CLOSE_RANGE_UNSHARE: u64 = 2;
 
 // (Numbers that the libc crate does not have.)
 const SYS_LANDLOCK_RESTRICT_SELF: c_long = 446;
+/// Numbers from here on are those of another interface (x32), to the same calls.
+const OTHER_NUMBERS: core::ops::Range<u64> = 0x4000_0000..0x4000_0400;
+/// `personality` asks.
+const PERSONALITY_ASKED: u64 = 0xffff_ffff;
 const PR_SET_VMA: u64 = 0x5356_4d41;
+const PR_SET_SYSCALL_USER_DISPATCH: i32 = 59;
+
+const TCP_INFO: (u64, u64) = (libc::SOL_TCP as u64, libc::TCP_INFO as u64);
 
 /// `flags` of a send that goes into a queue, or of one that does not.
 fn sends(fd: u64, what: Sends, flags: u64) -> Meaning {
@@ -88,7 +111,7 @@ pub fn clones(flags: u64) -> Meaning {
     }
 }
 
-fn maps([_, _, protection, flags, fd, _]: [u64; 6]) -> Meaning {
+fn maps([at, length, protection, flags, fd, _]: [u64; 6]) -> Meaning {
     let is = |what: i32| protection & what as u64 != 0;
     let anonymous = flags & libc::MAP_ANONYMOUS as u64 != 0;
     match flags & MAP_KIND {
@@ -97,6 +120,8 @@ fn maps([_, _, protection, flags, fd, _]: [u64; 6]) -> Meaning {
         }
         _ if !is(libc::PROT_EXEC) => match flags & MAP_KIND {
             MAP_SHARED | MAP_SHARED_VALIDATE => Meaning::Shares(fd),
+            _ if !anonymous => Meaning::Maps,
+            _ if flags & libc::MAP_FIXED as u64 != 0 => Unmaps(at, length),
             _ => Stays,
         },
         // (What of a file that others change is code here nobody looks through.)
@@ -107,12 +132,9 @@ fn maps([_, _, protection, flags, fd, _]: [u64; 6]) -> Meaning {
 }
 
 fn futex([_, operation, ..]: [u64; 6]) -> Meaning {
-    /// FUTEX_WAIT, FUTEX_WAIT_BITSET.
-    const WAITS: [u64; 2] = [0, 9];
     const PRIVATE: u64 = libc::FUTEX_PRIVATE_FLAG as u64;
-    let command = operation & 0x7f;
-    // (Who wakes another process's thread tells it something.)
-    if operation & PRIVATE != 0 || WAITS.contains(&command) { Stays } else { Leaves }
+    // (Who wakes another process's thread tells it something; who waits is counted by who wakes.)
+    if operation & PRIVATE != 0 { Stays } else { Leaves }
 }
 
 fn fcntl([_, command, ..]: [u64; 6]) -> Meaning {
@@ -121,20 +143,23 @@ fn fcntl([_, command, ..]: [u64; 6]) -> Meaning {
         libc::F_GETFD | libc::F_SETFD | libc::F_GETFL | libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
             Stays
         }
-        libc::F_GETLK | libc::F_OFD_GETLK | libc::F_GETOWN | F_GETPIPE_SZ | libc::F_GET_SEALS => {
-            Stays
-        }
+        libc::F_GETOWN | F_GETPIPE_SZ | libc::F_GET_SEALS => Stays,
         _ => Leaves,
     }
 }
 
-fn ioctl([_, request, ..]: [u64; 6]) -> Meaning {
+fn ioctl([fd, request, ..]: [u64; 6]) -> Meaning {
     match request {
         // How much is there; whether it is a terminal, and how large; closed when executing.
-        libc::FIONREAD | libc::TIOCOUTQ | libc::TCGETS | libc::TIOCGWINSZ => Stays,
+        libc::FIONREAD | libc::TCGETS | libc::TIOCGWINSZ => Stays,
         libc::FIOCLEX | libc::FIONCLEX => Stays,
-        _ => Leaves,
+        _ => Meaning::Requests(fd),
     }
+}
+
+/// What a file is like is asked, with flags as `newfstatat` has them.
+fn asks(fd: u64, path: u64, flags: u64) -> Meaning {
+    if flags & libc::AT_EMPTY_PATH as u64 != 0 { AsksBy(fd, path) } else { Leaves }
 }
 
 fn setsockopt([_, level, name, ..]: [u64; 6]) -> Meaning {
@@ -151,7 +176,7 @@ fn prctl([operation, ..]: [u64; 6]) -> Meaning {
         return Stays;
     }
     match operation as i32 {
-        libc::PR_SET_SECCOMP => Off(AsEver::Sandbox),
+        libc::PR_SET_SECCOMP | PR_SET_SYSCALL_USER_DISPATCH => Off(AsEver::Sandbox),
         libc::PR_SET_NAME | libc::PR_GET_NAME | libc::PR_GET_DUMPABLE | libc::PR_GET_SECCOMP => {
             Stays
         }
@@ -189,26 +214,32 @@ pub fn meaning(number: u64, args: &[u64; 6]) -> Meaning {
         }
         libc::SYS_madvise if c == libc::MADV_REMOVE as u64 => Leaves,
         libc::SYS_mprotect | libc::SYS_pkey_mprotect | libc::SYS_madvise => Stays,
-        libc::SYS_munmap | libc::SYS_mremap | libc::SYS_brk | libc::SYS_mincore => Stays,
+        libc::SYS_munmap => Unmaps(a, b),
+        libc::SYS_mremap => Meaning::Moves(a, b, c),
+        libc::SYS_brk | libc::SYS_mincore => Stays,
         libc::SYS_mlock | libc::SYS_mlock2 | libc::SYS_munlock | libc::SYS_mlockall => Stays,
         libc::SYS_munlockall | libc::SYS_pkey_alloc | libc::SYS_pkey_free => Stays,
         libc::SYS_shmat => Off(AsEver::Mapped),
 
-        // What makes something durable says nothing to anybody.
-        libc::SYS_fsync | libc::SYS_fdatasync | libc::SYS_sync | libc::SYS_syncfs => Stays,
-        libc::SYS_msync | libc::SYS_sync_file_range => Stays,
+        // The kernel tells nobody what it makes durable.
+        libc::SYS_fsync | libc::SYS_fdatasync | libc::SYS_syncfs => Asks(a),
+        libc::SYS_sync_file_range => Asks(a),
 
         libc::SYS_poll | libc::SYS_ppoll | libc::SYS_select | libc::SYS_pselect6 => Stays,
         libc::SYS_epoll_wait | libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => Stays,
-        libc::SYS_epoll_ctl | libc::SYS_epoll_create | libc::SYS_epoll_create1 => Stays,
+        // (`epoll_ctl` waits: another process may have the same set.)
+        libc::SYS_epoll_create | libc::SYS_epoll_create1 => Stays,
 
-        libc::SYS_stat | libc::SYS_lstat | libc::SYS_fstat | libc::SYS_newfstatat => Stays,
-        libc::SYS_statx | libc::SYS_statfs | libc::SYS_fstatfs | libc::SYS_access => Stays,
-        libc::SYS_faccessat | libc::SYS_faccessat2 | libc::SYS_readlink => Stays,
-        libc::SYS_readlinkat | libc::SYS_getcwd => Stays,
+        // (Who looks a path up may ask a process that serves a part of it.)
+        libc::SYS_fstat => Asks(a),
+        libc::SYS_newfstatat => asks(a, b, d),
+        libc::SYS_statx => asks(a, b, c),
+        libc::SYS_getcwd => Stays,
 
         libc::SYS_socket | libc::SYS_socketpair | libc::SYS_pipe | libc::SYS_pipe2 => Stays,
         libc::SYS_eventfd | libc::SYS_eventfd2 | libc::SYS_timerfd_create => Stays,
+        // (It tells what was acknowledged, which is no more than what has left.)
+        libc::SYS_getsockopt if (b, c) == TCP_INFO => Leaves,
         libc::SYS_dup | libc::SYS_getsockopt | libc::SYS_getsockname => Stays,
         libc::SYS_getpeername => Stays,
         libc::SYS_fcntl => fcntl(*args),
@@ -232,7 +263,7 @@ pub fn meaning(number: u64, args: &[u64; 6]) -> Meaning {
         libc::SYS_sched_getaffinity | libc::SYS_sched_getparam => Stays,
         libc::SYS_sched_getscheduler | libc::SYS_getpriority | libc::SYS_capget => Stays,
         libc::SYS_prlimit64 if c == 0 => Stays,
-        libc::SYS_wait4 | libc::SYS_waitid => Stays,
+        libc::SYS_personality if a & 0xffff_ffff == PERSONALITY_ASKED => Stays,
         libc::SYS_set_robust_list | libc::SYS_get_robust_list | libc::SYS_rseq => Stays,
         libc::SYS_set_tid_address | libc::SYS_arch_prctl => Stays,
 
@@ -241,6 +272,7 @@ pub fn meaning(number: u64, args: &[u64; 6]) -> Meaning {
         libc::SYS_clone => clones(a),
         libc::SYS_clone3 => Meaning::Clones(a),
         libc::SYS_fork => Meaning::Forks,
+        libc::SYS_execve | libc::SYS_execveat => Meaning::Executes,
 
         libc::SYS_prctl => prctl(*args),
         libc::SYS_setuid | libc::SYS_setgid | libc::SYS_setreuid | libc::SYS_setregid => Rights,
@@ -249,7 +281,11 @@ pub fn meaning(number: u64, args: &[u64; 6]) -> Meaning {
         SYS_LANDLOCK_RESTRICT_SELF => Rights,
 
         libc::SYS_seccomp => Off(AsEver::Sandbox),
-        libc::SYS_vmsplice => Off(AsEver::Lent),
+        libc::SYS_vmsplice | libc::SYS_userfaultfd => Off(AsEver::Lent),
+        // (What can be read may be executed from then on.)
+        libc::SYS_personality => Off(AsEver::Code),
+        libc::SYS_iopl | libc::SYS_ioperm => Off(AsEver::PastUs),
+        _ if OTHER_NUMBERS.contains(&number) => Off(AsEver::PastUs),
         libc::SYS_io_uring_setup | libc::SYS_io_uring_enter | libc::SYS_io_setup => {
             Off(AsEver::PastUs)
         }
@@ -276,9 +312,11 @@ mod tests {
     fn what_is_not_known_leaves() {
         assert_eq!(meaning(100_000, &[0; 6]), Leaves);
         assert_eq!(meaning(u64::MAX, &[0; 6]), Leaves);
-        // (The numbers of the x32 calls are others.)
-        assert_eq!(meaning(libc::SYS_getpid as u64 | 1 << 30, &[0; 6]), Leaves);
-        for number in [libc::SYS_kill, libc::SYS_close, libc::SYS_openat, libc::SYS_execve] {
+        for number in [libc::SYS_kill, libc::SYS_close, libc::SYS_openat, libc::SYS_epoll_ctl] {
+            assert_eq!(of(number, &[3]), Leaves, "{number}");
+        }
+        // (A child that is waited for is gone, which others see.)
+        for number in [libc::SYS_wait4, libc::SYS_waitid, libc::SYS_sync, libc::SYS_msync] {
             assert_eq!(of(number, &[3]), Leaves, "{number}");
         }
         for number in [libc::SYS_shutdown, libc::SYS_pwrite64, libc::SYS_splice, libc::SYS_lseek] {
@@ -319,9 +357,41 @@ mod tests {
         assert_eq!(map(PROT_READ | PROT_EXEC, MAP_SHARED), Off(AsEver::Code));
         assert_eq!(map(PROT_WRITE | PROT_EXEC, MAP_PRIVATE), Off(AsEver::Code));
         assert_eq!(map(PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS), Off(AsEver::Code));
+        assert_eq!(of(libc::SYS_personality, &[0x0040_0000]), Off(AsEver::Code));
+        assert_eq!(of(libc::SYS_personality, &[0xffff_ffff]), Stays);
         let protect = |prot: i32| of(libc::SYS_mprotect, &[0, 4096, prot as u64]);
         assert_eq!(protect(PROT_READ | PROT_EXEC), Off(AsEver::Code));
         assert_eq!(protect(PROT_READ | PROT_WRITE), Stays);
+    }
+
+    #[test]
+    fn what_ends_a_mapping_is_known_by_its_place() {
+        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let map = |flags: i32| of(libc::SYS_mmap, &[4096, 8192, 1, flags as u64, 7, 0]);
+        assert_eq!(map(libc::MAP_PRIVATE), Meaning::Maps);
+        assert_eq!(map(kind | libc::MAP_FIXED), Unmaps(4096, 8192));
+        assert_eq!(map(kind | libc::MAP_FIXED_NOREPLACE), Stays);
+        assert_eq!(of(libc::SYS_munmap, &[4096, 8192]), Unmaps(4096, 8192));
+        assert_eq!(of(libc::SYS_mremap, &[4096, 8192, 99]), Meaning::Moves(4096, 8192, 99));
+    }
+
+    #[test]
+    fn a_path_leaves_and_a_descriptor_is_asked() {
+        const EMPTY: u64 = libc::AT_EMPTY_PATH as u64;
+        for number in [libc::SYS_stat, libc::SYS_access, libc::SYS_readlink, libc::SYS_statfs] {
+            assert_eq!(of(number, &[8]), Leaves, "{number}");
+        }
+        assert_eq!(of(libc::SYS_newfstatat, &[3, 8, 9, 0]), Leaves);
+        assert_eq!(of(libc::SYS_newfstatat, &[3, 8, 9, EMPTY]), AsksBy(3, 8));
+        assert_eq!(of(libc::SYS_statx, &[3, 8, 0, 0]), Leaves);
+        assert_eq!(of(libc::SYS_statx, &[3, 8, EMPTY, 0]), AsksBy(3, 8));
+        assert_eq!((of(libc::SYS_fstat, &[3]), of(libc::SYS_fsync, &[3])), (Asks(3), Asks(3)));
+        assert_eq!(of(libc::SYS_ioctl, &[3, libc::TCGETS]), Stays);
+        assert_eq!(of(libc::SYS_ioctl, &[3, 0xae80]), Meaning::Requests(3));
+        assert_eq!(of(libc::SYS_ioctl, &[3, libc::TIOCOUTQ]), Meaning::Requests(3));
+        assert_eq!(of(libc::SYS_getsockopt, &[3, TCP_INFO.0, TCP_INFO.1]), Leaves);
+        assert_eq!(of(libc::SYS_getsockopt, &[3, 1, libc::SO_ERROR as u64]), Stays);
+        assert_eq!(of(libc::SYS_fcntl, &[3, libc::F_GETLK as u64]), Leaves);
     }
 
     #[test]
@@ -337,10 +407,11 @@ mod tests {
     }
 
     #[test]
-    fn who_wakes_another_process_waits() {
+    fn who_wakes_another_process_or_may_be_woken_by_one_waits() {
         let futex = |operation: i32| of(libc::SYS_futex, &[64, operation as u64, 1]);
         assert_eq!(futex(libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG), Stays);
-        assert_eq!(futex(libc::FUTEX_WAIT), Stays);
+        assert_eq!(futex(libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG), Stays);
+        assert_eq!(futex(libc::FUTEX_WAIT), Leaves);
         assert_eq!(futex(libc::FUTEX_WAKE), Leaves);
         assert_eq!(futex(libc::FUTEX_WAKE | libc::FUTEX_CLOCK_REALTIME), Leaves);
     }
@@ -351,9 +422,13 @@ mod tests {
             (libc::SYS_io_uring_setup, [8, 0, 0], AsEver::PastUs),
             (libc::SYS_io_setup, [8, 0, 0], AsEver::PastUs),
             (libc::SYS_vmsplice, [1, 0, 1], AsEver::Lent),
+            (libc::SYS_userfaultfd, [0, 0, 0], AsEver::Lent),
+            (libc::SYS_iopl, [3, 0, 0], AsEver::PastUs),
+            (libc::SYS_getpid | 1 << 30, [0, 0, 0], AsEver::PastUs),
             (libc::SYS_shmat, [1, 0, 0], AsEver::Mapped),
             (libc::SYS_seccomp, [1, 0, 0], AsEver::Sandbox),
             (libc::SYS_prctl, [libc::PR_SET_SECCOMP as u64, 2, 0], AsEver::Sandbox),
+            (libc::SYS_prctl, [59, 1, 0], AsEver::Sandbox),
             (libc::SYS_unshare, [CLONE_FILES, 0, 0], AsEver::PastUs),
             (libc::SYS_close_range, [3, 9, CLOSE_RANGE_UNSHARE], AsEver::PastUs),
         ] {
@@ -361,6 +436,7 @@ mod tests {
         }
         assert_eq!(of(libc::SYS_close_range, &[3, 9, 0]), Leaves);
         assert_eq!(of(libc::SYS_setuid, &[0]), Rights);
+        assert_eq!(of(libc::SYS_execve, &[8]), Meaning::Executes);
         assert_eq!(of(libc::SYS_prctl, &[libc::PR_SET_NAME as u64]), Stays);
         assert_eq!(of(libc::SYS_setsockopt, &[3, 1, 60]), Off(AsEver::Lent));
         assert_eq!(of(libc::SYS_setsockopt, &[3, 6, 31]), Meaning::Wraps);

@@ -30,14 +30,18 @@ fn naps(ns: i64) {
     let _ = rustix::thread::nanosleep(&time);
 }
 
-fn says(text: &str) {
-    // (Standard error is the program's, and may be anything by now.)
-    let (call, at) = (libc::SYS_write as usize, text.as_ptr() as usize);
-    // SAFETY: bytes of ours.
-    unsafe { syscall4(call, 2, at, text.len(), 0) };
-}
-
 impl Outputs {
+    /// Says something on standard error, if that is what it was at the start, and takes it at once.
+    /// (The number may be that of the program's data by now.)
+    fn complains(&self, text: &str) {
+        if self.errors.is_none() || sockets::known(2) != self.errors || !sockets::takes_bytes(2) {
+            return;
+        }
+        let (call, at) = (libc::SYS_write as usize, text.as_ptr() as usize);
+        // SAFETY: bytes of ours.
+        unsafe { syscall4(call, 2, at, text.len(), 0) };
+    }
+
     /// It runs, from the first sync on that returns early.
     pub(crate) fn has_thread(&'static self) -> bool {
         if self.state.load(SeqCst) == RUNS {
@@ -96,7 +100,7 @@ impl Outputs {
         }
         if !(self.settings.flush)(files) {
             self.with(|inner| inner.book.fails());
-            says(
+            self.complains(
                 "uncopy: a sync that had returned early could not be made durable: the program is \
                   killed\n",
             );
@@ -107,7 +111,7 @@ impl Outputs {
             }
         }
         if self.settings.trial.slow > 0 {
-            says("durable\n");
+            self.complains("durable\n");
         }
     }
 

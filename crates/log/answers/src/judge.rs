@@ -1,7 +1,7 @@
 //! A system call of the program's, before it is made: the kernel makes it now, or later, or its
 //! bytes go into a queue.
 //!
-//! unsafe: a call of the program's.
+//! unsafe: calls of the program's.
 
 use crate::bytes::{buffers, copied, length};
 use crate::calls::{Meaning, Sends, clones, meaning};
@@ -13,6 +13,10 @@ use uncopy_kernel::call::syscall6;
 use uncopy_kernel::{critical, thread, user_access};
 use uncopy_log_book::answers::Leaves;
 use uncopy_log_book::as_ever::AsEver;
+
+const PAGE: u64 = 4096;
+/// From so many bytes on it is looked whether they fit before they are copied.
+const MUCH: usize = 16 << 10;
 
 impl Outputs {
     /// From now on syncs may return early. Once in a process, before the program runs.
@@ -57,18 +61,26 @@ impl Outputs {
                     self.wait_for_all();
                 }
             }
-            Meaning::ReadsAt(fd) => {
-                if self.is_busy() && !sockets::is_regular(fd) {
-                    self.wait_for_all();
-                }
-            }
+            Meaning::ReadsAt(fd) if self.is_busy() => self.reads_at(fd),
+            Meaning::ReadsAt(_) => {}
+            Meaning::Asks(fd) => self.wait_for_asking(fd),
+            Meaning::AsksBy(fd, path) => match user_access::read(path as *const u8) {
+                Some(0) => self.wait_for_asking(fd),
+                _ => self.wait_for_all(),
+            },
+            Meaning::Requests(fd) => self.requests(fd),
             Meaning::Leaves => self.wait_for_all(),
             Meaning::Shares(fd) => {
                 if sockets::is_for_writing(fd) {
                     self.off(AsEver::Mapped);
                 }
+                return self.maps_of(fd, call);
             }
+            Meaning::Maps => return self.maps_of(call.args[4], call),
             Meaning::Loads => return Verdict::Made(self.loads(call)),
+            Meaning::Unmaps(at, length) => self.unmaps(at, length),
+            Meaning::Moves(at, length, to) => return self.moves(call, at, length, to),
+            Meaning::Executes => self.executes(),
             Meaning::Wraps => {
                 self.wraps.store(true, SeqCst);
                 self.wait_for_all();
@@ -92,36 +104,24 @@ impl Outputs {
         if !self.is_early() || self.wraps.load(SeqCst) || !self.is_own() {
             return waits();
         }
-        let Some(cookie) = sockets::stream(fd) else { return waits() };
+        // (What the kernel has an error for it is asked for.)
+        let Some(cookie) = sockets::cookie(fd).filter(|_| sockets::is_open(fd)) else {
+            return waits();
+        };
         let Some(buffers) = buffers(what) else { return waits() };
         let Some(bytes) = length(&buffers).filter(|n| (1..=MOST).contains(n)) else {
             return waits();
         };
-        // (What does not fit is not copied.)
-        if !sockets::has_room(fd, bytes) {
+        // (What is much and does not fit is not copied.)
+        if bytes >= MUCH && !sockets::has_room(fd, bytes) {
             return waits();
         }
         let Some(copy) = copied(&buffers, bytes) else { return waits() };
-        match sockets::asks(fd) {
-            0 => {}
-            // (The kernel has more to do for the first; it is not yet connected.)
-            n if n == -(libc::EPIPE as isize) || n == -(libc::EAGAIN as isize) => return waits(),
-            error => return Verdict::Made(error as i64),
-        }
-        let leaves = self.with(|inner| {
-            let stream = inner.stream(cookie, fd);
-            let queued = inner.book.queued(stream);
-            let leaves = match inner.book.is_busy() {
-                false => Leaves::Now,
-                true if !self.is_early() || !sockets::has_room(fd, queued + bytes) => {
-                    Leaves::Waits(inner.book.given())
-                }
-                true => inner.book.sends(stream, &[&copy]),
-            };
-            self.says(inner);
-            leaves
-        });
-        match leaves {
+        let leaves = match self.queues(fd, cookie, &copy, false) {
+            None if sockets::is_stream(fd) => self.queues(fd, cookie, &copy, true),
+            leaves => leaves,
+        };
+        match leaves.unwrap_or(Leaves::Never) {
             Leaves::Now => Verdict::GoOn,
             Leaves::Queued => {
                 self.works();
@@ -131,21 +131,125 @@ impl Outputs {
                 self.wait_for(number);
                 Verdict::GoOn
             }
-            // (The process is about to end.)
+            // (It is no stream; or the process is about to end.)
             Leaves::Never => waits(),
         }
+    }
+
+    /// Bytes go into the queue of the socket `cookie`, or not. `None`: nobody knows yet whether it
+    /// is a stream. `is_stream`: it is.
+    fn queues(&self, fd: u64, cookie: u64, bytes: &[u8], is_stream: bool) -> Option<Leaves> {
+        self.with(|inner| {
+            if !is_stream && !inner.knows(cookie) {
+                return None;
+            }
+            let stream = inner.stream(cookie, fd);
+            let queued = inner.book.queued(stream);
+            let leaves = match inner.book.is_busy() {
+                false => Leaves::Now,
+                true if !self.is_early() || !sockets::has_room(fd, queued + bytes.len()) => {
+                    Leaves::Waits(inner.book.given())
+                }
+                true => inner.book.sends(stream, &[bytes]),
+            };
+            self.says(inner);
+            Some(leaves)
+        })
+    }
+
+    /// Bytes are read at a place. Of a regular file, of which only the kernel knows, it is no
+    /// answer.
+    fn reads_at(&self, fd: u64) {
+        match sockets::known(fd) {
+            Some(known) if known.is_regular() => self.wait_for_asking(fd),
+            _ => self.wait_for_all(),
+        }
+    }
+
+    /// Nobody knows what this request is about.
+    fn requests(&'static self, fd: u64) {
+        match sockets::known(fd) {
+            Some(known) if known.is_device() => self.goes_off(AsEver::Lent),
+            _ => self.wait_for_all(),
+        }
+    }
+
+    /// Makes the program's call here, past the gate.
+    fn makes(call: &Call) -> i64 {
+        let args = call.args.map(|word| word as usize);
+        // SAFETY: the program's own call.
+        unsafe { syscall6(call.number as usize, args) as i64 }
     }
 
     /// Code is mapped: it is looked through before the next sync returns early. (So the call is
     /// made here: what is to be looked through is there by then.)
     fn loads(&self, call: &Call) -> i64 {
         self.pauses();
-        let args = call.args.map(|word| word as usize);
-        // SAFETY: the program's own call.
-        let result = unsafe { syscall6(call.number as usize, args) };
-        self.loads.store(true, SeqCst);
+        let result = self.maps(call);
+        self.loads.fetch_add(1, SeqCst);
         self.resumes();
-        result as i64
+        result
+    }
+
+    /// As [`maps`](Self::maps), unless it is a device.
+    fn maps_of(&'static self, fd: u64, call: &Call) -> Verdict {
+        if sockets::known(fd).is_some_and(|known| known.is_device()) {
+            self.goes_off(AsEver::Lent);
+        }
+        Verdict::Made(self.maps(call))
+    }
+
+    /// A file is mapped. (Made here: where is known then.)
+    fn maps(&self, call: &Call) -> i64 {
+        let [at, length, _, flags, ..] = call.args;
+        if flags & libc::MAP_FIXED as u64 != 0 {
+            self.unmaps(at, length);
+        }
+        let result = Self::makes(call);
+        if result > 0 {
+            self.with(|inner| inner.mapped.add(result as u64, length));
+        }
+        result
+    }
+
+    /// Memory is unmapped.
+    fn unmaps(&self, at: u64, length: u64) {
+        let ends = self.with(|inner| inner.mapped.has(at, length));
+        if ends {
+            self.wait_for_all();
+            // (What does not begin with a page is refused.)
+            if at % PAGE == 0 {
+                self.with(|inner| inner.mapped.remove(at, length));
+            }
+        }
+    }
+
+    /// Memory moves, or becomes longer or shorter; something else may lie where it comes to.
+    fn moves(&self, call: &Call, at: u64, length: u64, to: u64) -> Verdict {
+        let [.., flags, target, _] = call.args;
+        if flags & libc::MREMAP_FIXED as u64 != 0 {
+            self.unmaps(target, to);
+        }
+        // (Of shared memory there is one more mapping then; its length is not told.)
+        if !self.with(|inner| inner.mapped.has(at, length.max(1))) {
+            return Verdict::GoOn;
+        }
+        self.wait_for_all();
+        let result = Self::makes(call);
+        if result > 0 {
+            self.with(|inner| inner.mapped.add(result as u64, to));
+        }
+        Verdict::Made(result)
+    }
+
+    /// The process executes something. (Where that comes by libc's functions nothing waits, nor
+    /// will before it has failed.)
+    fn executes(&'static self) {
+        if self.is_own() && self.is_early() {
+            // (Nobody will say whether it has failed.)
+            self.off(AsEver::PastUs);
+        }
+        self.wait_for_all();
     }
 
     /// The process ends: what it was told is durable before, and no message is lost. (A child that
@@ -212,13 +316,23 @@ mod tests {
     /// The gate's word is one for a process.
     static ONE: Mutex<()> = Mutex::new(());
     static HELD: AtomicBool = AtomicBool::new(false);
+    /// So many flushes have begun, and so many may end though they are held.
+    static BEGUN: AtomicU32 = AtomicU32::new(0);
+    static MAY_END: AtomicU32 = AtomicU32::new(0);
     static TOLD: AtomicU32 = AtomicU32::new(0);
 
     fn flush(_: &[u32]) -> bool {
-        while HELD.load(SeqCst) {
+        let turn = BEGUN.fetch_add(1, SeqCst);
+        while HELD.load(SeqCst) && turn >= MAY_END.load(SeqCst) {
             rustix::thread::sched_yield();
         }
         true
+    }
+
+    fn until_flushes_have_begun(count: u32) {
+        while BEGUN.load(SeqCst) < count {
+            rustix::thread::sched_yield();
+        }
     }
 
     fn told(reason: AsEver) {
@@ -230,6 +344,8 @@ mod tests {
         let one = ONE.lock().unwrap_or_else(|why| why.into_inner());
         HELD.store(true, SeqCst);
         TOLD.store(0, SeqCst);
+        BEGUN.store(0, SeqCst);
+        MAY_END.store(0, SeqCst);
         (one, Outputs::for_tests(Settings { flush, told, trial: Trial::default() }))
     }
 
@@ -265,7 +381,7 @@ mod tests {
         let (_one, outputs) = outputs();
         let (here, mut there) = pair();
         assert_eq!(sent(outputs, &here, b"before"), Verdict::GoOn);
-        assert!(outputs.gives(1) && outputs.is_busy());
+        assert!(outputs.gives(|| Some(1)) && outputs.is_busy());
         assert_eq!(sent(outputs, &here, b"ab"), Verdict::Made(2));
         assert_eq!(sent(outputs, &here, b"c"), Verdict::Made(1));
         let mut got = [0; 3];
@@ -280,9 +396,100 @@ mod tests {
     }
 
     #[test]
+    fn a_sync_that_returns_while_a_flush_is_under_way_waits_for_the_next_one() {
+        let (_one, outputs) = outputs();
+        let (here, mut there) = pair();
+        assert!(outputs.gives(|| Some(1)));
+        assert_eq!(sent(outputs, &here, b"a"), Verdict::Made(1));
+        until_flushes_have_begun(1);
+        assert!(outputs.gives(|| Some(1)));
+        assert_eq!(sent(outputs, &here, b"b"), Verdict::Made(1));
+        MAY_END.store(1, SeqCst);
+        until_flushes_have_begun(2);
+        let mut got = [0; 2];
+        assert_eq!(there.read(&mut got).unwrap(), 1, "the first answer alone");
+        assert_eq!(there.read(&mut got).unwrap_err().kind(), ErrorKind::WouldBlock);
+        HELD.store(false, SeqCst);
+        outputs.wait_for_all();
+        assert_eq!((there.read(&mut got).unwrap(), got[0]), (1, b'b'));
+    }
+
+    #[test]
+    fn a_mapping_of_a_file_ends_once_all_is_durable() {
+        let (_one, outputs) = outputs();
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        let (length, fd) = (2 * PAGE, file.as_raw_fd() as u64);
+        let map = [0, length, libc::PROT_READ as u64, libc::MAP_PRIVATE as u64, fd, 0];
+        let Verdict::Made(at) = called(outputs, libc::SYS_mmap, &map) else { panic!() };
+        let at = at as u64;
+        assert!(outputs.gives(|| Some(1)));
+        let ends = |at, n| waits(move || called(outputs, libc::SYS_munmap, &[at, n]));
+        let (elsewhere, waited) = ends(at + length, PAGE);
+        assert!(!waited, "no file is mapped there");
+        let (inside, waited) = ends(at + PAGE, PAGE);
+        assert!(waited);
+        HELD.store(false, SeqCst);
+        assert_eq!(elsewhere.join().unwrap(), Verdict::GoOn);
+        assert_eq!(inside.join().unwrap(), Verdict::GoOn);
+        outputs.wait_for_all();
+        // (Only asked: it is mapped still.)
+        HELD.store(true, SeqCst);
+        let moved = called(outputs, libc::SYS_mremap, &[at, length, PAGE, 0]);
+        assert_eq!(moved, Verdict::Made(at as i64));
+        assert_eq!(called(outputs, libc::SYS_munmap, &[at, length]), Verdict::GoOn);
+        assert!(!outputs.with(|inner| inner.mapped.has(at, length)));
+    }
+
+    #[test]
+    fn what_serves_a_file_system_is_asked_once_all_is_durable() {
+        let (_one, outputs) = outputs();
+        let (pipe, _end) = std::io::pipe().unwrap();
+        let fd = pipe.as_raw_fd() as u64;
+        let asks = move || called(outputs, libc::SYS_fstat, &[fd]);
+        assert!(outputs.gives(|| Some(1)));
+        let (first, waited) = waits(asks);
+        assert!(waited, "nobody knows what it is");
+        HELD.store(false, SeqCst);
+        assert_eq!(first.join().unwrap(), Verdict::GoOn);
+        outputs.wait_for_all();
+        HELD.store(true, SeqCst);
+        assert!(outputs.gives(|| Some(1)));
+        assert_eq!(asks(), Verdict::GoOn, "the kernel's own");
+        HELD.store(false, SeqCst);
+        outputs.wait_for_all();
+    }
+
+    #[test]
+    fn a_file_that_was_promised_is_forgotten_once_it_is_durable() {
+        let (_one, outputs) = outputs();
+        assert!(outputs.gives(|| Some(1)));
+        let (forgets, waited) = waits(|| {
+            outputs.forgets(1, || TOLD.store(9, SeqCst));
+            Verdict::GoOn
+        });
+        assert!(waited && TOLD.load(SeqCst) == 0);
+        HELD.store(false, SeqCst);
+        forgets.join().unwrap();
+        assert_eq!(TOLD.load(SeqCst), 9);
+        assert!(!outputs.gives(|| None), "it is closed");
+        assert!(!outputs.is_busy());
+    }
+
+    #[test]
+    fn no_sync_returns_early_once_code_came_that_was_not_looked_through() {
+        let (_one, outputs) = outputs();
+        HELD.store(false, SeqCst);
+        assert!(outputs.gives(|| Some(1)));
+        // (There is no gate here, so nobody can say that it has all calls.)
+        outputs.loads.fetch_add(1, SeqCst);
+        assert!(!outputs.gives(|| Some(1)) && !outputs.gives(|| Some(1)));
+        assert_eq!(outputs.reason(), Some(AsEver::PastUs));
+    }
+
+    #[test]
     fn what_leaves_otherwise_waits_in_its_call() {
         let (_one, outputs) = outputs();
-        assert!(outputs.gives(1));
+        assert!(outputs.gives(|| Some(1)));
         let (pipe, _end) = std::io::pipe().unwrap();
         let (here, _there) = pair();
         let on = |fd: u64, number| move || called(outputs, number, &[fd, 0, 1]);
@@ -307,7 +514,7 @@ mod tests {
         let (_one, outputs) = outputs();
         let (here, there) = pair();
         let fd = here.as_raw_fd() as u64;
-        assert!(outputs.gives(1));
+        assert!(outputs.gives(|| Some(1)));
         let (nowhere, waited) = waits(move || called(outputs, libc::SYS_writev, &[fd, 8, 2]));
         assert!(waited);
         here.shutdown(std::net::Shutdown::Write).unwrap();
@@ -322,7 +529,7 @@ mod tests {
     #[test]
     fn an_append_waits_for_other_files_only() {
         let (_one, outputs) = outputs();
-        assert!(outputs.gives(1));
+        assert!(outputs.gives(|| Some(1)));
         outputs.wait_but_for(1);
         let (other, waited) = waits(|| {
             outputs.wait_but_for(2);
@@ -336,30 +543,30 @@ mod tests {
     #[test]
     fn no_sync_returns_early_while_a_child_is_made() {
         let (_one, outputs) = outputs();
-        assert!(outputs.gives(1));
+        assert!(outputs.gives(|| Some(1)));
         let (child, waited) = waits(|| {
             outputs.pauses();
             Verdict::GoOn
         });
-        assert!(waited && !outputs.gives(1));
+        assert!(waited && !outputs.gives(|| Some(1)));
         HELD.store(false, SeqCst);
         child.join().unwrap();
-        assert!(!outputs.is_busy() && !outputs.gives(1));
+        assert!(!outputs.is_busy() && !outputs.gives(|| Some(1)));
         outputs.resumes();
-        assert!(outputs.gives(1));
+        assert!(outputs.gives(|| Some(1)));
         outputs.wait_for_all();
     }
 
     #[test]
     fn what_cannot_be_seen_ends_it_once_nothing_waits() {
         let (_one, outputs) = outputs();
-        assert!(outputs.gives(1));
+        assert!(outputs.gives(|| Some(1)));
         let (mapping, waited) = waits(|| called(outputs, libc::SYS_shmat, &[1]));
         assert!(waited && TOLD.load(SeqCst) == 0);
         HELD.store(false, SeqCst);
         assert_eq!(mapping.join().unwrap(), Verdict::GoOn);
         assert_eq!(TOLD.load(SeqCst), AsEver::Mapped as u32);
         assert_eq!(outputs.reason(), Some(AsEver::Mapped));
-        assert!(!outputs.gives(1) && uncopy_gate::pending().load(SeqCst) == 0);
+        assert!(!outputs.gives(|| Some(1)) && uncopy_gate::pending().load(SeqCst) == 0);
     }
 }

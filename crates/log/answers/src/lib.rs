@@ -28,3 +28,9 @@ mod sockets;
 pub use gate::found;
 pub use outputs::{Outputs, Settings, Trial};
 pub use uncopy_log_book::as_ever::AsEver;
+
+/// As the library has it: the thread that flushes is none of libc's, whose allocator may ask for
+/// its thread's locale.
+#[cfg(test)]
+#[global_allocator]
+static HEAP: uncopy_heap::Heap = uncopy_heap::Heap::new();

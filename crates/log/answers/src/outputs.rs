@@ -8,19 +8,23 @@
 //!
 //! unsafe: what the lock guards is used with it held.
 
-use crate::{gate, mappings};
+use crate::gate;
+use crate::mappings::{self, Mapped};
+use crate::sockets::{self, Known};
 use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering::SeqCst;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32};
 use uncopy_kernel::lock::Lock;
 use uncopy_kernel::sync::Futex;
 use uncopy_kernel::thread::ThreadSlot;
-use uncopy_kernel::{critical, procfs};
+use uncopy_kernel::{critical, procfs, thread};
 use uncopy_log_book::answers::{Answers, Number};
 use uncopy_log_book::as_ever::AsEver;
 
 /// Bytes that wait in queues, at most, of all streams together.
 pub const MOST: usize = 4 << 20;
+/// So many streams are known, and as many more as have queues.
+const STREAMS: usize = 256;
 /// What `/proc/self/smaps` has, at most, in bytes.
 const SMAPS: usize = 16 << 20;
 
@@ -81,14 +85,29 @@ pub(crate) struct Inner {
     pub(crate) book: Answers,
     /// The book's number of a stream is its place.
     pub(crate) streams: Vec<Stream>,
+    /// Where files were mapped.
+    pub(crate) mapped: Mapped,
+    /// Mounts of file systems that the kernel has by itself.
+    mounts: Vec<u64>,
 }
 
 impl Inner {
+    fn new() -> Self {
+        let book = Answers::new(MOST);
+        Self { book, streams: Vec::new(), mapped: Mapped::default(), mounts: Vec::new() }
+    }
+
+    /// It was found to be a stream.
+    pub(crate) fn knows(&self, cookie: u64) -> bool {
+        self.streams.iter().any(|stream| stream.cookie == cookie)
+    }
+
     /// The book's number of this stream, which `fd` is one of the descriptors of.
     pub(crate) fn stream(&mut self, cookie: u64, fd: u64) -> u32 {
         let known = self.streams.iter().position(|stream| stream.cookie == cookie);
-        let free = || (0..self.streams.len()).find(|at| self.book.queued(*at as u32) == 0);
-        let at = known.or_else(free).unwrap_or(self.streams.len());
+        let count = self.streams.len();
+        let free = || (0..count).find(|at| count >= STREAMS && self.book.queued(*at as u32) == 0);
+        let at = known.or_else(free).unwrap_or(count);
         match self.streams.get_mut(at) {
             // (A queue leaves by the number that it was begun with, which is open as long.)
             Some(_) if known.is_some() && self.book.queued(at as u32) > 0 => {}
@@ -121,14 +140,17 @@ pub struct Outputs {
     early: AtomicU32,
     /// Why syncs are as ever: the number of an [`AsEver`]; 0: they are not.
     off: AtomicU32,
-    /// Code has come since it was looked through.
-    pub(crate) loads: AtomicBool,
+    /// How often code has come, and after how many of them all was looked through.
+    pub(crate) loads: AtomicU32,
+    looked: AtomicU32,
     /// Some stream has a protocol over it.
     pub(crate) wraps: AtomicBool,
     pub(crate) thread: ThreadSlot,
     pub(crate) state: AtomicU32,
     /// The thread is to end.
     pub(crate) ends: AtomicBool,
+    /// Standard error, as it was at the start.
+    pub(crate) errors: Option<Known>,
 }
 
 // SAFETY: `inner` is used with the lock held.
@@ -162,17 +184,19 @@ impl Outputs {
             settings,
             process: own_process(),
             lock: Lock::new(),
-            inner: UnsafeCell::new(Inner { book: Answers::new(MOST), streams: Vec::new() }),
+            inner: UnsafeCell::new(Inner::new()),
             turn: Futex::new(0),
             work: Futex::new(0),
             sleeps: AtomicBool::new(false),
             early: AtomicU32::new(0),
             off: AtomicU32::new(0),
-            loads: AtomicBool::new(false),
+            loads: AtomicU32::new(0),
+            looked: AtomicU32::new(0),
             wraps: AtomicBool::new(false),
             thread: ThreadSlot::new(),
             state: AtomicU32::new(NONE),
             ends: AtomicBool::new(false),
+            errors: sockets::known(2),
         }
     }
 
@@ -201,12 +225,15 @@ impl Outputs {
 
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Inner) -> R) -> R {
         critical::within(|| {
-            let mask = critical::block_signals();
+            // (To a thread of ours no signal comes.)
+            let mask = (!thread::is_ours()).then(critical::block_signals);
             self.lock.lock();
             // SAFETY: the lock is held.
             let result = f(unsafe { &mut *self.inner.get() });
             self.lock.unlock();
-            critical::restore_signals(mask);
+            if let Some(mask) = mask {
+                critical::restore_signals(mask);
+            }
             result
         })
     }
@@ -234,15 +261,17 @@ impl Outputs {
         self.early.load(SeqCst) == 0
     }
 
-    /// A sync of `file` is about to return: true, once it has a number. All that it answers for was
-    /// published, and who opens the file waits until it is durable.
-    pub fn gives(&'static self, file: u32) -> bool {
+    /// A sync is about to return: true, once it has a number. All that it answers for was published,
+    /// and who opens the file waits until it is durable. `file` says which one it is, while none is
+    /// [forgotten](Self::forgets); `None`: it is closed.
+    pub fn gives(&'static self, file: impl FnOnce() -> Option<u32>) -> bool {
         if !self.is_early() || !self.is_own() || !self.knows_code() || !self.has_thread() {
             return false;
         }
         let given = self.with(|inner| {
             // (Who wants none says so, then takes the lock.)
-            let given = self.is_early() && inner.book.give(file).is_some();
+            let file = if self.is_early() { file() } else { None };
+            let given = file.is_some_and(|file| inner.book.give(file).is_some());
             self.says(inner);
             given
         });
@@ -250,6 +279,25 @@ impl Outputs {
             self.works();
         }
         given
+    }
+
+    /// `forget` makes that nobody gives a number for `file` any more. It is called once none waits
+    /// that was given for it.
+    pub fn forgets(&self, file: u32, forget: impl FnOnce()) {
+        let mut forget = Some(forget);
+        loop {
+            let waits = self.with(|inner| {
+                let waits = inner.book.waits_for(file);
+                if !waits && let Some(forget) = forget.take() {
+                    forget();
+                }
+                waits
+            });
+            if !waits {
+                return;
+            }
+            self.wait_for_all();
+        }
     }
 
     /// There is something to do for the thread that flushes.
@@ -262,11 +310,16 @@ impl Outputs {
 
     /// All that was loaded makes its calls by libc.
     fn knows_code(&'static self) -> bool {
-        if !self.loads.swap(false, SeqCst) {
+        let loads = self.loads.load(SeqCst);
+        if self.looked.load(SeqCst) == loads {
             return true;
         }
+        // (Others look, too, until one has.)
         match gate::looks_at_code() {
-            Ok(()) => true,
+            Ok(()) => {
+                self.looked.fetch_max(loads, SeqCst);
+                true
+            }
             Err(reason) => {
                 self.off(reason);
                 false
@@ -284,6 +337,24 @@ impl Outputs {
         if self.is_busy() {
             let number = self.with(|inner| inner.book.given());
             self.wait_for(number);
+        }
+    }
+
+    /// As [`wait_for_all`](Self::wait_for_all), if who serves the file system of `fd` is told what
+    /// is asked about it.
+    pub(crate) fn wait_for_asking(&self, fd: u64) {
+        if !self.is_busy() {
+            return;
+        }
+        let Some(mount) = sockets::known(fd).and_then(|known| known.mount) else {
+            return self.wait_for_all();
+        };
+        if self.with(|inner| inner.mounts.contains(&mount)) {
+            return;
+        }
+        self.wait_for_all();
+        if sockets::is_of_the_kernel(fd) {
+            self.with(|inner| inner.mounts.push(mount));
         }
     }
 
@@ -382,7 +453,7 @@ mod tests {
 
     #[test]
     fn streams_keep_their_numbers_while_they_have_queues() {
-        let mut inner = Inner { book: Answers::new(100), streams: Vec::new() };
+        let mut inner = Inner { book: Answers::new(100), ..Inner::new() };
         inner.book.give(0);
         let a = inner.stream(7, 3);
         inner.book.sends(a, &[b"a"]);
@@ -390,8 +461,12 @@ mod tests {
         assert_eq!(inner.streams[a as usize].fd, 3, "its queue leaves by the first");
         let b = inner.stream(8, 4);
         assert_ne!(a, b);
-        // (Nothing was queued for that one: its place is free.)
-        assert_eq!(inner.stream(9, 6), b);
-        assert_eq!(inner.streams.len(), 2);
+        assert!(inner.knows(7) && inner.knows(8) && !inner.knows(9));
+        for cookie in 9..300 {
+            inner.stream(cookie, 6);
+        }
+        // (Nothing was queued for those: their places are free.)
+        assert_eq!(inner.streams.len(), STREAMS);
+        assert!(inner.knows(7) && !inner.knows(8) && inner.stream(7, 3) == a);
     }
 }

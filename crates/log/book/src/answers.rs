@@ -102,6 +102,12 @@ impl Answers {
         !self.failed && self.durable >= number && !self.queues.iter().any(is_before)
     }
 
+    /// Whether this file is to become durable.
+    #[must_use]
+    pub fn waits_for(&self, file: u32) -> bool {
+        self.files.iter().any(|(other, _)| *other == file)
+    }
+
     /// Whether another file than this one is to become durable.
     #[must_use]
     pub fn waits_for_another(&self, file: u32) -> bool {

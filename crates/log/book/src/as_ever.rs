@@ -33,9 +33,9 @@ macro_rules! reasons {
 }
 
 reasons! {
-    PastUs 1 "answers-past-us" "The process makes system calls that go past libc, or past its thread's: io_uring, asynchronous requests, code with system calls of its own, descriptors or namespaces of a thread's own.";
+    PastUs 1 "answers-past-us" "The process makes system calls that go past libc, or past its thread's: io_uring, asynchronous requests, code with system calls of its own, descriptors or namespaces of a thread's own, what is executed without libc's functions.";
     Mapped 2 "answers-mapped" "The process shares memory that it can write to: a shared mapping, or System V shared memory.";
-    Lent 3 "answers-lent" "The process lends its pages to the kernel (vmsplice, MSG_ZEROCOPY): what it stores there later leaves without a call.";
+    Lent 3 "answers-lent" "The process lends its memory (vmsplice, MSG_ZEROCOPY, userfaultfd, requests to devices): what it does there later is seen without a call.";
     Code 4 "answers-code" "The process makes code at run time, or its code may not be changed.";
     Sandbox 5 "answers-sandbox" "The process filters its system calls.";
     Tcp 6 "answers-tcp" "Its connections go past Linux (--tcp).";

@@ -120,8 +120,9 @@ fn a_file_that_waits_alone_waits_for_no_other() {
     assert!(!answers.waits_for_another(1));
     let number = answers.give(1).unwrap();
     assert!(!answers.waits_for_another(1) && answers.waits_for_another(2));
+    assert!(answers.waits_for(1) && !answers.waits_for(2));
     answers.give(2);
-    assert!(answers.waits_for_another(1));
+    assert!(answers.waits_for_another(1) && answers.waits_for(2));
     // (The other one is to become durable still.)
     answers.flushed(number);
     assert!(answers.waits_for_another(1) && !answers.waits_for_another(2));

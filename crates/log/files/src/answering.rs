@@ -111,7 +111,9 @@ impl Log {
             inject::point(Point::Promised);
             matches!(entry.words.end(), End::Open(_))
         });
-        is_logged && answering.outputs.gives(answering.number(file, fd))
+        // (Who closes the number makes that it is nobody's, then waits for what it was given.)
+        let is_open = || self.file(fd).is_some_and(|open| Arc::ptr_eq(&open, file));
+        is_logged && answering.outputs.gives(|| is_open().then(|| answering.number(file, fd)))
     }
 
     /// For the thread that flushes. False: what was promised is not durable, and will not be.
@@ -172,16 +174,21 @@ impl Log {
         }
     }
 
-    /// A descriptor of `file` is about to be closed, perhaps the last one.
-    pub(crate) fn closes_promised(&self, file: &Arc<File>, last: bool) {
-        let Some(answering) = self.answering() else { return };
-        if file.number.load(SeqCst) == 0 {
-            return;
+    /// A descriptor of `file` is about to be closed.
+    pub(crate) fn closes_promised(&self, file: &File) {
+        if file.number.load(SeqCst) != 0 {
+            self.await_answers();
         }
-        answering.outputs.wait_for_all();
-        if last {
-            answering.files.with(|all| {
-                all.retain(|other| !Arc::ptr_eq(other, file));
+    }
+
+    /// The last one is nobody's any more: no sync of it returns early, and what was promised by
+    /// others meanwhile is durable once this returns.
+    pub(crate) fn forgets_promised(&self, file: &Arc<File>) {
+        let Some(answering) = self.answering() else { return };
+        let number = file.number.load(SeqCst);
+        if number != 0 {
+            answering.outputs.forgets(number, || {
+                answering.files.with(|all| all.retain(|other| !Arc::ptr_eq(other, file)));
                 file.number.store(0, SeqCst);
             });
         }
