@@ -5,11 +5,15 @@
 #include <grp.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/ipc.h>
 #include <sys/mman.h>
+#include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/shm.h>
 #include <sys/socket.h>
@@ -71,18 +75,65 @@ static int does(const char *what) {
         unsigned long all = 0;
         return syscall(SYS_io_setup, 8, &all), 0;
     }
+    if (!strcmp(what, "has its faults told")) return syscall(SYS_userfaultfd, O_CLOEXEC), 0;
+    if (!strcmp(what, "asks a device")) {
+        int device = open("/dev/fuse", O_RDWR);
+        if (device < 0) device = open("/dev/loop-control", O_RDWR);
+        if (device < 0) device = open("/dev/net/tun", O_RDWR);
+        return device < 0 || !ioctl(device, 0x1234, 0);
+    }
+    if (!strcmp(what, "executes what it reads")) return personality(READ_IMPLIES_EXEC) < 0;
+    if (!strcmp(what, "other numbers")) return syscall(SYS_getpid | 1 << 30), 0;
     if (!strcmp(what, "own descriptors")) return unshare(CLONE_FILES);
     if (!strcmp(what, "rights")) return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     return 1;
 }
 
+static _Atomic int shared = -1;
+
+/* Syncs whatever the number is of, while it is closed and opened. */
+static void *syncs(void *unused) {
+    (void)unused;
+    while (shared != -2) fdatasync(shared);
+    return NULL;
+}
+
+/* Files are closed while another thread syncs them. */
+static int races(void) {
+    pthread_t thread;
+    int early = 0;
+    if (pthread_create(&thread, NULL, syncs, NULL)) return 7;
+    for (double end = now() + 5; now() < end;) {
+        char name[32];
+        snprintf(name, sizeof name, "raced%d", early % 8);
+        int fd = open(name, O_WRONLY | O_CREAT | O_APPEND, 0600);
+        if (fd < 0) return 9;
+        shared = fd;
+        for (int i = 0; i < 6; i++)
+            if (write(fd, "x", 1) != 1 || fdatasync(fd)) return 9;
+        if (close(fd)) return 9;
+        shared = -1;
+        unlink(name);
+        early++;
+    }
+    shared = -2;
+    return pthread_join(thread, NULL);
+}
+
 int main(int argc, char **argv) {
     char name[32];
+    void *mapped = NULL;
+    if (argc > 1 && !strcmp(argv[1], "races")) return races();
     other = open("other", O_RDWR | O_CREAT, 0600);
     file = open("journal", O_WRONLY | O_CREAT | O_APPEND, 0600);
     if (argc < 2 || ftruncate(other, 4096)) return 9;
     /* (Without root's rights a filter needs this; and it is no answer that is waited for.) */
     if (!strcmp(argv[1], "filters")) prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    if (!strcmp(argv[1], "unmaps")) {
+        int lock = open("other", O_RDONLY);
+        mapped = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, lock, 0);
+        if (flock(lock, LOCK_EX) || mapped == MAP_FAILED || close(lock)) return 9;
+    }
     for (int i = 0;; i++) {
         promised();
         snprintf(name, sizeof name, "early%d", i);
@@ -95,6 +146,12 @@ int main(int argc, char **argv) {
         promised();
         puts("x");
         return fflush(stdout);
+    }
+    if (mapped) {
+        fputs("now it begins\n", stderr);
+        promised();
+        munmap(mapped, 4096);
+        return sleep(1);
     }
     promised();
     if (does(argv[1])) return fputs("it cannot be done\n", stderr), 7;

@@ -32,7 +32,7 @@ REPO = os.path.dirname(os.path.dirname(HERE))
 
 # A directory is made at once where nothing waits. So syncs are repeated until one has returned early.
 BEGINS = """
-import fcntl, os, signal, socket, subprocess, sys, threading, time
+import fcntl, os, select, signal, socket, subprocess, sys, threading, time
 port = int(sys.argv[1])
 other = os.open("other", os.O_RDWR | os.O_CREAT)
 file = os.open("journal", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -57,12 +57,12 @@ READY = "sys.stderr.write('now it begins\\n'); sys.stderr.flush()\n"
 # it comes. (56, 59: also what is done before libc makes them.)
 ATTACKS = {
     "a pipe": ("", "promised(); os.write(1, b'x')", "pipe", [1]),
-    "stdio, within libc": (None, "stdio", "pipe", [1]),
+    "stdio, within libc": (None, "stdio", "pipe", [1, 262]),
     "a terminal": ("", "promised(); os.write(1, b'x')", "terminal", [1]),
     "an exit code": ("", "promised(); os._exit(3)", "end", [231]),
     "a return from main": ("", "promised()", "end", [3, 231]),
     "a forked child": ("", "promised()\nif os.fork() == 0: os.write(1, b'x')\nelse: time.sleep(1)", "pipe", [56, 1]),
-    "a program that it starts": ("", "promised(); subprocess.Popen(['echo', 'x'])", "pipe", [0, 3, 32, 33, 56, 58, 59, 72, 257, 293, 435, 436]),
+    "a program that it starts": ("", "promised(); subprocess.Popen(['echo', 'x'])", "pipe", [0, 3, 11, 21, 32, 33, 56, 58, 59, 61, 72, 257, 262, 293, 435, 436, 439]),
     "what it becomes": ("", "promised(); os.execv('/bin/echo', ['echo', 'x'])", "pipe", [3, 59]),
     "another thread": ("s = connect()", "promised()\nt = threading.Thread(target=lambda: s.send(b'x')); t.start(); t.join()", "bytes", [44, 435]),
     "a stream": ("s = connect()", "promised(); s.send(b'x'); time.sleep(1)", "bytes", [44]),
@@ -81,6 +81,13 @@ ATTACKS = {
     "a new name": ("", "promised(); os.rename('other', 'named'); time.sleep(1)", "named", [82]),
     "a lock file": ("", "promised(); os.unlink('other'); time.sleep(1)", "gone", [87]),
     "a lock": ("fcntl.flock(other, fcntl.LOCK_EX); os.mkdir('locks')", "promised(); fcntl.flock(other, fcntl.LOCK_UN); time.sleep(1)", "unlocked", [73]),
+    "a lock of a mapping": (None, "unmaps", "unlocked", [11]),
+    "an event": (
+        "e = select.epoll(); r, w = os.pipe(); os.write(w, b'x')\nif os.fork() == 0: e.poll(20); os.write(1, b'x'); os._exit(0)",
+        "promised(); e.register(r, select.EPOLLIN); time.sleep(1)", "pipe", [233]),
+    "a child that is waited for": (
+        "child = os.fork()\nif child == 0: os._exit(0)\nwith open('child', 'w') as f: f.write(str(child))",
+        "promised(); os.waitpid(child, 0); time.sleep(1)", "reaped", [61]),
     "room in a pipe": ("", "promised(); os.read(0, 1 << 16); time.sleep(1)", "room", [0]),
     "a position": ("", "promised(); os.lseek(0, 5, 0); time.sleep(1)", "moved", [8]),
 }
@@ -95,6 +102,10 @@ OFF = {
     "makes code": "answers-code",
     "makes it code": "answers-code",
     "filters": "answers-sandbox",
+    "has its faults told": "answers-lent",
+    "asks a device": "answers-lent",
+    "executes what it reads": "answers-code",
+    "other numbers": "answers-past-us",
     "ring": "answers-past-us",
     "requests": "answers-past-us",
     "own descriptors": "answers-past-us",
@@ -165,6 +176,15 @@ class Looker:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True
 
+    def reaped(self):
+        with open(self.path("child")) as file:
+            child = int(file.read())
+        try:
+            os.kill(child, 0)
+        except ProcessLookupError:
+            return True
+        return False
+
     def comes(self, process):
         """Waits for the answer. Whether it came."""
         if self.where in ("pipe", "terminal"):
@@ -186,6 +206,7 @@ class Looker:
             "named": lambda: os.path.exists(self.path("named")),
             "gone": lambda: not os.path.exists(other),
             "unlocked": self.unlocked,
+            "reaped": self.reaped,
             "room": lambda: select.select([], [self.fills], [], 0)[1],
             "moved": lambda: os.lseek(self.input, 0, os.SEEK_CUR) == 5,
         }
@@ -293,11 +314,68 @@ def off(options, name):
     return (f"as ever: {OFF[name]}" if right else f"{done.returncode}: {done.stderr.strip()}; {why}"), right
 
 
+def races(options, _):
+    """Files are closed while another thread syncs them: nothing that was promised is forgotten, else the program is killed."""
+    with tempfile.TemporaryDirectory(dir=options.ground) as into:
+        words = under(options, into, options.program, "races", more=["--verbose"])
+        done = subprocess.run(words, cwd=into, capture_output=True, text=True, check=False, timeout=60)
+        ends(into)
+    right = done.returncode == 0 and "answers wait for syncs" in done.stderr and "as ever" not in done.stderr
+    return ("goes on" if right else f"{done.returncode}: {done.stderr.strip()}"), right
+
+
+# Syncs fail now and then; who is told so goes on.
+SYNCS = """
+import os, time
+file = os.open("journal", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+end = time.monotonic() + 30
+while time.monotonic() < end:
+    try:
+        os.write(file, b"x"); os.fdatasync(file)
+    except OSError:
+        pass
+"""
+
+
+def fails(options, _):
+    """What a sync has promised cannot be made durable: the program is killed, and says so."""
+    environment = {**os.environ, "UNCOPY_INJECT": "log_sync:EIO:1/4,seed=7"}
+    with tempfile.TemporaryDirectory(dir=options.ground) as into:
+        # (The service does without.)
+        subprocess.run(under(options, into, "true"), check=True)
+        words = under(options, into, sys.executable, "-S", "-c", SYNCS)
+        done = subprocess.run(words, cwd=into, env=environment, capture_output=True, text=True, check=False, timeout=60)
+        ends(into)
+    right = done.returncode == -signal.SIGKILL and "could not be made durable" in done.stderr
+    return ("is killed" if right else f"{done.returncode}: {done.stderr.strip()}"), right
+
+
+# How much of libc's text is the process's own.
+CHANGED = """
+import re
+with open("/proc/self/smaps") as file:
+    parts = re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", file.read(), flags=re.M)
+print(sum(int(re.search(r"Private_Dirty: +([0-9]+)", p)[1]) for p in parts if " r-xp " in p and "/libc.so" in p))
+"""
+
+
+def stays(options, _):
+    """libc's text is changed where answers wait, and nowhere else."""
+    changed = []
+    with tempfile.TemporaryDirectory(dir=options.ground) as into:
+        for sync in ("call", "answers"):
+            words = [options.uncopy, "run", f"--log={into}/log", "--log-size=4M", f"--log-sync={sync}", "--", sys.executable, "-S", "-c", CHANGED]
+            done = subprocess.run(words, cwd=into, capture_output=True, text=True, check=False, timeout=60)
+            changed.append(int(done.stdout or -1))
+        ends(into)
+    return f"{changed[0]} KB of libc's text are changed without it, {changed[1]} with it", changed[0] == 0 and changed[1] > 0
+
+
 def attacks(options, only=None):
     """Runs all, some at a time. Returns what is not as it should be."""
     wrong = []
     subprocess.run(["cc", "-O1", "-o", options.program, os.path.join(HERE, "answers.c")], check=True)
-    runs = {name: attacked for name in ATTACKS} | {name: off for name in OFF}
+    runs = {name: attacked for name in ATTACKS} | {name: off for name in OFF} | {"closes that race with syncs": races, "a disk that fails": fails, "libc without it": stays}
     runs = {name: run for name, run in runs.items() if only in (None, name)}
     # (Handlers of signals are the main thread's.)
     alone = [name for name in runs if name == "a signal"]
