@@ -250,7 +250,8 @@ def said(marks, text, until):
 def attack(options, name, through):
     """Whether its answer is seen before its sync is durable; or what is wrong."""
     before, after, where, _ = ATTACKS[name]
-    trial = "slow=500" + (",through=" + ":".join(map(str, through)) if through else "")
+    # (A program is started, and says something, within the time that it is to be seen early.)
+    trial = "slow=2500,through=" + ":".join(map(str, through)) if through else "slow=500"
     with tempfile.TemporaryDirectory(dir=options.ground) as into:
         looker = Looker(where, into)
         if where == "signal":
