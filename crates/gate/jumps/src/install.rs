@@ -4,23 +4,25 @@
 //! same program.
 
 use crate::loaded::{self, Loaded, Mapping};
-use crate::patch::{self, Area, Patch};
+use crate::patch::{self, Patch};
+use crate::room::{self, SLOT, SLOTS};
 use crate::trampoline::{self, Refers, trampoline};
-use crate::unwinding::{self, Tables};
 use crate::{Judge, PENDING, RT_SIGRETURN, Reason, Refusal, enter};
 use core::ffi::CStr;
 use core::ops::Range;
 use uncopy_gate_places::{Place, first_call, places};
+use uncopy_kernel::call::syscall4;
 use uncopy_kernel::procfs;
 
 /// The installed gate. It stays for as long as the process is there.
 pub struct Gate {
     places: usize,
-    /// Where the trampolines are.
-    areas: Vec<Range<u64>>,
-    /// The objects that were looked at: where their text begins, and their names.
-    known: Vec<(u64, String)>,
+    /// The objects that were looked at.
+    known: Vec<Identity>,
 }
+
+/// Where an object's text begins, its name, and its file.
+type Identity = (u64, String, String);
 
 impl Gate {
     /// How many system calls are led through it.
@@ -36,19 +38,51 @@ impl Gate {
     /// What is another way.
     pub fn look(&self) -> Result<(), Refusal> {
         outside_is_as_usual()?;
-        let objects = loaded::objects();
-        let mappings = mappings()?;
-        executable_is_known(&mappings, &objects, &self.areas)?;
-        let new = |it: &&Loaded| identity(it).is_some_and(|it| !self.known.contains(&it));
+        for _ in 0..TRIES {
+            match loaded::while_none_is_unloaded(|objects| self.looks(&objects)) {
+                Err(Found::Loading(_)) => a_while(),
+                Err(Found::Other(refusal)) => return Err(refusal),
+                Ok(()) => return Ok(()),
+            }
+        }
+        loaded::while_none_is_unloaded(|objects| self.looks(&objects)).map_err(Found::refusal)
+    }
+
+    fn looks(&self, objects: &[Loaded]) -> Result<(), Found> {
+        let maps = mappings().map_err(Found::Other)?;
+        executable_is_known(&maps, objects)?;
+        let new = |it: &&Loaded| identity(it, &maps).is_some_and(|it| !self.known.contains(&it));
         for object in objects.iter().filter(new) {
-            // SAFETY: it is loaded (whoever unloads it meanwhile is the caller's affair: `dlclose`
-            // is a call that waits for this one); text is changed by nobody.
-            let data = unsafe { object.data() };
-            // SAFETY: as above.
-            none_of_its_own(object, first_call(&unsafe { object.object(&data) }))?;
+            // SAFETY: it is loaded, and nobody unloads it meanwhile; text is changed by nobody.
+            unsafe { makes_none(object) }.map_err(Found::Other)?;
         }
         Ok(())
     }
+}
+
+/// Executable memory that is not as it is to be.
+enum Found {
+    /// A file's text that is no object's: `dlopen` maps an object before it lists it.
+    Loading(Refusal),
+    Other(Refusal),
+}
+
+impl Found {
+    fn refusal(self) -> Refusal {
+        match self {
+            Self::Loading(it) | Self::Other(it) => it,
+        }
+    }
+}
+
+/// So often a look waits for a `dlopen` on another thread: about a second.
+const TRIES: u32 = 1000;
+
+fn a_while() {
+    const NANOSLEEP: usize = 35;
+    let time = [0_u64, 1_000_000];
+    // SAFETY: the time is on the stack. (By an instruction of ours: nothing is judged.)
+    unsafe { syscall4(NANOSLEEP, time.as_ptr() as usize, 0, 0, 0) };
 }
 
 /// Leads all system calls of libc and of the dynamic linker through `judge`. Either all of them, or
@@ -66,22 +100,31 @@ pub fn install(judge: Judge) -> Result<Gate, Refusal> {
         None => return Err(untold()),
     }
     cancels_as_known()?;
+    no_shadow_stack()?;
     let objects = loaded::objects();
     let maps = mappings()?;
-    executable_is_known(&maps, &objects, &[])?;
-    let mut plan = Plan { places: 0, texts: Vec::new(), patches: Vec::new(), areas: Vec::new() };
-    for object in objects.iter().filter(|it| !is_passed(it, &maps)) {
-        // SAFETY: one thread runs, and unloads nothing here.
-        let data = unsafe { object.data() };
-        // SAFETY: as above; text is changed below, when this is used no more.
-        let seen = unsafe { object.object(&data) };
-        if object.is_glibcs() {
+    executable_is_known(&maps, &objects).map_err(Found::refusal)?;
+    let mut plan = Plan { places: 0, texts: Vec::new(), patches: Vec::new() };
+    for object in objects.iter().filter(|it| !is_the_kernels(it, &maps)) {
+        if object.has(enter::address()) {
+            // (Its own system calls are made past the gate.)
+            plan.changes(object, &maps)?;
+        } else if object.is_glibcs() {
+            // SAFETY: one thread runs, and unloads nothing here.
+            let data = unsafe { object.data() };
+            // SAFETY: as above; text is changed below, when this is used no more.
+            let seen = unsafe { object.object(&data) };
+            plan.changes(object, &maps)?;
             let found = places(&seen).map_err(|trouble| {
                 Refusal::new(Reason::PastUs, format!("{}: {trouble}", object.called()))
             })?;
-            plan.add(object, &maps, &found)?;
+            if seen.segments.iter().any(|it| it.executable && asks_where_it_is(it.bytes)) {
+                return Err(cancels_otherwise(object.called()));
+            }
+            plan.add(object, &found)?;
         } else {
-            none_of_its_own(object, first_call(&seen))?;
+            // SAFETY: as above.
+            unsafe { makes_none(object) }?;
         }
     }
     if !enter::prepare(judge) {
@@ -90,16 +133,10 @@ pub fn install(judge: Judge) -> Result<Gate, Refusal> {
     // SAFETY: the patches are jumps to trampolines, which do the same (`trampoline`), at places
     // that nobody enters but at their first instruction (`uncopy_gate_places`); one thread runs.
     unsafe { patch::apply(&plan.texts, &plan.patches) }
-        .map_err(|error| Refusal::new(Reason::Code, format!("text cannot be changed: {error}")))?;
-    for (area, tables) in &mut plan.areas {
-        area.keep();
-        // SAFETY: the area has them there, and is kept.
-        unsafe { unwinding::tell(*tables) };
-    }
+        .map_err(|error| Refusal::new(Reason::Code, error.to_string()))?;
     Ok(Gate {
         places: plan.places,
-        areas: plan.areas.iter().map(|(area, _)| area.span()).collect(),
-        known: objects.iter().filter_map(identity).collect(),
+        known: objects.iter().filter_map(|it| identity(it, &maps)).collect(),
     })
 }
 
@@ -108,99 +145,85 @@ struct Plan {
     places: usize,
     texts: Vec<Range<u64>>,
     patches: Vec<Patch>,
-    /// Each with where the unwinder's tables are in it.
-    areas: Vec<(Area, u64)>,
 }
 
 impl Plan {
-    fn add(&mut self, of: &Loaded, maps: &[Mapping], all: &[Place]) -> Result<(), Refusal> {
-        let code = |what: String| Refusal::new(Reason::Code, format!("{}: {what}", of.called()));
-        let all: Vec<_> = all.iter().filter(|it| it.number != Some(RT_SIGRETURN)).collect();
-        if all.is_empty() {
-            return Ok(());
-        }
-        for part in of.text() {
+    /// The object's text is to be changed. It is what its file has: no breakpoint is in it, which
+    /// would hide an instruction (of a debugger, or of `perf`).
+    fn changes(&mut self, object: &Loaded, maps: &[Mapping]) -> Result<(), Refusal> {
+        for part in object.text() {
             let pages = part.pages();
-            if !maps.iter().any(|it| it.span == pages && it.access == "r-xp") {
-                return Err(code("its text is not as it was loaded".into()));
-            }
-            self.texts.push(pages);
+            let mapping = maps.iter().find(|it| it.span == pages && it.access == "r-xp");
+            // SAFETY: it is loaded, and stays.
+            let same = mapping.and_then(|it| unsafe { it.has_what_its_file_has(part) });
+            let what = match same {
+                Some(true) => {
+                    self.texts.push(pages);
+                    continue;
+                }
+                Some(false) => "its text is not what its file has",
+                None if mapping.is_none() => "its text is not as it was loaded",
+                None => "its text cannot be compared with its file",
+            };
+            return Err(code(object, what));
         }
-        let text = trampoline::MOST * all.len();
-        let tables = unwinding::MOST * all.len() + unwinding::COMMON;
-        let page = |n: usize| (n as u64).next_multiple_of(PAGE);
-        let (text, tables) = (page(text), page(tables));
-        let near =
-            of.text().map(|it| it.span.start).min().zip(of.text().map(|it| it.span.end).max());
-        let (low, high) = near.expect("it has places");
-        let mut area = gaps(&mappings()?, &(low..high), text + tables)
-            .find_map(|at| Area::new(at, text + tables).ok())
-            .ok_or_else(|| code("no room near its text".into()))?;
+        Ok(())
+    }
+
+    fn add(&mut self, of: &Loaded, all: &[Place]) -> Result<(), Refusal> {
         let refers = Refers { pending: PENDING.as_ptr() as u64, enter: enter::address() };
-        let begin = area.span().start;
-        let mut offset = 0;
-        let mut told = Tables::new();
-        for place in &all {
-            let at = begin + offset;
-            let n = place.end - place.from;
+        for place in all.iter().filter(|it| it.number != Some(RT_SIGRETURN)) {
+            if self.places == SLOTS {
+                return Err(code(of, "more system calls than there is room for"));
+            }
+            let at = room::address() + (self.places * SLOT) as u64;
+            let n = (place.end - place.from) as usize;
             // SAFETY: a part of the object's text, which is loaded.
-            let bytes = unsafe { core::slice::from_raw_parts(place.from as *const u8, n as usize) };
-            let jump = trampoline::distance(place.from + uncopy_gate_places::JUMP, at);
-            let made = trampoline(place, bytes, at, refers);
-            let (jump, made) =
-                jump.zip(made).ok_or_else(|| code("no jump reaches so far".into()))?;
-            area.put(offset, &made.code);
-            told.add(at, made.code.len(), &made.rows);
-            offset += (made.code.len() as u64).next_multiple_of(16);
+            let bytes = unsafe { core::slice::from_raw_parts(place.from as *const u8, n) };
+            let led = trampoline(place, bytes, at, refers).and_then(|it| {
+                let from = place.from + uncopy_gate_places::JUMP;
+                Some((trampoline::distance(from, it.entry)?, it))
+            });
+            let (jump, made) = led.ok_or_else(|| code(of, "no jump reaches so far"))?;
+            self.patches.push(Patch { at, new: made.slot.to_vec() });
             // (Nobody enters behind the jump: int3.)
-            let mut new = vec![0xcc; n as usize];
+            let mut new = vec![0xcc; n];
             new[0] = 0xe9;
             new[1..5].copy_from_slice(&jump);
             self.patches.push(Patch { at: place.from, new });
+            self.places += 1;
         }
-        area.put(text, &told.finish());
-        area.finish(text).map_err(|error| code(format!("trampolines: {error}")))?;
-        self.places += all.len();
-        self.areas.push((area, begin + text));
         Ok(())
     }
 }
 
-const PAGE: u64 = 4096;
-
-/// Where `n` bytes are free from which jumps reach all of `text` and back, the nearest first: below
-/// some mapping, directly, or where the program's own next mappings do not come soon. (Not below a
-/// stack: it grows.)
-fn gaps(maps: &[Mapping], text: &Range<u64>, n: u64) -> impl Iterator<Item = u64> + use<> {
-    // (Some less than a jump reaches.)
-    const REACH: u64 = 0x7f00_0000;
-    const APART: u64 = 64 << 20;
-    let far = |at: u64| text.end.max(at + n) - text.start.min(at);
-    let mut all: Vec<u64> = maps
-        .windows(2)
-        .filter(|it| it[1].name != "[stack]")
-        .flat_map(|it| {
-            let free = it[0].span.end..it[1].span.start;
-            let below = [n, n + APART].map(|bytes| free.end.checked_sub(bytes));
-            below.into_iter().flatten().filter(move |&at| at >= free.start)
-        })
-        .filter(|&at| far(at) < REACH)
-        .collect();
-    all.sort_by_key(|&at| far(at));
-    all.into_iter()
+fn code(of: &Loaded, what: &str) -> Refusal {
+    Refusal::new(Reason::Code, format!("{}: {what}", of.called()))
 }
 
-/// It has no system calls that are of interest: the kernel's own, and ours, which are made past
-/// the gate.
-fn is_passed(object: &Loaded, maps: &[Mapping]) -> bool {
+fn is_the_kernels(object: &Loaded, maps: &[Mapping]) -> bool {
     let kernels = maps.iter().filter(|it| it.is_the_kernels());
-    object.has(enter::address())
-        || object.text().any(|part| kernels.clone().any(|it| it.span.contains(&part.span.start)))
+    object.text().any(|part| kernels.clone().any(|it| it.span.contains(&part.span.start)))
 }
 
-fn identity(object: &Loaded) -> Option<(u64, String)> {
+fn identity(object: &Loaded, maps: &[Mapping]) -> Option<Identity> {
     let begins = object.text().map(|it| it.span.start).min()?;
-    Some((begins, object.name.clone()))
+    let file = maps.iter().find(|it| it.span.contains(&begins))?.file.clone();
+    Some((begins, object.name.clone(), file))
+}
+
+/// # Safety
+/// The object stays loaded, and nobody changes its text meanwhile.
+unsafe fn makes_none(object: &Loaded) -> Result<(), Refusal> {
+    // SAFETY: the caller's promise.
+    let found = unsafe {
+        // (Most objects have not even the bytes of a call, and some have much data.)
+        if object.object(&[]).has_no_bytes_of_a_call() {
+            return Ok(());
+        }
+        first_call(&object.object(&object.data()))
+    };
+    none_of_its_own(object, found)
 }
 
 fn none_of_its_own(
@@ -215,21 +238,19 @@ fn none_of_its_own(
     Err(Refusal::new(Reason::PastUs, format!("{}: {what}", object.called())))
 }
 
-/// All executable memory is text of an object as it was loaded, the kernel's, or ours.
-fn executable_is_known(
-    maps: &[Mapping],
-    objects: &[Loaded],
-    ours: &[Range<u64>],
-) -> Result<(), Refusal> {
-    let mut known: Vec<Range<u64>> =
+/// All executable memory is text of an object as it was loaded, or the kernel's.
+fn executable_is_known(maps: &[Mapping], objects: &[Loaded]) -> Result<(), Found> {
+    let known: Vec<Range<u64>> =
         objects.iter().flat_map(|it| it.text().map(loaded::Part::pages)).collect();
-    known.extend_from_slice(ours);
     for it in maps.iter().filter(|it| it.is_executable() && !it.is_the_kernels()) {
         let inside = |known: &Range<u64>| known.start <= it.span.start && it.span.end <= known.end;
-        if it.access != "r-xp" || !known.iter().any(inside) {
+        let as_loaded = it.access == "r-xp";
+        if !as_loaded || !known.iter().any(inside) {
             let what =
                 format!("executable memory {} at {:#x} {}", it.access, it.span.start, it.name);
-            return Err(Refusal::new(Reason::Code, what.trim_end()));
+            let refusal = Refusal::new(Reason::Code, what.trim_end());
+            let loading = as_loaded && it.name.starts_with('/');
+            return Err(if loading { Found::Loading(refusal) } else { Found::Other(refusal) });
         }
     }
     Ok(())
@@ -259,6 +280,30 @@ fn cancels_as_known() -> Result<(), Refusal> {
     let minor = version.strip_prefix("2.").and_then(|it| it.split('.').next()?.parse::<u32>().ok());
     match minor {
         Some(..=40) => Ok(()),
-        _ => Err(Refusal::new(Reason::PastUs, format!("glibc {version} cancels in other ways"))),
+        _ => Err(cancels_otherwise(&format!("glibc {version}"))),
     }
+}
+
+fn cancels_otherwise(who: &str) -> Refusal {
+    Refusal::new(Reason::PastUs, format!("{who} cancels in other ways"))
+}
+
+/// Whether that is so by the text: a call of `__syscall_cancel_arch`, whatever the version says.
+fn asks_where_it_is(text: &[u8]) -> bool {
+    // mov 16(%rsp), %r9; mov %r11, 8(%rsp); syscall
+    const ITS: [u8; 12] = [0x4c, 0x8b, 0x4c, 0x24, 16, 0x4c, 0x89, 0x5c, 0x24, 8, 0x0f, 0x05];
+    text.windows(ITS.len()).any(|it| it == ITS)
+}
+
+/// Unwinders count a signal's frames of shadow stacks, and a trampoline's frame is marked as one.
+fn no_shadow_stack() -> Result<(), Refusal> {
+    const ARCH_PRCTL: usize = 158;
+    const ARCH_SHSTK_STATUS: usize = 0x5005;
+    let mut status = 0_u64;
+    // SAFETY: a word for the answer. (Kernels that have none refuse.)
+    let told = unsafe { syscall4(ARCH_PRCTL, ARCH_SHSTK_STATUS, &raw mut status as usize, 0, 0) };
+    if told == 0 && status != 0 {
+        return Err(Refusal::new(Reason::Code, "a shadow stack is in use"));
+    }
+    Ok(())
 }

@@ -169,6 +169,33 @@ impl Loaded {
     }
 }
 
+/// Calls `f` with all objects while the dynamic linker's lock is held: none is unloaded meanwhile.
+/// (What is loaded meanwhile may not be listed yet.)
+pub(crate) fn while_none_is_unloaded<R>(f: impl FnOnce(Vec<Loaded>) -> R) -> R {
+    struct Once<F, R>(Option<F>, Option<R>);
+    unsafe extern "C" fn once<F: FnOnce(Vec<Loaded>) -> R, R>(
+        _: *mut dl_phdr_info,
+        _: usize,
+        once: *mut c_void,
+    ) -> c_int {
+        // SAFETY: `while_none_is_unloaded`'s, below.
+        let once = unsafe { &mut *once.cast::<Once<F, R>>() };
+        // (The lock may be taken again by who has it.)
+        once.1 = once.0.take().map(|f| f(objects()));
+        1
+    }
+    fn of<F: FnOnce(Vec<Loaded>) -> R, R>(
+        _: &Once<F, R>,
+    ) -> unsafe extern "C" fn(*mut dl_phdr_info, usize, *mut c_void) -> c_int {
+        once::<F, R>
+    }
+    let mut all = Once(Some(f), None);
+    let called = of(&all);
+    // SAFETY: it is called with what it is given here, before this returns.
+    unsafe { libc::dl_iterate_phdr(Some(called), (&raw mut all).cast()) };
+    all.1.expect("the program itself is an object")
+}
+
 /// All objects, in the dynamic linker's order.
 pub(crate) fn objects() -> Vec<Loaded> {
     let mut all: Vec<Loaded> = Vec::new();
@@ -214,6 +241,10 @@ pub(crate) struct Mapping {
     pub span: Range<u64>,
     /// As `r-xp`.
     pub access: String,
+    /// Where it begins in its file.
+    pub offset: u64,
+    /// The file's device and number.
+    pub file: String,
     /// A path, or a name of the kernel's in brackets, or nothing.
     pub name: String,
 }
@@ -221,6 +252,29 @@ pub(crate) struct Mapping {
 impl Mapping {
     pub fn is_executable(&self) -> bool {
         self.access.as_bytes().get(2) == Some(&b'x')
+    }
+
+    /// Whether this part of an object, which is there, is what the file has. `None`: the file is
+    /// not to be had (it was replaced).
+    ///
+    /// # Safety
+    /// The part is loaded, and stays.
+    pub unsafe fn has_what_its_file_has(&self, part: &Part) -> Option<bool> {
+        const AT_ONCE: usize = 64 << 10;
+        let file = procfs::open(self.name.as_bytes())?;
+        let mut room = vec![0; AT_ONCE];
+        let (mut at, end) = (part.span.start, part.span.start + part.filled);
+        while at < end {
+            let n = AT_ONCE.min((end - at) as usize);
+            let offset = self.offset + (at - self.span.start);
+            let n = rustix::io::pread(&file, &mut room[..n], offset).ok().filter(|&n| n > 0)?;
+            // SAFETY: within the part.
+            if *unsafe { core::slice::from_raw_parts(at as *const u8, n) } != room[..n] {
+                return Some(false);
+            }
+            at += n as u64;
+        }
+        Some(true)
     }
 
     /// The kernel's own text, which leaves nothing.
@@ -244,8 +298,10 @@ fn mapping(line: &str) -> Option<Mapping> {
     let (start, end) = words.next()?.split_once('-')?;
     let number = |hexadecimal| u64::from_str_radix(hexadecimal, 16).ok();
     let access = words.next()?.to_owned();
-    let name = words.nth(3).unwrap_or_default().trim_start().to_owned();
-    Some(Mapping { span: number(start)?..number(end)?, access, name })
+    let offset = number(words.next()?)?;
+    let file = format!("{} {}", words.next()?, words.next()?);
+    let name = words.next().unwrap_or_default().trim_start().to_owned();
+    Some(Mapping { span: number(start)?..number(end)?, access, offset, file, name })
 }
 
 /// How many threads this process has.
@@ -269,6 +325,7 @@ mod tests {
         assert_eq!(it.span, 0x7f00_0000_1000..0x7f00_0000_3000);
         assert!(it.is_executable());
         assert_eq!(it.name, "/a b/libc.so.6 (deleted)");
+        assert_eq!((it.offset, &*it.file), (0x26000, "08:01 1234"));
         let it = mapping("7f0000001000-7f0000003000 rw-p 00000000 00:00 0 ").unwrap();
         assert_eq!((it.is_executable(), &*it.name), (false, ""));
         let it = mapping("7ffc00-7ffd00 r-xp 00000000 00:00 0                [vdso]").unwrap();
@@ -294,5 +351,6 @@ mod tests {
         let text = all.iter().find(|it| it.is_glibcs()).unwrap().text().next().unwrap().pages();
         let it = maps.iter().find(|it| it.span.contains(&text.start)).unwrap();
         assert!(it.is_executable() && it.span.end >= text.end);
+        assert_eq!(while_none_is_unloaded(|again| again.len()), all.len());
     }
 }

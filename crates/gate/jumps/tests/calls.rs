@@ -185,16 +185,13 @@ fn what_fails_half_way_leaves_nothing_changed() {
     if !can_be_installed() {
         return;
     }
-    let (mut trampolines, mut text, mut installed) = (0, 0, 0);
+    let (mut text, mut installed) = (0, 0);
     for seed in 1..=20 {
         let rules = format!("mprotect:EACCES:1/3,seed={seed}");
         let said = run_with("all_or_nothing", &[&GATE], &rules);
-        trampolines += usize::from(said.contains(": trampolines: "));
         text += usize::from(said.contains("text cannot be changed"));
         installed += usize::from(!said.contains("refused"));
     }
-    assert_eq!(trampolines + text + installed, 20);
-    assert!(trampolines > 0 && text > 0 && installed > 0, "{trampolines} {text} {installed}");
-    let said = run_with("all_or_nothing", &[&GATE], "mmap:ENOMEM");
-    assert!(said.contains("no room near its text"), "{said}");
+    assert_eq!(text + installed, 20);
+    assert!(text > 0 && installed > 0, "{text} {installed}");
 }

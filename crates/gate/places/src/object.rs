@@ -1,5 +1,7 @@
 //! An object as it is loaded.
 
+use crate::runs::first_bytes;
+
 /// A part of an object, where it lies.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment<'a> {
@@ -41,6 +43,12 @@ pub struct Object<'a> {
 }
 
 impl<'a> Object<'a> {
+    /// Its text has no bytes that could be a system call: there is none.
+    #[must_use]
+    pub fn has_no_bytes_of_a_call(&self) -> bool {
+        self.text().all(|it| first_bytes(it.bytes).is_none())
+    }
+
     /// From `at` to the end of the segment that has it.
     pub(crate) fn rest(&self, at: u64) -> Option<&'a [u8]> {
         let segment = self.segments.iter().find(|it| it.contains(at))?;

@@ -45,9 +45,22 @@ impl Place {
 pub fn places(object: &Object<'_>) -> Result<Vec<Place>, Trouble> {
     let mut swept = sweep::sweep(object)?;
     landings::add(object, &mut swept)?;
+    let mut firsts: Vec<u64> = swept.functions.iter().map(|it| it.first).collect();
+    firsts.extend_from_slice(&object.symbols);
+    firsts.sort_unstable();
     let mut places: Vec<Place> = Vec::with_capacity(swept.calls.len());
-    for &(call, sound) in &swept.calls {
-        let place = place(object, &swept, call, sound).ok_or(Trouble::NoRoom(call))?;
+    for (i, &(call, sound)) in swept.calls.iter().enumerate() {
+        let next = swept.calls.get(i + 1).map_or(u64::MAX, |it| it.0);
+        let chosen = |how: Choice| place(object, &swept, (call, sound), how);
+        let is_first = |it: &Place| firsts.binary_search(&it.from).is_ok();
+        let mut found = chosen(before).or_else(|| chosen(around));
+        // What is put at a function's first byte is taken away by others: a probe of the kernel
+        // ends by putting back what the file has there. So it is left alone if that can be.
+        if found.as_ref().is_some_and(is_first) {
+            let alone = |it: &Place| !is_first(it) && it.end + APART <= next;
+            found = chosen(behind).filter(alone).or(found);
+        }
+        let place = found.ok_or(Trouble::NoRoom(call))?;
         if places.last().is_some_and(|before| place.from < before.end.max(before.call + CALL)) {
             return Err(Trouble::NoRoom(call));
         }
@@ -59,14 +72,24 @@ pub fn places(object: &Object<'_>) -> Result<Vec<Place>, Trouble> {
 /// So many bytes behind a call are looked at: more than a place has.
 const BEHIND: usize = 64;
 
-fn place(object: &Object<'_>, swept: &Swept, call: u64, sound: u64) -> Option<Place> {
+/// A place has fewer bytes before its call.
+const APART: u64 = 32;
+
+/// How instructions are chosen: the first of them, and what is behind the last one.
+type Choice = fn(&[Instruction], usize, &Marks) -> Option<(usize, usize)>;
+
+fn place(
+    object: &Object<'_>,
+    swept: &Swept,
+    (call, sound): (u64, u64),
+    chosen: Choice,
+) -> Option<Place> {
     let bytes = object.rest(sound)?;
     let upto = ((call + CALL - sound) as usize + BEHIND).min(bytes.len());
     let mut all = Vec::new();
     decode(&Segment { at: sound, bytes: &bytes[..upto], executable: true }, &mut all);
     let i = all.iter().position(|it| it.ip() == call)?;
-    let (first, behind) =
-        before(&all, i, &swept.landings).or_else(|| around(&all, i, &swept.landings))?;
+    let (first, behind) = chosen(&all, i, &swept.landings)?;
     let place = Place {
         from: all[first].ip(),
         call,
@@ -95,16 +118,29 @@ fn before(all: &[Instruction], call: usize, landings: &Marks) -> Option<(usize, 
 
 /// The call, what can be displaced before it, and what more is needed behind it.
 fn around(all: &[Instruction], call: usize, landings: &Marks) -> Option<(usize, usize)> {
-    let (mut first, mut behind) = (call, call + 1);
-    let room = |first: usize, behind: usize| all[behind - 1].next_ip() - all[first].ip() >= JUMP;
-    while !room(first, behind)
+    let mut first = call;
+    while all[call].next_ip() - all[first].ip() < JUMP
         && !landings.has(all[first].ip())
         && first > 0
         && can_move(&all[first - 1])
     {
         first -= 1;
     }
-    while !room(first, behind) {
+    upto(all, (first, call), landings)
+}
+
+/// The call, and what is needed behind it.
+fn behind(all: &[Instruction], call: usize, landings: &Marks) -> Option<(usize, usize)> {
+    upto(all, (call, call), landings)
+}
+
+fn upto(
+    all: &[Instruction],
+    (first, call): (usize, usize),
+    landings: &Marks,
+) -> Option<(usize, usize)> {
+    let mut behind = call + 1;
+    while all[behind - 1].next_ip() - all[first].ip() < JUMP {
         let next = all.get(behind)?;
         if landings.has(next.ip()) || !can_move(next) {
             return None;
