@@ -254,8 +254,8 @@ global_asm!(
     "4:",
     "fxsave64 [rsp]",
     "5:",
-    // libc enables cancellation at any moment around some calls. What it unwinds must be no frame of
-    // Rust's, so it waits meanwhile. (On the stack of ours no signal comes that would cancel.)
+    // libc enables cancellation at any moment around some calls. What it unwinds must be no frame
+    // of Rust's, so it waits meanwhile. (On the stack of ours no signal comes that would cancel.)
     "test ebx, ebx",
     "jnz 21f",
     "mov edi, {deferred}",

@@ -88,7 +88,7 @@ fn a_while() {
 /// Leads all system calls of libc and of the dynamic linker through `judge`. Either all of them, or
 /// none, and nothing has changed.
 ///
-/// To be called while the process has one thread: in a constructor.
+/// To be called while the process has one thread: in a constructor. It takes some 25 ms.
 ///
 /// # Errors
 /// Some call could not be led there, or is made elsewhere.

@@ -486,6 +486,56 @@ static void small_alternate_stacks_of_several_threads_are_enough(void) {
     gate_pending(0);
 }
 
+static volatile int over;
+
+static void *changes_the_word(void *unused) {
+    for (uint64_t i = 0; !over; i++) {
+        gate_pending(i & 1);
+        sched_yield();
+    }
+    gate_pending(0);
+    return unused;
+}
+
+static void syncs_anywhere(int signal) {
+    (void)signal;
+    int had = errno;
+    handled++;
+    MUST(fsync(-1) == -1 && errno == EBADF && getpid() > 0);
+    errno = had;
+}
+
+/* Handlers come at any instruction, of trampolines too, and the word changes all the time. */
+static void handlers_come_anywhere_while_the_word_changes(void) {
+    pthread_t thread;
+    struct sigaction act = {.sa_handler = syncs_anywhere, .sa_flags = SA_RESTART};
+    struct itimerval often = {{0, 200}, {0, 200}}, none = {{0, 0}, {0, 0}};
+    MUST(pipe(ends) == 0 && sigaction(SIGALRM, &act, NULL) == 0);
+    MUST(pthread_create(&thread, NULL, changes_the_word, NULL) == 0);
+    MUST(setitimer(ITIMER_REAL, &often, NULL) == 0);
+    time_t begins = time(NULL);
+    uint64_t sum = 0, also = 0;
+    double product = 1;
+    for (uint64_t i = 0; time(NULL) < begins + 3; i++) {
+        uint64_t got = 0;
+        MUST(write(ends[1], &i, 8) == 8 && read(ends[0], &got, 8) == 8 && got == i);
+        MUST(syscall(SYS_lseek, ends[0], i, SEEK_SET) == -1 && errno == ESPIPE);
+        sum += got, also += i, product = product * 1.25 / 1.25;
+        if (i % 1024 == 0) {
+            pid_t child = fork();
+            if (child == 0) _exit(5);
+            ends_with(child, 5);
+            child = vfork();
+            if (child == 0) _exit(6);
+            ends_with(child, 6);
+        }
+    }
+    MUST(setitimer(ITIMER_REAL, &none, NULL) == 0);
+    over = 1;
+    MUST(pthread_join(thread, NULL) == 0);
+    MUST(sum == also && product == 1 && handled > 10);
+}
+
 static void a_look_finds_what_was_loaded(void) {
     MUST(gate_look());
     MUST(dlopen("libm.so.6", RTLD_NOW) && gate_look());
@@ -527,18 +577,24 @@ static void calls_are_led_through_the_gate(void) {
     MUST(gate_look());
 }
 
-/* ns for a call that is made at once: the word is compared, and nothing else. */
-static void costs(void) {
+static double ns_each(void) {
     enum { TIMES = 1000000 };
     struct timespec a, b;
     clock_gettime(CLOCK_MONOTONIC, &a);
     for (int i = 0; i < TIMES; i++) getppid();
     clock_gettime(CLOCK_MONOTONIC, &b);
-    printf("getppid: %.1f ns", ((b.tv_sec - a.tv_sec) * 1e9 + (b.tv_nsec - a.tv_nsec)) / TIMES);
-    clock_gettime(CLOCK_MONOTONIC, &a);
-    for (int i = 0; i < TIMES; i++) fsync(-1);
-    clock_gettime(CLOCK_MONOTONIC, &b);
-    printf(", fsync(-1): %.1f ns\n", ((b.tv_sec - a.tv_sec) * 1e9 + (b.tv_nsec - a.tv_nsec)) / TIMES);
+    return ((b.tv_sec - a.tv_sec) * 1e9 + (b.tv_nsec - a.tv_nsec)) / TIMES;
+}
+
+/* A call that is made at once, and one that is judged (by a judge that does little). */
+static void costs(void) {
+    printf("getppid: %.1f ns", ns_each());
+    if (gate_pending) {
+        gate_pending(1);
+        printf(", judged: %.1f ns", ns_each());
+        gate_pending(0);
+    }
+    puts("");
 }
 
 #define TEST(name) {#name, name}
@@ -558,6 +614,7 @@ static const struct {
     TEST(general_registers_stay),
     TEST(a_small_alternate_stack_is_enough),
     TEST(small_alternate_stacks_of_several_threads_are_enough),
+    TEST(handlers_come_anywhere_while_the_word_changes),
     TEST(a_look_finds_what_was_loaded),
     TEST(nothing_was_changed),
     TEST(all_or_nothing),

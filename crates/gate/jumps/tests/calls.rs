@@ -110,6 +110,7 @@ through_the_gate! {
     general_registers_stay
     a_small_alternate_stack_is_enough
     small_alternate_stacks_of_several_threads_are_enough
+    handlers_come_anywhere_while_the_word_changes
 }
 
 #[test]
