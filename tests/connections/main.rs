@@ -1,8 +1,8 @@
-//! What programs do with TCP connections within a host: one small program for each kind of thing.
-//! Each runs plainly, under `uncopy run --tcp` with both ends, so with eager options, and so with
-//! all messages in blocks; what it says and its exit status must be the same, and under uncopy
-//! bytes must have gone through rings (the programs look at the counters, and say so where they did
-//! not). Each run has a service of its own, which must end by itself.
+//! Uses of TCP connections within a host: one small program for each kind of thing. Each runs
+//! plainly, under `uncopy run --tcp` with both ends, so with eager options, and so with all
+//! messages in blocks; what it says and its exit status must be the same, and under uncopy bytes
+//! must have gone through rings (the programs look at the counters, and say so where they did not).
+//! Each run has a service of its own, which must end by itself.
 //!
 //! `cargo test -p uncopy-tests --test connections [NAME]`; `VERBOSE=1` prints what each program
 //! says.
@@ -20,12 +20,12 @@ use uncopy_tests::product::under;
 use uncopy_tests::run::{Bounded, Said};
 use uncopy_tests::verdict::{Stop, set, test};
 
-/// What a program says when something is wrong.
+/// The words of a program when something is wrong.
 const WRONG: &[&str] = &["WRONG", "NOT BY RINGS", "NOT UPGRADED", "failed:"];
 const EAGER: &[&str] = &["--tcp", "--backoff=no", "--threshold=8K"];
 const WAYS: &[(&str, Option<&[&str]>)] =
     &[("plain", None), ("tcp", Some(&["--tcp"])), ("eager", Some(EAGER)), ("blocks", Some(EAGER))];
-/// Of the last way.
+/// The variable of the last way.
 const BLOCKS: (&str, &str) = ("UNCOPY_TCP_BLOCKS", "1");
 
 fn main() -> ExitCode {

@@ -37,6 +37,22 @@ static void receives_messages(int fd) {
         say("then: %s", outcome(got));
     }
 }
+/* The same before the connection can have a ring. */
+static void receives_messages_at_first(void) {
+    struct sockaddr_in at;
+    int l = listener(&at);
+    other = fork();
+    MUST(other >= 0);
+    if (other == 0) {
+        int fd = accepted(l);
+        sends_a_part(fd);
+        _exit(0);
+    }
+    int fd = connected(&at);
+    receives_messages(fd);
+    close(fd), close(l);
+    other_ends();
+}
 /* More than a ring holds: some of it goes by Linux. */
 static void sends_much(int fd) {
     send_all(fd, buffer, 600000);
@@ -155,6 +171,10 @@ static void answers_early(unsigned warm) {
 int main(void) {
     run_pair("a part was received", sends_a_part, waits_for_all);
     run_pair("a message was received", sends_a_part, receives_messages);
+    if (is_wanted("a message was received at first")) {
+        receives_messages_at_first();
+        say("a message was received at first: done");
+    }
     run_pair("much was received", sends_much, reads_late);
     run_pair("a part was sent", takes_a_little, streams_on);
     run_pair("a part was sent, and SO_ERROR is asked for", takes_a_little, streams_and_asks);

@@ -41,12 +41,12 @@ pub fn command(program: &Path, library: &Path) -> Command {
     command
 }
 
-/// What a finished program wrote to standard output.
+/// The standard output of a finished program.
 pub fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// What a finished program wrote to standard error.
+/// The standard error of a finished program.
 pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }

@@ -1,4 +1,4 @@
-//! What the tests of small programs share: the command under test, compiling, running within
+//! The parts that tests of small programs share: the command under test, compiling, running within
 //! bounds, and how a test says that it cannot run here.
 
 #![forbid(unsafe_code)]

@@ -11,7 +11,7 @@ use crate::verdict::{Stop, number};
 /// How long a program may take, in seconds, if `TIMEOUT` does not say otherwise.
 const TIMEOUT: u64 = 60;
 
-/// What a program said, and how it ended.
+/// The output of a program, and how it ended.
 #[derive(Clone, Debug)]
 pub struct Said {
     /// On standard output.
@@ -42,7 +42,7 @@ impl Said {
     }
 }
 
-/// What to run, and in what bounds.
+/// A command, and the bounds in which it runs.
 #[derive(Debug)]
 pub struct Bounded<'a> {
     /// The command, with its options.

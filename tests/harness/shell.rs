@@ -6,7 +6,7 @@ use std::process::Command;
 /// Runs it to its end.
 ///
 /// # Errors
-/// What it says on standard error, where it fails.
+/// Returns its standard error, where it fails.
 pub fn shell(command: &str) -> io::Result<()> {
     let output = Command::new("sh").args(["-c", command]).output()?;
     if output.status.success() {

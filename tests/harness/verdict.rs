@@ -7,7 +7,7 @@ use libtest_mimic::{Completion, Failed, Trial};
 pub enum Stop {
     /// It cannot run here: what is missing.
     Skip(String),
-    /// What is wrong.
+    /// The failure.
     Fail(String),
 }
 
@@ -17,7 +17,7 @@ impl From<String> for Stop {
     }
 }
 
-/// A test. What cannot run here is counted as ignored; where everything has to be there
+/// A test. A test that cannot run here is counted as ignored; where everything has to be there
 /// (`NO_SKIPS=1`, as `make test` sets it), it has failed.
 pub fn test(
     name: impl Into<String>,

@@ -81,7 +81,7 @@ impl Program {
         Ok([program].into_iter().chain(words.iter().map(OsString::from)).collect())
     }
 
-    /// What it prints plainly.
+    /// The output of a plain run.
     pub fn plain(self) -> Result<&'static str, Stop> {
         static CONSISTENCY: Plain = LazyLock::new(|| Program::Consistency.run());
         static LENT: Plain = LazyLock::new(|| Program::Lent.run());

@@ -1,13 +1,13 @@
-//! What is made to fail, and what must be counted for it.
+//! Calls that are made to fail, and what must be counted for each.
 
 /// A rule of `UNCOPY_INJECT`, and how the program is run under it.
 #[derive(Debug)]
 pub struct Rule {
     /// The rule.
     pub text: &'static str,
-    /// What is asked for besides.
+    /// The other demands.
     pub given: Given,
-    /// What must be counted somewhere in the processes of the run.
+    /// The counters that must be moved somewhere in the processes of the run.
     pub counted: Counted,
     /// It is of the part that always runs.
     pub often: bool,
@@ -24,7 +24,7 @@ pub enum Given {
     AddressSpace(u64),
 }
 
-/// What a run counts.
+/// The counters of a run.
 #[derive(Debug)]
 pub enum Counted {
     /// Only that something was made to fail.

@@ -1,9 +1,9 @@
-//! What programs do to a process: one small program for each, named after it. Each runs plainly,
+//! Uses of a process by programs: one small program for each, named after it. Each runs plainly,
 //! under uncopy with the default options, and under uncopy with eager ones; what it says and its
 //! exit status must be the same, and under uncopy its copies must have been elided (the programs
 //! look at the counters and the page table, and say so where they were not).
 //!
-//! What differs is in docs/limitations.md: a program says "documented: PHRASE: as usual" or "...
+//! Differences are in docs/limitations.md: a program says "documented: PHRASE: as usual" or "...
 //! differs". PHRASE must be there, and the answer must be "as usual" plainly and "differs" under
 //! uncopy (else the limitation no longer holds: update the page).
 //!
@@ -25,7 +25,7 @@ use uncopy_tests::product::{repository, under};
 use uncopy_tests::run::{Bounded, Said};
 use uncopy_tests::verdict::{Stop, set, test};
 
-/// What a program says when something is wrong.
+/// The words of a program when something is wrong.
 const WRONG: &[&str] = &["WRONG", "NOT ELIDED", "NOT UNMAPPED", "NOTHING ELIDED", "failed:"];
 const DOCUMENTED: &str = "documented: ";
 
@@ -123,7 +123,7 @@ fn build(needs: &Needs) -> Result<PathBuf, Stop> {
     Ok(compile(&needs.name, &parts)?.join(&needs.name))
 }
 
-/// What is wrong with a run, if anything. `answer`: what is to be said of documented differences.
+/// The failure of a run, if any. `answer`: what is to be said of documented differences.
 fn judge(needs: &Needs, plain: &Said, said: &Said, answer: &str) -> Result<(), Stop> {
     if let Some(line) =
         said.output.lines().find(|line| WRONG.iter().any(|word| line.contains(word)))
@@ -157,7 +157,7 @@ fn judge(needs: &Needs, plain: &Said, said: &Said, answer: &str) -> Result<(), S
     Ok(())
 }
 
-/// What has to be the same on all sides.
+/// The lines that have to be the same on all sides.
 fn ordinary(said: &Said) -> Vec<&str> {
     said.output.lines().filter(|line| !line.starts_with(DOCUMENTED)).collect()
 }

@@ -11,7 +11,7 @@ pub struct Needs {
     pub name: String,
     /// Its file; another program's where that runs in another way.
     pub source: String,
-    /// For the compiler.
+    /// Flags for the compiler.
     pub flags: &'static [&'static str],
     /// A library to be preloaded.
     pub preload: Option<&'static str>,
@@ -85,7 +85,7 @@ pub fn all() -> Vec<Needs> {
     all
 }
 
-/// What a script's name ends with.
+/// The ending of a script's name.
 const PYTHON: &str = "py";
 
 impl Needs {
@@ -94,8 +94,8 @@ impl Needs {
         Path::new(&self.source).extension().is_some_and(|kind| kind == PYTHON)
     }
 
-    /// What the program needs and this machine does not have, if anything. (A library to be
-    /// preloaded that is not there would be passed over with a message.)
+    /// The need of the program that this machine does not meet, if any. (A library to be preloaded
+    /// that is not there would be passed over with a message.)
     pub fn lacking(&self) -> Option<String> {
         if self.is_script() && !has_python() {
             return Some("no python3".into());

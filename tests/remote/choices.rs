@@ -1,5 +1,5 @@
-//! What is chosen for the connections of a program: how they slow down, how many there may be, how
-//! fast they send.
+//! Choices for the connections of a program: how they slow down, how many there may be, how fast
+//! they send.
 
 use std::time::Duration;
 
@@ -177,7 +177,7 @@ print(time.monotonic() - begun)
     if right { Ok(()) } else { Err(format!("it took {took} s").into()) }
 }
 
-/// What is sent to this peer is signed by a key, and so is what comes from there (TCP_MD5SIG).
+/// Segments to this peer are signed by a key, and so are those that come from there (TCP_MD5SIG).
 const SIGN: &str = r#"
 import socket, struct, sys
 def sign(s, peer):
@@ -207,7 +207,7 @@ try: s.connect((sys.argv[1], 7001)); print("connected")
 except OSError as error: print(error)
 "#;
 
-/// What a program that signs said, unless the kernel knows no signing.
+/// The output of a program that signs, unless the kernel knows no signing.
 fn signing(line: String) -> Result<String, Stop> {
     if line.starts_with("none") {
         return Err(Stop::Skip(format!("the kernel does not sign: {line}")));
@@ -263,13 +263,13 @@ sign(s, sys.argv[1]); print("signs", ours.recv(9).decode(), flush=True); sys.std
         if answer.trim() != "b'x'" {
             return Err(format!("turn {turn}: {answer}; {}", service.flows()?).into());
         }
-        // What is not signed is not answered.
+        // A segment that is not signed is not answered.
         let answer = network.outside(&["python3", "-c", UNSIGNED, ADDRESS])?;
         if answer.trim() != "timed out" {
             return Err(format!("turn {turn}, unsigned: {answer}").into());
         }
     }
-    // What the service carries it cannot sign (EBUSY).
+    // A connection that the service carries cannot be signed (EBUSY).
     if said == "signs 16" { Ok(()) } else { Err(said.into()) }
 }
 

@@ -140,7 +140,7 @@ pub fn echoes_over(network: &Network) -> Outcome {
     network.until_no_flows(&service)
 }
 
-/// What becomes of connections that cannot be; one line for each.
+/// The fates of connections that cannot be; one line for each.
 const FAIL: &str = r#"
 import errno, select, socket, sys, time
 def how(peer, blocking, retries=1, user=None):

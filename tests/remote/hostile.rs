@@ -210,7 +210,7 @@ fn anothers() -> Outcome {
     network.inside(&["sysctl", "-qw", "net.ipv4.ip_forward=1"])?;
     network.outside(&["ip", "route", "add", "198.51.100.0/24", "via", ADDRESS])?;
     let _service = network.serve()?;
-    // (What is registered later is steered to later. 15: IP_FREEBIND)
+    // (An address that is registered later is steered to later. 15: IP_FREEBIND)
     let script = r#"
 import socket, sys, time
 all = []

@@ -1,5 +1,5 @@
-//! What is shown of connections over the wire: from outside by `uncopy tcp flows` and
-//! `uncopy tcp trace`, to their program by TCP_INFO.
+//! Looks at connections over the wire: from outside by `uncopy tcp flows` and `uncopy tcp trace`,
+//! to their program by TCP_INFO.
 
 use crate::network::{Network, OUTSIDE};
 use crate::{Named, Outcome, connecting};

@@ -379,8 +379,8 @@ socket.create_connection((sys.argv[1], 7001), timeout=20).sendall(b"c")
 "#;
     network.outside(&["python3", "-c", client, ADDRESS])?;
     server.line()?;
-    // What Linux says of the stand-in is said to its client, soon; from then on Linux says so to
-    // the client itself.
+    // Linux' errors for the stand-in are passed to its client, soon; from then on Linux tells the
+    // client itself.
     let client = r#"
 import socket, sys
 for attempt in range(2):

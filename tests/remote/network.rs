@@ -34,7 +34,7 @@ pub struct Network {
     inner: String,
     outer: String,
     name: String,
-    /// What each service is told besides.
+    /// The other options of each service.
     options: &'static [&'static str],
     scratch: tempfile::TempDir,
 }
@@ -489,7 +489,7 @@ pub struct Service {
     beside: Beside,
     name: String,
     namespace: String,
-    /// What it says of how it reaches its device.
+    /// The service's line about how it reaches its device.
     pub reached: String,
 }
 
@@ -528,7 +528,7 @@ impl Service {
         self.count("10.78.9.1:")
     }
 
-    /// What it says of each connection over the wire.
+    /// The service's lines about each connection over the wire.
     pub fn wired(&self) -> Result<Vec<String>, Stop> {
         let flows = self.flows()?;
         let wired = flows.split("\"wired\":").nth(1).unwrap_or_default();

@@ -80,7 +80,7 @@ fn no_tap() -> Outcome {
 
 fn has_a_program() -> Outcome {
     let network = Network::of("xx", USUAL)?;
-    // (Whose program it is does not matter: here it is another service's.)
+    // (The owner of the program does not matter: here it is another service's.)
     let _first = network.serve_as("uncopy-tcp-another", &["--by", "xdp"])?;
     let service = network.serve()?;
     says(&service, "by a TAP device beside inner")?;

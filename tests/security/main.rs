@@ -1,5 +1,5 @@
-//! What docs/security.md promises, as far as it can be tested: no byte of one buffer in another nor
-//! where zeros are promised; programs with more rights than their user's are left alone; the
+//! The promises of docs/security.md, as far as they can be tested: no byte of one buffer in another
+//! nor where zeros are promised; programs with more rights than their user's are left alone; the
 //! environment cannot break anything; executed programs get no descriptor of ours.
 //!
 //! `cargo test -p uncopy-tests --test security [NAME]`; `SEED=N` and `ROUNDS=N` for the recycled

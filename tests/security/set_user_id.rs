@@ -84,7 +84,7 @@ fn by_the_administrator() -> Result<(), Stop> {
     words.extend(private.map(OsString::from));
     words.extend(["sh".into(), "-c".into(), script.into()]);
     let said = Bounded { words: &words, environment: &[], seconds: None }.run()?;
-    // (What it executes is no longer secure, and may say that it is ready.)
+    // (A program that it executes is no longer secure, and may say that it is ready.)
     let silent = said.errors.lines().filter(|line| line.ends_with(": ready")).count() <= 1;
     let expected = said.output == "secure=1 library=1 userfaultfds=0\npreload=\n";
     let found = format!("{}{}", said.errors, said.output);
@@ -138,7 +138,7 @@ impl Place {
         format!("{before}{}", self.at(name).display()).into()
     }
 
-    /// What a command says that the other user runs.
+    /// The output of a command that the other user runs.
     fn as_user(&self, words: &[OsString]) -> Result<String, Stop> {
         let user = [format!("--reuid={USER}"), format!("--regid={USER}"), "--clear-groups".into()];
         let mut all: Vec<OsString> =

@@ -1,8 +1,7 @@
-//! What programs are when they are started: with functions of libc's that they define themselves,
-//! with a title over their environment, beside other preloaded libraries, and what they execute
-//! that cannot run under uncopy. Each runs plainly, under `uncopy run`, with `--tcp`, and with
-//! everything switched off; what it says, on standard error too, and its exit status must be the
-//! same.
+//! Programs as they are started: with functions of libc's that they define themselves, with a title
+//! over their environment, beside other preloaded libraries, and what they execute that cannot run
+//! under uncopy. Each runs plainly, under `uncopy run`, with `--tcp`, and with everything switched
+//! off; what it says, on standard error too, and its exit status must be the same.
 //!
 //! `cargo test -p uncopy-tests --test start [NAME]`; `VERBOSE=1` prints what each program says.
 
@@ -20,7 +19,7 @@ use uncopy_tests::product::under;
 use uncopy_tests::run::{Bounded, Said};
 use uncopy_tests::verdict::{Stop, set, test};
 
-/// What a program says when something is wrong.
+/// The words of a program when something is wrong.
 const WRONG: &[&str] =
     &["WRONG", "NOT ELIDED", "NOT UNMAPPED", "NOTHING ELIDED", "NOT BY RINGS", "failed:"];
 
@@ -42,7 +41,7 @@ struct Case {
     /// Below `tests/`.
     source: String,
     flags: Vec<String>,
-    /// What is made before: source, file, flags.
+    /// The files that are made before: source, file, flags.
     others: &'static [(&'static str, &'static str, &'static [&'static str])],
     preload: Option<(&'static str, Place)>,
     ways: &'static [(&'static str, &'static [&'static str])],

@@ -8,7 +8,7 @@ use uncopy_tests::verdict::Stop;
 
 use crate::{Case, RUN, STRICT, TCP};
 
-/// What makes the functions of a program.
+/// The object file with the functions of a program.
 const OBJECT: &str = "every_name.o";
 
 /// Programs of `tests/process`: what they do goes through most of the library.
@@ -78,7 +78,7 @@ fn functions() -> Result<Vec<String>, Stop> {
     for line in text.lines() {
         let mut words = line.split(' ');
         let (Some(name), Some(kind)) = (words.next(), words.next()) else { continue };
-        // (What has no version is the linker's.)
+        // (A symbol without a version is the linker's.)
         let taken = matches!(kind, "U" | "w") && name.contains('@');
         let exported = matches!(kind, "T" | "W") && !name.starts_with("uncopy_");
         let name = name.split('@').next().unwrap_or_default();

@@ -101,7 +101,7 @@ fn noise(row: &Row) -> f64 {
         .fold(0.0, f64::max)
 }
 
-/// What uncopy costs or gains where there is nothing to leave out; `ratio`: plain's processor time
+/// The cost or gain of uncopy where there is nothing to leave out; `ratio`: plain's processor time
 /// over uncopy's.
 fn without_copies(ratio: f64, noise: f64) -> String {
     // Of plain's: 2.0 is a half of it less.

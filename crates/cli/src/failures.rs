@@ -17,7 +17,7 @@ fn sources() -> Vec<(PathBuf, String)> {
             if entry.is_dir() {
                 left.push(entry);
             } else if entry.extension().is_some_and(|e| e == "rs") && !entry.ends_with(file!()) {
-                // (What tests expect is not made there.)
+                // (A directory that tests expect is not made there.)
                 let text = fs::read_to_string(&entry).unwrap();
                 let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
                 found.push((entry, code.to_owned()));

@@ -8,7 +8,7 @@
 
 use bolero::TypeGenerator;
 
-/// What is done to a file.
+/// The damages that are done to a file.
 #[derive(Clone, Debug, TypeGenerator)]
 pub struct Damages {
     all: Vec<Damage>,

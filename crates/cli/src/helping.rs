@@ -6,7 +6,7 @@ use uncopy_measure::{Failure, failure};
 /// The subcommand.
 pub const NAME: &str = "help";
 
-/// What it takes.
+/// The command's arguments.
 pub fn command() -> Command {
     let words = Arg::new("words").value_name("COMMAND").num_args(0..).help("Whose help");
     Command::new(NAME).about("Show the help of a command").arg(words)
@@ -29,7 +29,7 @@ pub fn main(matches: &ArgMatches, mut program: Command) -> Result<(), Failure> {
 
 /// Longer help of an option says it in its first clause for `-h`.
 const LONG: usize = 64;
-/// What is shorter says nothing by itself (`Over a device: ...`).
+/// A shorter text says nothing by itself (`Over a device: ...`).
 const SHORT: usize = 24;
 
 /// `-h` has an option's first clause, and nothing behind the list; `--help` has all.

@@ -1,5 +1,5 @@
-//! What people see, of fixed input, compared with `crates/cli/screens/`: help texts, tables, the
-//! whole screen of `top`.
+//! Screens of fixed input, compared with `crates/cli/screens/`: help texts, tables, the whole
+//! screen of `top`.
 //!
 //! `make screens` writes those files anew; what changed is then read with `git diff`.
 

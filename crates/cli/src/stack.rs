@@ -6,7 +6,7 @@ use std::thread::Builder;
 
 use nix::sys::resource::{Resource, getrlimit};
 
-/// What the command needs at most, and as much again, in bytes.
+/// The bytes that the command needs at most, and as much again.
 const ROOM: usize = 2 << 20;
 
 /// Calls `program`, on a stack of its own where this thread's is small. (Otherwise not: what the

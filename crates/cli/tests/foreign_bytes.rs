@@ -1,4 +1,4 @@
-//! What reads bytes that somebody else may have written never panics, and never runs round in
+//! Readers of bytes that somebody else may have written never panic, and never run round in
 //! circles: parts of a profile, recordings, options, costs, rules of the injector.
 //!
 //! `cargo test` tries some thousand random inputs, and all that are kept in `__fuzz__/`; what fails

@@ -379,7 +379,7 @@ fn a_misspelt_option_is_not_taken_for_the_program() {
             assert_eq!(one_line(&output), format!("uncopy: unknown option {name}; {hint}"));
         }
     }
-    // What stands behind `--` is the program, whatever it is called.
+    // The word behind `--` is the program, whatever it is called.
     let output = run(&["--verbose=no", "--", "--tresh=4"]);
     assert_eq!(output.status.code(), Some(127));
     assert!(one_line(&output).contains("--tresh=4: command not found"));

@@ -161,7 +161,7 @@ fn counters_seen_from_outside_are_those_of_the_summary_at_exit() {
         assert_eq!(count(&seen, name), value, "{name}\n{summary}");
         compared += 1;
     }
-    // What is not there is 0.
+    // A counter that is not there is 0.
     assert_eq!(compared, steady(&seen).values().filter(|v| v.as_u64() != Some(0)).count());
 }
 

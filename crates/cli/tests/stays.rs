@@ -67,7 +67,7 @@ impl Running {
         serde_json::from_str(&self.asks(words)).unwrap()
     }
 
-    /// What it says at exit.
+    /// The summary at exit.
     fn end(&mut self) -> String {
         drop(self.child.stdin.take());
         let mut said = String::new();

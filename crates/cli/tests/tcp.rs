@@ -161,7 +161,7 @@ fn connections_that_stay_with_linux_have_their_reason() {
     // is no room for it either.
     assert!(reasons.iter().filter(|r| *r == "over-limit").count() >= 2, "{reasons:?}");
     drop((pairs, alone));
-    // What is closed is listed no more.
+    // A closed connection is listed no more.
     assert_eq!(serving.flows()["stayed"], Value::Array(vec![]));
 }
 

@@ -56,7 +56,7 @@ fn a_program_that_the_shell_becomes_speaks_for_itself() {
         &format!("exec {} {} <<END\ncopy 50\nexec\nEND\n", pump().display(), input.display()),
     );
     let [_, own] = &said[..] else { panic!("{said:?}") };
-    // What it did before it executed another file is its own, too.
+    // Work before it executed another file is its own, too.
     assert!(own.starts_with("uncopy: cat [") && own.contains(" copies left out, "), "{own}");
 }
 

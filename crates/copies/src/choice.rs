@@ -1,14 +1,14 @@
-//! Who makes near copies. A pure function: what was measured and what the processor has are handed
-//! in.
+//! The choice of a routine for near copies. A pure function: what was measured and what the
+//! processor has are handed in.
 #![forbid(unsafe_code)]
 
 use crate::features::Features;
 use crate::routine::Vectors;
 
-/// What was asked for (`--copies`).
+/// The routine that was asked for (`--copies`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// What is faster here.
+    /// The routine that is faster here.
     Auto,
     /// libc's routine.
     Libc,
@@ -16,10 +16,10 @@ pub enum Asked {
     Ours,
 }
 
-/// What one near copy took, in any unit.
+/// The time that one near copy took, in any unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Took {
-    /// By libc's routine.
+    /// The time of libc's routine.
     pub libc: u64,
     /// By ours, with vectors that every processor has.
     pub ours: u64,

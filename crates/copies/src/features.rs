@@ -1,4 +1,4 @@
-//! What the processor and the kernel provide, of what makes a difference here.
+//! Features of the processor and the kernel that make a difference here.
 //!
 //! unsafe: asks both by instructions. One `cpuid` only: a virtual machine's monitor answers it,
 //! which takes microseconds (6 in one of ours; `is_x86_feature_detected!` asks eight times).
@@ -21,7 +21,7 @@ const AVX: u32 = 1 << 28;
 const HALVES: u64 = 0b110;
 
 impl Features {
-    /// Of this processor.
+    /// The features of this processor.
     pub fn own() -> Self {
         // SAFETY: every x86-64 processor has leaf 1. (Newer compilers know.)
         #[allow(unused_unsafe)]

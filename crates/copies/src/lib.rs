@@ -26,7 +26,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
 
 use crate::routine::{Routine, Vectors};
 
-/// What a process has of it: who makes near copies. Zeros: libc.
+/// The process's choice of a routine for near copies. Zeros: libc.
 #[derive(Debug, Default)]
 pub struct Copies {
     /// How far ahead a destination counts as near; 0: nothing is.

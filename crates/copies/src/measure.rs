@@ -1,9 +1,9 @@
 //! libc's routine and ours, on one near copy: a microsecond or two when a program starts, fifteen
 //! where libc's is slow.
 //!
-//! What is measured is what decides, libc's own routine on this processor. Its version, its
-//! tunables, what a virtual machine hides of the processor and which one the processor is would all
-//! have to be known to foretell it.
+//! The decision follows from a measurement of libc's own routine on this processor. Its version,
+//! its tunables, what a virtual machine hides of the processor and which one the processor is would
+//! all have to be known to foretell it.
 //!
 //! unsafe: calls both on memory of its own, and reads the processor's clock, which needs no call
 //! that a sandbox might forbid.
@@ -28,7 +28,7 @@ const ROUNDS: usize = 4;
 const PAGE: usize = 4096;
 type Scratch = [MaybeUninit<u8>; PAGE + 2 * BYTES + AHEAD];
 
-/// What such a copy takes, in ticks of the processor's clock.
+/// The time that such a copy takes, in ticks of the processor's clock.
 #[inline(never)]
 pub fn near_copy(libc: Routine) -> Took {
     let mut room: Scratch = [const { MaybeUninit::uninit() }; _];
@@ -48,7 +48,7 @@ pub fn near_copy(libc: Routine) -> Took {
     took
 }
 
-/// What one copy takes, in ticks.
+/// The time that one copy takes, in ticks.
 ///
 /// # Safety
 /// As for `memmove`.

@@ -16,7 +16,7 @@ use core::arch::naked_asm;
 /// A `memmove`.
 pub type Routine = unsafe extern "C" fn(to: *mut u8, from: *const u8, n: usize) -> *mut u8;
 
-/// What it works with.
+/// The vector registers that it works with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vectors {
     /// 16 bytes at a time: every x86-64 processor.
@@ -74,8 +74,8 @@ macro_rules! routine {
                 // behind.
                 "test ecx, 2048",
                 "jz 4f",
-                // From the beginning. What the loop does not reach at both ends is loaded before
-                // it, and stored behind it.
+                // From the beginning. Bytes that the loop does not reach at both ends are loaded
+                // before it, and stored behind it.
                 "2:",
                 concat!($load, " ", $r, "4, [rsi + rdx - 4 * ", $bytes, "]"),
                 concat!($load, " ", $r, "5, [rsi + rdx - 3 * ", $bytes, "]"),

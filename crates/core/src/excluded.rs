@@ -4,8 +4,8 @@
 use uncopy_ranges::ranges::Ranges;
 use uncopy_ranges::span::Span;
 
-/// Ranges of each kind; from there on the nearest ones become one. (What is excluded for nothing is
-/// copied.)
+/// Ranges of each kind; from there on the nearest ones become one. (Memory that is excluded for
+/// nothing is copied.)
 const RANGES_MAX: usize = 1024;
 
 /// Why memory is excluded.
@@ -20,7 +20,7 @@ pub enum Why {
     WhileMapped,
 }
 
-/// What is excluded: whole pages.
+/// The excluded memory: whole pages.
 #[derive(Debug, Default)]
 pub struct Excluded {
     given: Ranges,
@@ -89,7 +89,7 @@ impl Excluded {
         self.given.remove(span);
     }
 
-    /// What is excluded of `span`.
+    /// The excluded parts of `span`.
     pub fn parts(&self, span: Span) -> Parts {
         let parts = |r: &Ranges| {
             let (mut all, mut at) = (Vec::new(), span.start);

@@ -1,10 +1,10 @@
 //! The heart of uncopy: extents, views and the tracker.
 //!
-//! Nothing here makes a system call or touches the program's memory. What must happen to pages is
-//! asked of a [`memory::Memory`]; what must be copied is handed back to the caller as
-//! [`plan::Copy`] lists, to be carried out after the tracker's lock is dropped. So the whole logic
-//! runs against a simulated address space in `tests/model.rs`. Whether a copy is worth eliding is
-//! decided by [`uncopy_decide`].
+//! Nothing here makes a system call or touches the program's memory. Changes to pages are asked of
+//! a [`memory::Memory`]; copies are handed back to the caller as [`plan::Copy`] lists, to be
+//! carried out after the tracker's lock is dropped. So the whole logic runs against a simulated
+//! address space in `tests/model.rs`. Whether a copy is worth eliding is decided by
+//! [`uncopy_decide`].
 //!
 //! | module | one idea |
 //! | --- | --- |

@@ -1,4 +1,4 @@
-//! What the tracker asks of the machine: the only door from pure logic to pages.
+//! The tracker's requests to the machine: the only door from pure logic to pages.
 
 use uncopy_decide::Refusal;
 use uncopy_ranges::span::Span;

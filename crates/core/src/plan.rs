@@ -1,4 +1,4 @@
-//! What a call must do once the tracker's lock is dropped.
+//! The work that a call has to do once the tracker's lock is dropped.
 
 use crate::extents::ExtentId;
 use arrayvec::ArrayVec;

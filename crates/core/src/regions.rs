@@ -47,7 +47,7 @@ pub struct Region {
 pub struct Release {
     /// The region that it is of.
     pub region: RegionId,
-    /// What was handed over, whole.
+    /// The span that was handed over, whole.
     pub span: Span,
     /// The owner, who is to be told.
     pub owner: Owner,
@@ -133,7 +133,8 @@ impl Regions {
         taken
     }
 
-    /// What was just handed over was not taken after all: it is its owner's, without a release.
+    /// Takes back the span that was just handed over and not used after all: it is its owner's,
+    /// without a release.
     pub fn withdraw(&mut self, id: RegionId) {
         self.extents -= 1;
         if let Some(slot) = self.slot_mut(id) {
@@ -188,8 +189,8 @@ impl Regions {
         self.slot(id).is_some_and(|s| s.region.span.intersect(span) == span)
     }
 
-    /// In a forked child: a region belongs to the process that began it. What is still in use of it
-    /// here ends without a word.
+    /// In a forked child: a region belongs to the process that began it. Extents still in use of it
+    /// here end without a release.
     pub fn inherited(&mut self) {
         self.releases.clear();
         for i in 0..self.slots.len() {

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use uncopy_core::plan::{CopyPlan, InputPlan, MAX_PIECES, OutputPlan};
 use uncopy_core::tracker::{Fault, Limits, PoolShape, Tracker};
 use uncopy_counters::Counters;
-use uncopy_decide::{Controller, Costs, Event, Pauses, Policy};
+use uncopy_decide::{Control, Controller, Costs, Event, Pauses, Policy};
 use uncopy_ranges::filter::Filter;
 use uncopy_ranges::span::{PAGE, Span};
 
@@ -52,7 +52,7 @@ fn moved_out() -> World {
         machine.program[page] = Some(Box::new([page as u8 + 1; PAGE]));
     }
     let pauses: &'static Pauses = Box::leak(Box::default());
-    let mut policy = Policy::new(16 << 10, true, COSTS, pauses).without_experiments();
+    let mut policy = Policy::new(true, COSTS, pauses).without_experiments();
     for len in [LEN, LEN / 2] {
         let site = policy.site(RESTING, len);
         (0..1_000).for_each(|_| assert!(!policy.event(site, Event::Fault { pages: 1 })));
@@ -61,7 +61,8 @@ fn moved_out() -> World {
     let limits = Limits { extent_bytes: 512 * PAGE, ranges: 100, views: 1000 };
     let shape = PoolShape { boundary: 512, pages: 1024 };
     let filter: &'static Filter = Box::leak(Box::new(Filter::new()));
-    let tracker = Tracker::new(machine, shape, limits, policy, filter, counters);
+    let control = Control::new(policy, 16 << 10);
+    let tracker = Tracker::new(machine, shape, limits, control, filter, counters);
     let mut world = World { tracker, counters, pauses, filter };
     world.copy(COPY, SOURCE, CALLER);
     assert_eq!(counters.elided_bytes.load(Relaxed), LEN as u64);
@@ -238,7 +239,7 @@ fn short_copies_end_what_a_site_left_unmapped_only_while_it_rests() {
     }
 }
 
-/// What is registered of `LEN` bytes.
+/// The registered part of `LEN` bytes.
 fn registered(w: &World, at: usize) -> bool {
     w.tracker.memory.registered.touches(Span::sized(at, LEN))
 }
@@ -527,7 +528,7 @@ fn what_was_lent_is_copied_back_never_moved() {
     let mut w = elided();
     w.tracker.freed(COPY, LEN);
     let mut plan = OutputPlan::default();
-    // What was sent so often may be lent, whatever its call site has proved.
+    // An extent that was sent so often may be lent, whatever its call site has proved.
     for _ in 0..7 {
         w.tracker.output_begin(&[(SOURCE, LEN)], &mut plan);
         w.tracker.output_done(&mut plan, LEN, false);

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use uncopy_core::plan::CopyPlan;
 use uncopy_core::tracker::{Fault, Limits, PoolShape, Tracker};
 use uncopy_counters::Counters;
-use uncopy_decide::{Costs, Pauses, Policy};
+use uncopy_decide::{Control, Costs, Pauses, Policy};
 use uncopy_ranges::filter::Filter;
 use uncopy_ranges::span::{PAGE, Span};
 
@@ -33,12 +33,12 @@ fn elided() -> World {
         machine.program[page] = Some(Box::new([page as u8 + 1; PAGE]));
     }
     let pauses: &'static Pauses = Box::leak(Box::default());
-    let policy = Policy::new(16 << 10, false, Costs::REFERENCE, pauses);
+    let control = Control::new(Policy::new(false, Costs::REFERENCE, pauses), 16 << 10);
     let counters: &'static Counters = Box::leak(Box::new(Counters::new()));
     let limits = Limits { extent_bytes: 512 * PAGE, ranges: 100, views: 1000 };
     let shape = PoolShape { boundary: 512, pages: 1024 };
     let filter: &'static Filter = Box::leak(Box::new(Filter::new()));
-    let tracker = Tracker::new(machine, shape, limits, policy, filter, counters);
+    let tracker = Tracker::new(machine, shape, limits, control, filter, counters);
     let mut world = World { tracker, counters };
     assert!(world.elides(SOURCE));
     world
@@ -54,7 +54,7 @@ impl World {
         self.counters.elided_bytes.load(Relaxed) != before
     }
 
-    /// What the program finds at `addr`, which is missing.
+    /// The byte that the program finds at `addr`, which is missing.
     fn touched(&mut self, addr: usize) -> u8 {
         assert_eq!(self.tracker.fault(addr), Fault::Resolved);
         self.tracker.check().unwrap();

@@ -13,7 +13,7 @@ use uncopy_core::excluded::Why;
 use uncopy_core::plan::{Copies, CopyPlan, InputPlan, OutputPlan, RecallPlan};
 use uncopy_core::tracker::{Fault, Limits, PoolShape, Tracker};
 use uncopy_counters::Counters;
-use uncopy_decide::{Act, Controller, Costs, Event, Pauses, Policy};
+use uncopy_decide::{Act, Control, Controller, Costs, Event, Pauses, Policy};
 use uncopy_ranges::filter::Filter;
 use uncopy_ranges::span::{PAGE, Span};
 
@@ -25,7 +25,7 @@ const FOREIGN_PAGES: usize = 64;
 /// The call site that returns here rests, where sites may.
 const RESTING: usize = 0xbad;
 
-/// What this test has the program and the kernel do to pages.
+/// The things that this test has the program and the kernel do to pages.
 impl Machine {
     /// The kernel refers to the program's page number `page` from now on, which must stay there if
     /// the tracker was told.
@@ -72,7 +72,7 @@ impl Machine {
 
 struct World {
     tracker: Tracker<Machine>,
-    /// What each byte must be; `None`: nobody's business (freed).
+    /// The value that each byte must have; `None`: nobody's business (freed).
     truth: Vec<Option<u8>>,
     random: Random,
     counters: &'static Counters,
@@ -100,7 +100,7 @@ impl World {
         let counters: &'static Counters = Box::leak(Box::new(Counters::new()));
         let costs = Costs { lend: 0, ..Costs::REFERENCE };
         let pauses: &'static Pauses = Box::leak(Box::default());
-        let mut policy = Policy::new(8 << 10, refusals, costs, pauses).without_experiments();
+        let mut policy = Policy::new(refusals, costs, pauses).without_experiments();
         for class in 13..18 {
             let site = policy.site(RESTING, 1 << class);
             (0..1_000).for_each(|_| assert!(!policy.event(site, Event::Fault { pages: 1 })));
@@ -110,7 +110,7 @@ impl World {
             machine,
             PoolShape { boundary: POOL_PAGES / 2, pages: POOL_PAGES },
             limits,
-            policy,
+            Control::new(policy, 8 << 10),
             Box::leak(Box::new(Filter::new())),
             counters,
         );
@@ -226,7 +226,7 @@ impl World {
         }
     }
 
-    /// What is received lies in a region of somebody else's already.
+    /// Receives data that lies in a region of somebody else's already.
     fn receive_by_reference(&mut self) {
         let mut buffer = self.range();
         if self.random.one_in(2) && !buffer.core().is_empty() {
@@ -401,7 +401,7 @@ impl World {
         }
     }
 
-    /// What is sent of `buffer` as `plan` says is what it holds.
+    /// Checks that the pieces `plan` sends of `buffer` are what it holds.
     fn expect_pieces(&mut self, buffer: Span, plan: &OutputPlan, what: &str) {
         let mut addr = buffer.start;
         for &(at, len) in &plan.pieces {

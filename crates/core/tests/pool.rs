@@ -7,12 +7,12 @@ use machine::{BASE, Machine, POOL, page_of};
 use uncopy_core::plan::{CopyPlan, InputPlan};
 use uncopy_core::tracker::{Limits, PoolShape, Tracker};
 use uncopy_counters::Counters;
-use uncopy_decide::{Costs, Pauses, Policy};
+use uncopy_decide::{Control, Costs, Pauses, Policy};
 use uncopy_ranges::filter::Filter;
 use uncopy_ranges::span::PAGE;
 
 const MB: usize = 1 << 20;
-/// What the pool keeps at most after it has dropped nothing too early, in pages.
+/// The pages that the pool keeps at most after it has dropped nothing too early.
 const MOST: usize = (32 * MB) / PAGE;
 
 /// A server with a buffer of 1 MB for each connection.
@@ -27,14 +27,14 @@ impl Server {
         let mut machine = Machine::new(pages, 2 * pages, 1, false);
         machine.program.iter_mut().for_each(|page| *page = Some(Box::new([1; PAGE])));
         let pauses: &'static Pauses = Box::leak(Box::default());
-        let policy = Policy::new(16 << 10, false, Costs::REFERENCE, pauses);
+        let control = Control::new(Policy::new(false, Costs::REFERENCE, pauses), 16 << 10);
         let limits = Limits { extent_bytes: pages * PAGE, ranges: 1000, views: 10_000 };
         let shape = PoolShape { boundary: pages, pages: 2 * pages };
         let filter: &'static Filter = Box::leak(Box::new(Filter::new()));
         let counters: &'static Counters = Box::leak(Box::new(Counters::new()));
-        let tracker = Tracker::new(machine, shape, limits, policy, filter, counters);
+        let tracker = Tracker::new(machine, shape, limits, control, filter, counters);
         let mut server = Self { tracker, boundary: pages };
-        // What it copies once is received into extents from then on.
+        // A site that copies once receives into extents from then on.
         for n in 0..connections {
             let (buffer, other) = (server.buffer(n), server.buffer(connections + n));
             let mut plan = CopyPlan::default();

@@ -1,4 +1,4 @@
-//! What stands in the way of a copy is what its call site is told, as the machine said it.
+//! The obstacle to a copy is the reason that its call site is told, as the machine said it.
 
 #[allow(dead_code, reason = "other tests use more of it")]
 mod machine;
@@ -9,7 +9,9 @@ use uncopy_core::excluded::Why;
 use uncopy_core::plan::CopyPlan;
 use uncopy_core::tracker::{Limits, PoolShape, Tracker};
 use uncopy_counters::{Counters, Snapshot};
-use uncopy_decide::{Costs, Event, Observer, Operation, Pauses, Policy, Reason, Refusal, SiteId};
+use uncopy_decide::{
+    Control, Costs, Event, Observer, Operation, Pauses, Policy, Reason, Refusal, SiteId,
+};
 use uncopy_ranges::filter::Filter;
 use uncopy_ranges::span::{PAGE, Span};
 
@@ -55,11 +57,11 @@ fn copy(
         machine.program[page_of(TO + page)] = Some(Box::new([2; PAGE]));
     }
     let pauses: &'static Pauses = Box::leak(Box::default());
-    let policy = Policy::new(16 << 10, false, Costs::REFERENCE, pauses);
+    let control = Control::new(Policy::new(false, Costs::REFERENCE, pauses), 16 << 10);
     let shape = PoolShape { boundary: POOL_PAGES / 2, pages: POOL_PAGES };
     let filter: &'static Filter = Box::leak(Box::new(Filter::new()));
     let counters: &'static Counters = Box::leak(Box::new(Counters::new()));
-    let mut tracker = Tracker::new(machine, shape, limits, policy, filter, counters);
+    let mut tracker = Tracker::new(machine, shape, limits, control, filter, counters);
     let heard = Heard::default();
     tracker.observed_by(Some(Box::new(heard.clone())));
     prepare(&mut tracker);

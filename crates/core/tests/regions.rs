@@ -10,7 +10,7 @@ use uncopy_core::plan::{CopyPlan, InputPlan, OutputPlan, RecallPlan};
 use uncopy_core::regions::RegionId;
 use uncopy_core::tracker::{Fault, Limits, PoolShape, Tracker};
 use uncopy_counters::Counters;
-use uncopy_decide::{Costs, Pauses, Policy, Reason};
+use uncopy_decide::{Control, Costs, Pauses, Policy, Reason};
 use uncopy_ranges::filter::Filter;
 use uncopy_ranges::span::{PAGE, Span};
 
@@ -32,20 +32,20 @@ fn world(movable: bool) -> World {
     machine.foreign = vec![Foreign::new(REGION, REGION_PAGES, movable)];
     let pauses: &'static Pauses = Box::leak(Box::default());
     let costs = Costs { lend: 0, ..Costs::REFERENCE };
-    let policy = Policy::new(16 << 10, false, costs, pauses);
+    let control = Control::new(Policy::new(false, costs, pauses), 16 << 10);
     let counters: &'static Counters = Box::leak(Box::new(Counters::new()));
     // (Of our own memory, less than one message.)
     let limits = Limits { extent_bytes: LEN / 2, ranges: 100, views: 1000 };
     let shape = PoolShape { boundary: 512, pages: 1024 };
     let filter: &'static Filter = Box::leak(Box::new(Filter::new()));
-    let mut tracker = Tracker::new(machine, shape, limits, policy, filter, counters);
+    let mut tracker = Tracker::new(machine, shape, limits, control, filter, counters);
     let region = tracker.memory.foreign[0].region();
     let region = tracker.begin_region(region).expect("there is memory for that");
     World { tracker, counters, region }
 }
 
 impl World {
-    /// What lies at `at` in the region is received into `BUFFER`, each page full of its own number.
+    /// Receives the bytes at `at` in the region into `BUFFER`, each page full of its own number.
     fn receive(&mut self, at: usize, len: usize) -> Result<(), Reason> {
         let range = Span::sized(REGION + at, len);
         self.tracker.memory.foreign[0].fill(range, |i| (i / PAGE) as u8 + 1);
@@ -68,7 +68,7 @@ impl World {
         self.tracker.freed(addr, LEN);
     }
 
-    /// What came back to the owner.
+    /// Spans that came back to the owner.
     fn released(&mut self) -> Vec<Span> {
         while let Some(release) = self.tracker.take_release() {
             release.carry_out();

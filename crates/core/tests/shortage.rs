@@ -1,4 +1,4 @@
-//! What is given back where the program wants for mappings, or locks its memory.
+//! The memory that is given back where the program wants for mappings, or locks its memory.
 
 #[allow(dead_code, reason = "other tests use more of it")]
 mod machine;
@@ -7,7 +7,7 @@ use machine::{BASE, Machine, POOL, page_of};
 use uncopy_core::plan::CopyPlan;
 use uncopy_core::tracker::{Fault, Limits, PoolShape, Tracker};
 use uncopy_counters::Counters;
-use uncopy_decide::{Costs, Pauses, Policy};
+use uncopy_decide::{Control, Costs, Pauses, Policy};
 use uncopy_ranges::filter::Filter;
 use uncopy_ranges::span::PAGE;
 
@@ -32,12 +32,12 @@ fn program(pairs: usize) -> Tracker<Machine> {
         }
     }
     let pauses: &'static Pauses = Box::leak(Box::default());
-    let policy = Policy::new(16 << 10, false, Costs::REFERENCE, pauses);
+    let control = Control::new(Policy::new(false, Costs::REFERENCE, pauses), 16 << 10);
     let limits = Limits { extent_bytes: POOL_PAGES / 2 * PAGE, ranges: 100, views: 1000 };
     let shape = PoolShape { boundary: POOL_PAGES / 2, pages: POOL_PAGES };
     let filter: &'static Filter = Box::leak(Box::new(Filter::new()));
     let counters: &'static Counters = Box::leak(Box::new(Counters::new()));
-    Tracker::new(machine, shape, limits, policy, filter, counters)
+    Tracker::new(machine, shape, limits, control, filter, counters)
 }
 
 fn byte(pair: usize, page: usize) -> u8 {
@@ -98,7 +98,7 @@ fn half_of_the_ranges_go_and_no_more_are_registered_than_were_left() {
     let half = tracker.halve_ranges().unwrap();
     tracker.make_ordinary(half).unwrap();
     assert_eq!(tracker.memory.registered.count(), before / 2);
-    // What would need new ranges is copied from now on.
+    // Copies that would need new ranges are made from now on.
     for n in PAIRS..PAIRS + 2 {
         assert!(!copy(&mut tracker, n), "pair {n}");
     }

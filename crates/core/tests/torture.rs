@@ -1,6 +1,6 @@
 //! The scripts of the torture program (`crates/torture`) on the bare tracker: the same operations,
 //! over a simulated address space, beside memory that simply copies. Every byte that is read or
-//! sent must agree. What needs a kernel is left out of the scripts ([`Profile::bare`]).
+//! sent must agree. Operations that need a kernel are left out of the scripts ([`Profile::bare`]).
 //!
 //! `UNCOPY_TORTURE_SEEDS=n` runs n seeds, `UNCOPY_TORTURE_SEED=s` runs one.
 
@@ -11,7 +11,7 @@ use std::ops::Range;
 use uncopy_core::plan::{Copies, CopyPlan, InputPlan, OutputPlan};
 use uncopy_core::tracker::{Fault, Limits, PoolShape, Tracker};
 use uncopy_counters::Counters;
-use uncopy_decide::{Costs, Policy};
+use uncopy_decide::{Control, Costs, Policy};
 use uncopy_ranges::filter::Filter;
 use uncopy_ranges::span::{PAGE, Span};
 use uncopy_torture::bytes;
@@ -82,17 +82,13 @@ impl World {
             Limits { extent_bytes: POOL_PAGES / 2 * PAGE, ranges: 1000, views: 10_000 }
         };
         let counters: &'static Counters = Box::leak(Box::new(Counters::new()));
+        let costs = Costs { lend: 0, ..Costs::REFERENCE };
+        let policy = Policy::new(refusals, costs, Box::leak(Box::default())).without_experiments();
         let tracker = Tracker::new(
             machine,
             PoolShape { boundary: POOL_PAGES / 2, pages: POOL_PAGES },
             limits,
-            Policy::new(
-                8 << 10,
-                refusals,
-                Costs { lend: 0, ..Costs::REFERENCE },
-                Box::leak(Box::default()),
-            )
-            .without_experiments(),
+            Control::new(policy, 8 << 10),
             Box::leak(Box::new(Filter::new())),
             counters,
         );
@@ -126,7 +122,7 @@ impl World {
         self.tracker.memory.program[page].as_mut().unwrap()
     }
 
-    /// What lies at `addr`, page by page: the program's memory or the pool's.
+    /// The bytes at `addr`, page by page: the program's memory or the pool's.
     fn load(&mut self, addr: usize, to: &mut [u8]) {
         let mut at = addr;
         let mut rest = to;
@@ -187,7 +183,7 @@ impl World {
         }
     }
 
-    /// What is known of `range` must be there.
+    /// Checks that the bytes known of `range` are there.
     fn expect(&mut self, slot: Slot, range: Range<usize>, what: &str) {
         for part in self.slots[slot].defined.within(range) {
             let mut bytes = vec![0; part.len()];

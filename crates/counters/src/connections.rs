@@ -1,6 +1,6 @@
-//! What became of TCP connections under `--tcp`: which reasons there are for one to stay with
-//! Linux, and what was done, in words. `uncopy run --verbose`, `uncopy stat` and `uncopy tcp flows`
-//! say it.
+//! The fates of TCP connections under `--tcp`: which reasons there are for one to stay with Linux,
+//! and what was done, in words. `uncopy run --verbose`, `uncopy stat` and `uncopy tcp flows` say
+//! it.
 
 use crate::counters::{Counters, Snapshot};
 use crate::formatting::{grouped, rough_size};
@@ -11,9 +11,9 @@ use core::sync::atomic::AtomicU64;
 pub struct Stays {
     /// Its short name, as `uncopy_tcp_service`'s `Reason` has it.
     pub name: &'static str,
-    /// What it is.
+    /// The text of the reason.
     pub text: &'static str,
-    /// What whoever wants a ring can do.
+    /// The next step for a user who wants a ring.
     pub next: &'static str,
     /// Where such connections are counted.
     pub counter: fn(&Counters) -> &AtomicU64,
@@ -95,7 +95,7 @@ pub fn stayed(s: &Snapshot) -> Vec<(&'static Stays, u64)> {
     all
 }
 
-/// What became of all connections, in one line; none where there was none.
+/// The fates of all connections, in one line; none where there was none.
 pub fn line(s: &Snapshot) -> Option<String> {
     let stayed = stayed(s);
     // (The counters may be a damaged file's.)

@@ -1,4 +1,4 @@
-//! What uncopy did, as counters that any thread may add to and any reader may look at.
+//! Counters of uncopy's work, which any thread may add to and any reader may look at.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -56,7 +56,7 @@ macro_rules! counters {
                 Self { $( $name: values.next().unwrap_or(0), )* }
             }
 
-            /// What was added since `earlier` (gauges included: they may wrap below zero).
+            /// The additions since `earlier` (gauges included: they may wrap below zero).
             pub fn since(&self, earlier: &Self) -> Self {
                 Self { $( $name: self.$name.wrapping_sub(earlier.$name), )* }
             }

@@ -1,5 +1,5 @@
-//! What a program and all that it started did together: one page of plain words, which all of them
-//! have mapped.
+//! The joint counters of a program and all that it started: one page of plain words, which all of
+//! them have mapped.
 //!
 //! `uncopy run --verbose` makes it. Each process adds what it did where it ends or executes another
 //! program; the program itself, which was the first, says at its end what stands there.
@@ -19,9 +19,9 @@ pub struct Family {
     pub announced: AtomicU64,
     /// Other processes that left something out.
     pub others: AtomicU64,
-    /// What the program itself did, also before it executed another file.
+    /// The program's own work, also before it executed another file.
     pub own: Counters,
-    /// What the others did.
+    /// The others' work.
     pub of_others: Counters,
 }
 

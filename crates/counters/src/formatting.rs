@@ -3,7 +3,7 @@
 /// Writes a number of bytes in the unit that leaves one to three digits before the point.
 pub fn rough_size(bytes: f64) -> String {
     let units = ["B", "KB", "MB", "GB", "TB"];
-    // (What nothing adds up to is -0.)
+    // (A sum of nothing is -0.)
     let mut value = bytes + 0.0;
     let mut unit = 0;
     while value >= 1000.0 && unit + 1 < units.len() {

@@ -1,5 +1,5 @@
-//! What uncopy did: counters that any thread adds to, and the layout in which other processes read
-//! them.
+//! Counters of uncopy's work: any thread adds to them, and other processes read them in the layout
+//! given here.
 //!
 //! The library writes them, `uncopy stat`, `top` and `try` read them.
 //!

@@ -7,7 +7,7 @@ use crate::counters::{Counters, NAMES};
 use core::sync::atomic::AtomicU64;
 use uncopy_decide::{Pauses, REASONS, Records};
 
-/// What the file begins with: "uncopy" and two zeros.
+/// The first word of the file: "uncopy" and two zeros.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"uncopy\0\0");
 /// Bytes of the command's name.
 pub const COMMAND: usize = 16;
@@ -36,11 +36,11 @@ pub struct Header {
 pub struct StatsPage {
     /// The process that publishes it.
     pub header: Header,
-    /// What was done.
+    /// The counters of the process.
     pub counters: Counters,
     /// Call sites that are left alone.
     pub pauses: Pauses,
-    /// What was done for each call site.
+    /// The records of its call sites.
     pub records: Records,
 }
 

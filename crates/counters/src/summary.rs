@@ -1,4 +1,4 @@
-//! What was done, in words: the summary of `--verbose`.
+//! The work that was done, in words: the summary of `--verbose`.
 
 use crate::connections;
 use crate::counters::Snapshot;
@@ -11,7 +11,7 @@ pub fn saved_anything(s: &Snapshot) -> bool {
     s.elided_copies > 0 || s.lent_sends > 0 || s.kept_reads > 0
 }
 
-/// What was done and why no more was, a phrase each; what is zero is not mentioned.
+/// The work that was done and why no more was, a phrase each; zeros are left out.
 pub fn phrases(s: &Snapshot) -> Vec<String> {
     let mut all = Vec::new();
     let bytes = |n: u64| rough_size(n as f64);
@@ -118,7 +118,7 @@ mod tests {
         assert!(phrases(&Snapshot::default()).is_empty());
         let s = Snapshot { elided_copies: 1, elided_bytes: 65536, ..Snapshot::default() };
         assert_eq!(phrases(&s), ["1 copy left out, 64.0 KB"]);
-        // What belongs to the allocator or the books says nothing to a user.
+        // Counters of the allocator or the books say nothing to a user.
         assert!(phrases(&Snapshot { twin_blocks: 9, events: 3, ..Snapshot::default() }).is_empty());
     }
 

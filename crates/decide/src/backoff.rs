@@ -6,7 +6,7 @@ const GROWS: u8 = 2;
 /// until it is so many longer than the first: a program may change.
 const MOST: u8 = 8;
 
-/// See the module. What is counted (copies, nanoseconds) is its owner's business.
+/// See the module. The unit that is counted (copies, nanoseconds) is its owner's business.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Backoff(u8);
 

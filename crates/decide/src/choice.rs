@@ -22,14 +22,14 @@ pub enum Choice {
     Never,
 }
 
-/// What a controller is made with.
+/// The values that a controller is made with.
 #[derive(Clone, Copy, Debug)]
 pub struct Basis {
     /// Smallest copy that is considered, in bytes.
     pub threshold: usize,
     /// Whether call sites in debt are left alone.
     pub backoff: bool,
-    /// What things cost.
+    /// The costs of operations.
     pub costs: Costs,
     /// Where it says, for those who hold no lock, who is left alone.
     pub pauses: &'static Pauses,
@@ -60,12 +60,12 @@ impl Choice {
     /// Makes it.
     pub fn control(self, basis: Basis) -> Control {
         let Basis { threshold, backoff, costs, pauses, records } = basis;
-        let fixed = |from| Control::new(Box::new(Fixed::new(from, costs)), threshold);
-        let accounts = || Policy::new(threshold, backoff, costs, pauses).recording(records);
+        let fixed = |from| Control::new(Fixed::new(from, costs), threshold);
+        let accounts = || Policy::new(backoff, costs, pauses).recording(records);
         match self {
-            Self::Accounts => accounts().into(),
-            Self::AccountsAlone => accounts().without_experiments().into(),
-            Self::From(from) => fixed(from.max(threshold)),
+            Self::Accounts => Control::new(accounts(), threshold),
+            Self::AccountsAlone => Control::new(accounts().without_experiments(), threshold),
+            Self::From(from) => fixed(from),
             Self::Never => fixed(usize::MAX),
         }
     }

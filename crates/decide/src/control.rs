@@ -1,10 +1,9 @@
-//! What the tracker holds of all this: a controller, a clock for it, and perhaps an observer.
+//! The tracker's part in deciding: a controller, a clock for it, and perhaps an observer.
 
 use crate::controller::Controller;
 use crate::event::{Act, Event};
 use crate::experiment::Outcome;
 use crate::operation::{Observer, Operation};
-use crate::policy::Policy;
 use crate::site::SiteId;
 use crate::times::Times;
 use core::fmt;
@@ -26,17 +25,11 @@ impl fmt::Debug for Control {
     }
 }
 
-impl From<Policy> for Control {
-    fn from(policy: Policy) -> Self {
-        let threshold = policy.threshold();
-        Self::new(Box::new(policy), threshold)
-    }
-}
-
 impl Control {
-    /// `controller` decides about copies of `threshold` bytes and more; what time it is nobody
-    /// knows.
-    pub fn new(controller: Box<dyn Controller>, threshold: usize) -> Self {
+    /// `controller` decides about copies of `threshold` bytes and more. It is told no time, until
+    /// [`timed_by`](Self::timed_by).
+    pub fn new(controller: impl Controller + 'static, threshold: usize) -> Self {
+        let controller = Box::new(controller);
         Self { controller, threshold, observer: None, call: 0, now: || None }
     }
 
@@ -64,9 +57,15 @@ impl Control {
         self.controller.site(caller, len)
     }
 
-    /// Whether this should be done for `site`.
+    /// Whether this should be done for `site`. A copy below the threshold is not elided, whoever
+    /// decides.
     #[inline]
     pub fn act(&mut self, site: SiteId, what: Act) -> bool {
+        if let Act::Elide(len) | Act::ElideAgain(len) = what
+            && len < self.threshold
+        {
+            return false;
+        }
         self.controller.act(site, what)
     }
 

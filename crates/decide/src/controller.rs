@@ -9,9 +9,9 @@ use core::fmt::Debug;
 
 /// Decides, for one process, under the tracker's lock.
 ///
-/// What it is told and asked determines what it answers: the same calls bring the same answers, so
-/// a recording of them can be replayed. (What it publishes for those who look without the lock,
-/// [`Pauses`](crate::Pauses), is its own answer "surely not".)
+/// Its answers follow from what it is told and asked: the same calls bring the same answers, so a
+/// recording of them can be replayed. (The pauses that it publishes for readers without the lock,
+/// [`Pauses`](crate::Pauses), are its own answer "surely not".)
 pub trait Controller: Debug + Send {
     /// Names the call site that returns to `caller`, for copies of `len` bytes. Number 0 is nobody.
     fn site(&mut self, caller: usize, len: usize) -> SiteId;

@@ -1,6 +1,6 @@
-//! What things cost, and the text form of that, by which measured prices travel from
-//! `uncopy doctor` to the library: `copy_mb=55000,fault=11000,...`: names of the fields with whole
-//! ns. What is not named costs what it costs on the reference machine.
+//! Costs of operations, and their text form, by which measured prices travel from `uncopy doctor`
+//! to the library: `copy_mb=55000,fault=11000,...`: names of the fields with whole ns. A field that
+//! is not named has its cost on the reference machine.
 
 use crate::event::Event;
 use core::fmt;
@@ -8,7 +8,7 @@ use uncopy_ranges::span::PAGE;
 
 macro_rules! prices {
     ($( $(#[doc = $doc:literal])* $name:ident $ns:literal )*) => {
-        /// What things cost on this machine, in ns.
+        /// Costs on this machine, in ns.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub struct Costs { $( $(#[doc = $doc])* pub $name: i64, )* }
 
@@ -82,7 +82,7 @@ pub(crate) fn each(many: usize, ns: i64) -> i64 {
 }
 
 impl Costs {
-    /// What copying `bytes` costs, in ns.
+    /// The cost of copying `bytes`, in ns.
     #[inline]
     pub fn copying(&self, bytes: usize) -> i64 {
         each(bytes, self.copy_mb) >> 20
@@ -138,7 +138,7 @@ pub const LEND_MIN: usize = 32 << 10;
 /// [`COLD_OUTPUT`]: Redis, which makes one copy of a value that it has not touched for long, loses
 /// by eliding it at 64 KB and gains a tenth of its time at most at 512 KB.
 pub const COLD_OUTPUT_8THS: i64 = 6;
-/// What an output of bytes that are not in the cache costs more than one of others, in ns: short
+/// The cost of an output of bytes that are not in the cache, more than of others, in ns: short
 /// pieces are over before the processor fetches ahead.
 pub const COLD_OUTPUT: i64 = 2_000;
 
@@ -150,7 +150,7 @@ pub const WARM_8THS: i64 = 2;
 /// Largest price, in ns; so the accounts cannot overflow.
 pub const MAX: i64 = 1_000_000_000;
 
-/// What is wrong with a text, and the part of it that is.
+/// The error in a text, and the part that has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BadCosts {
     /// Not of the form `NAME=NS`.

@@ -1,8 +1,8 @@
-//! What a controller is told, and what it is asked.
+//! Events that a controller is told, and questions that it is asked.
 
 use crate::reasons::Reason;
 
-/// What has happened, because of a call site's copies, sends or reads. Who it is goes with it.
+/// An event that a call site's copies, sends or reads caused. The call site's number goes with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A copy was elided that does what the last one did.
@@ -61,12 +61,12 @@ pub enum Event {
     },
     /// The kernel refused to move pages, or to register them.
     Refused,
-    /// What was unmapped because of the site is not tracked any more: a page-table call.
+    /// Memory that was unmapped because of the site is not tracked any more: a page-table call.
     Untracked {
         /// Pages that the kernel clears as they are touched.
         pages: usize,
     },
-    /// What the site had unmapped was materialized before anybody touched it: one call.
+    /// Pages that the site had unmapped were materialized before anybody touched them: one call.
     Materialized {
         /// Pages.
         pages: usize,
@@ -100,7 +100,7 @@ impl Event {
     }
 }
 
-/// What could be done for a call site.
+/// An act that is possible for a call site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
     /// Elide this copy, or receive this input by reference: so many bytes. Asked once for each.

@@ -41,7 +41,7 @@ const SURE_SHARE: u64 = 2;
 /// for long (`docs/decisions/knock-outs.md`).
 const RESTS: u64 = 20;
 
-/// What has happened so far, all counted from some beginning.
+/// The work so far, all counted from some beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Processor time of the process, and time that has passed.
@@ -50,7 +50,7 @@ pub struct Progress {
     pub copied: u64,
     /// Bytes that were elided for sites that are tried.
     pub elided: u64,
-    /// What that has saved by prices, in ns, all detours paid;
+    /// The savings by prices, in ns, all detours paid;
     pub saved: i64,
     /// and what these cost.
     pub detours: i64,
@@ -81,7 +81,7 @@ impl Progress {
     }
 }
 
-/// What an experiment came to.
+/// The result of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// Whether what was tried is done from now on.
@@ -91,8 +91,8 @@ pub struct Outcome {
     pub eliding: u64,
     /// where none did.
     pub copying: u64,
-    /// What was saved for each copied MB where sites elided, beyond what prices say without
-    /// detours, in ns (less than nothing: less than they say). `None`: it was broken off.
+    /// The saving for each copied MB where sites elided, beyond what prices say without detours, in
+    /// ns (less than nothing: less than they say). `None`: it was broken off.
     pub unseen_mb: Option<i64>,
 }
 
@@ -112,9 +112,9 @@ pub struct Experiment {
     began: Progress,
     /// Whether what was done before is still to be undone.
     settles: bool,
-    /// What 1 MB took in each stretch.
+    /// The price of 1 MB in each stretch.
     prices: [u64; STRETCHES],
-    /// What happened in those in which sites elided: bytes copied, saved, and detours.
+    /// The progress in those in which sites elided: bytes copied, saved, and detours.
     eliding: Progress,
     backoff: Backoff,
 }
@@ -156,7 +156,7 @@ impl Experiment {
             return self.measure(stretch, did, now);
         }
         if did.time() >= self.rest.max(MEASURE) {
-            // (What nobody has elided makes no difference.)
+            // (Bytes that nobody has elided make no difference.)
             let sure = did.saved.max(0).cast_unsigned() > did.times.cpu / SURE_SHARE;
             let tells = if self.accounts { did.elided > 0 && !sure } else { did.copied > 0 };
             (self.stretch, self.rest) = (tells.then_some(0), 0);
@@ -298,7 +298,7 @@ mod tests {
         }
     }
 
-    /// What 1 MB takes where sites elide, and where none does.
+    /// The time that 1 MB takes where sites elide, and where none does.
     fn takes(eliding: u64, copying: u64) -> impl Fn(bool) -> u64 {
         move |elides| if elides { eliding } else { copying }
     }

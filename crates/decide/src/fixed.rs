@@ -1,5 +1,5 @@
-//! A controller that learns nothing: copies from a size on are elided. What others are compared
-//! with, and what traces are recorded under, because whatever is touched shows as a fault then.
+//! A controller that learns nothing: copies from a size on are elided. Others are compared with it,
+//! and traces are recorded under it, because whatever is touched shows as a fault then.
 
 use crate::controller::Controller;
 use crate::costs::Costs;

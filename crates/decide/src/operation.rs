@@ -1,5 +1,5 @@
-//! What a program did, and how long it took, that concerns the tracker, as far as it can be
-//! recorded and done again.
+//! Operations of a program that concern the tracker, with the time that they took, as far as they
+//! can be recorded and done again.
 
 use crate::reasons::Refusal;
 use uncopy_ranges::span::Span;
@@ -67,17 +67,16 @@ pub enum Operation {
     },
     /// Nobody needs what is there any more, and it is not to be tracked.
     Untracked(Span),
-    /// What is there has to be ordinary memory (for a call that would not get along with anything
-    /// else).
+    /// The span has to be ordinary memory (for a call that would not get along with anything else).
     MadeOrdinary(Span),
-    /// What is there has to be resident.
+    /// The span has to be resident.
     MadeResident(Span),
     /// It touched a page that was unmapped.
     Touch {
         /// Address.
         addr: usize,
     },
-    /// What is there was not registered, or not moved.
+    /// The span was not registered, or not moved.
     Refused {
         /// Which memory.
         span: Span,

@@ -23,8 +23,8 @@ use crate::site::{SiteId, class, hash, key, slot};
 use crate::times::Times;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// What a site begins with, in ns: what it may invest in registering and moving its buffers before
-/// they come round again.
+/// The credit that a site begins with, in ns: it may be invested in registering and moving its
+/// buffers before they come round again.
 pub const CREDIT: i64 = 4_000_000;
 /// Most credit that it can hold, in ns: what it has earned it may invest in more buffers (those of
 /// some hundred connections more), or waste after its program has turned bad.
@@ -64,21 +64,19 @@ pub struct Policy {
     done: Progress,
     /// Faults are answered on the core that took them.
     near: bool,
-    /// What is charged.
+    /// The prices that are charged.
     costs: Costs,
-    /// What an elided MB saves beyond that, in ns, as the last experiment has shown; nothing unless
-    /// eliding has gained.
+    /// The saving of an elided MB beyond that, in ns, as the last experiment has shown; nothing
+    /// unless eliding has gained.
     unseen_mb: i64,
-    /// Smallest copy that is considered, in bytes.
-    threshold: usize,
     /// Whether sites are ever left alone.
     backoff: bool,
 }
 
 impl Policy {
-    /// Copies of `threshold` bytes and more are considered. With `backoff` none is elided until an
-    /// experiment has shown a gain, and sites in debt are left alone.
-    pub fn new(threshold: usize, backoff: bool, costs: Costs, pauses: &'static Pauses) -> Self {
+    /// With `backoff` no copy is elided until an experiment has shown a gain, and sites in debt are
+    /// left alone.
+    pub fn new(backoff: bool, costs: Costs, pauses: &'static Pauses) -> Self {
         static NOBODYS: Records = Records::new();
         pauses.none_elides.store(u32::from(backoff), Relaxed);
         Self {
@@ -91,7 +89,6 @@ impl Policy {
             near: false,
             costs,
             unseen_mb: 0,
-            threshold,
             backoff,
         }
     }
@@ -114,12 +111,6 @@ impl Policy {
     pub fn recording(mut self, records: &'static Records) -> Self {
         self.records = records;
         self
-    }
-
-    /// Smallest copy that is considered, in bytes.
-    #[inline]
-    pub fn threshold(&self) -> usize {
-        self.threshold
     }
 
     /// The place of `site` in [`Pauses`].
@@ -166,12 +157,10 @@ impl Policy {
         self.pauses.none_elides() && self.is_tried(site)
     }
 
-    /// Whether `site` may do something about `len` bytes; counts down its rest.
+    /// Whether `site` may do something about a copy or an output; counts down its rest.
     #[inline]
-    fn allows(&self, site: SiteId, len: usize) -> bool {
-        len >= self.threshold
-            && !self.none_elides(site)
-            && self.pauses.count_down(self.slot(site)) == 0
+    fn allows(&self, site: SiteId) -> bool {
+        !self.none_elides(site) && self.pauses.count_down(self.slot(site)) == 0
     }
 
     /// Whether `site` is left alone at present.
@@ -274,12 +263,12 @@ impl Controller for Policy {
     #[inline]
     fn act(&mut self, site: SiteId, what: Act) -> bool {
         match what {
-            Act::Elide(len) => self.allows(site, len),
-            Act::ElideAgain(len) => len >= self.threshold && !self.rests(site),
+            Act::Elide(_) => self.allows(site),
+            Act::ElideAgain(_) => !self.rests(site),
             Act::ByReference { bytes } => bytes >= self.costs.lend_from(),
-            Act::Lend(len) => {
+            Act::Lend(_) => {
                 self.never_try(site);
-                self.allows(site, len)
+                self.allows(site)
             }
             Act::GiveBack => self.rests(site),
         }

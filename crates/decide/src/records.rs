@@ -1,4 +1,4 @@
-//! What was decided and done for each call site, written down for readers in other processes.
+//! Decisions and work for each call site, written down for readers in other processes.
 //!
 //! Everything is plain words, written with relaxed stores, and under the tracker's lock only: so
 //! adding to them is a load and a store.
@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 /// Call sites (with size class) that have a record of their own; number 0 is all others together.
 pub const RECORDS: usize = 256;
 
-/// What was done for a call site and size class.
+/// The record of a call site and size class.
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct Record {

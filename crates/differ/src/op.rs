@@ -157,7 +157,7 @@ words! {
         No = "no",
         /// 15 ms.
         Short = "short",
-        /// For ever.
+        /// The call waits for ever.
         Ever = "ever",
     }
     /// Who carries an operation out.

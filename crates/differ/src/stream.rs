@@ -35,14 +35,14 @@ impl Digest {
         self.0
     }
 
-    /// Of bytes.
+    /// The digest of bytes.
     pub fn of(bytes: &[u8]) -> u64 {
         let mut digest = Self::default();
         bytes.iter().for_each(|byte| digest.add(*byte));
         digest.value()
     }
 
-    /// Of ranges of a stream.
+    /// The digest of ranges of a stream.
     pub fn of_stream(key: u64, ranges: &[(u64, u64)]) -> u64 {
         let mut digest = Self::default();
         ranges.iter().flat_map(|&(from, to)| from..to).for_each(|at| digest.add(byte(key, at)));

@@ -1,5 +1,5 @@
-//! What the kernel makes of a file that is executed, and what its headers say about whether a
-//! library can be preloaded into it.
+//! The kernel's way with a file that is executed, and what its headers say about whether a library
+//! can be preloaded into it.
 //!
 //! Little of the file is read, for that is done whenever a program under uncopy executes another
 //! one; and no byte of it is trusted.
@@ -13,7 +13,8 @@ pub use machine::Machine;
 
 /// A file's content.
 pub trait Content {
-    /// Reads a part of it, from `at` on; how many bytes that was. What cannot be read has none.
+    /// Reads a part of it, from `at` on; how many bytes that was. A part that cannot be read has
+    /// none.
     fn read_some(&self, at: u64, into: &mut [u8]) -> usize;
 
     /// Reads from `at` on, as much as there is and fits; how many bytes that was.
@@ -38,7 +39,7 @@ impl Content for [u8] {
     }
 }
 
-/// What is executed.
+/// The file that is executed.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Executable {
     /// A script, and the interpreter that its `#!` line names.
@@ -49,7 +50,7 @@ pub enum Executable {
     Other,
 }
 
-/// What matters of a program.
+/// The facts of a program that matter here.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Program {
     /// The machine it is for.

@@ -5,7 +5,7 @@ use crate::{Content, PT_DYNAMIC, PT_LOAD, Segment, number};
 
 struct Sanitizer {
     name: &'static str,
-    /// What its shared library's name has in it: gcc's, clang's.
+    /// Parts of its shared library's name: gcc's, clang's.
     libraries: [&'static str; 2],
     /// A function of its own.
     function: &'static str,
@@ -69,7 +69,7 @@ pub(crate) fn of(file: &(impl Content + ?Sized), segments: &[Segment]) -> Option
     of_libraries.next().or_else(of_exports).map(|one| one.name)
 }
 
-/// What a program's dynamic section says.
+/// The dynamic section of a program.
 struct Dynamic<'a, C: ?Sized> {
     file: &'a C,
     segments: &'a [Segment],
@@ -105,7 +105,7 @@ impl<'a, C: Content + ?Sized> Dynamic<'a, C> {
         number(&bytes[..n], 0, size, cfg!(target_endian = "big"))
     }
 
-    /// What it exports, by the table that the dynamic loader looks in.
+    /// The exported symbols, by the table that the dynamic loader looks in.
     fn exports(&self) -> Option<Exports<'_, 'a, C>> {
         let (names, symbols) = (self.table(DT_STRTAB)?, self.table(DT_SYMTAB)?);
         let table = self.table(DT_GNU_HASH)?;

@@ -10,7 +10,7 @@ pub const WORD: usize = 8;
 /// Stands for a fingerprint that could not be taken.
 const NO_WORD: u64 = u64::MAX;
 
-/// What was seen of a watched input.
+/// The observations of a watched input.
 #[derive(Debug, Default)]
 pub struct Watch {
     /// Bytes whose pages were taken away, so that touches show.
@@ -21,7 +21,7 @@ pub struct Watch {
     pub here: BTreeMap<u32, Here>,
 }
 
-/// What was seen of a watched input where one node has it.
+/// The observations of a watched input where one node has it.
 #[derive(Debug, Default)]
 pub struct Here {
     /// Bytes of which a touch would have shown.
@@ -30,7 +30,7 @@ pub struct Here {
     pub touched: Offsets,
 }
 
-/// What one input call brought.
+/// The data of one input call.
 #[derive(Debug)]
 pub struct Input {
     /// The node of its site.
@@ -43,9 +43,9 @@ pub struct Input {
     pub live: usize,
     /// Bytes that left.
     pub left: Offsets,
-    /// What the bytes were at every [`STRIDE`].
+    /// The words at every [`STRIDE`].
     words: Vec<u64>,
-    /// Of a watched input.
+    /// The observations of a watched input.
     pub watch: Option<Box<Watch>>,
 }
 

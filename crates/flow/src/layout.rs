@@ -60,9 +60,9 @@ pub mod header {
         MAGIC
         /// [`super::LAYOUT`].
         LAYOUT
-        /// Of the process.
+        /// The number of the process.
         PID
-        /// Of its parent.
+        /// The number of its parent.
         PARENT
         /// When it was first seen, CLOCK_MONOTONIC, ns.
         BEGAN
@@ -122,7 +122,7 @@ pub const SITES: Table = Table::after(HEADER, site::WORDS, 1024, header::SITES);
 /// Sequences of copies, as a tree: a node is an input site, or its parent's sequence and one copy
 /// site more.
 pub const NODES: Table = Table::after(SITES, node::WORDS, 4096, header::NODES);
-/// What left by a node's sequence and an output site.
+/// Bytes that left by a node's sequence and an output site.
 pub const ROWS: Table = Table::after(NODES, row::WORDS, 4096, header::ROWS);
 /// Paths of the files that sites lie in.
 pub const MODULES: Table = Table::after(ROWS, header::PATH_WORDS, 256, header::MODULES);
@@ -203,7 +203,7 @@ pub mod row {
     pub const WORDS: usize = CLASS + super::CLASSES;
 }
 
-/// What a node adds to the sequence before it.
+/// The step that a node adds to the sequence before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Step {
@@ -232,7 +232,7 @@ impl Step {
     }
 }
 
-/// What a descriptor is.
+/// The kind of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Kind {

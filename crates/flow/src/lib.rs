@@ -3,7 +3,7 @@
 //!
 //! Every input gets a number, its bytes get *tags* (this input, this offset, this sequence of
 //! copies); tags travel with copies, end where other bytes are put in their place, and are credited
-//! at output. What is credited lies in a [`layout::Tables`], which another process reads.
+//! at output. Credits lie in a [`layout::Tables`], which another process reads.
 //!
 //! Copies by inlined code, and bytes that the program writes itself, are not seen. So the follower
 //! keeps fingerprints (8 bytes in every 256) of what arrived: bytes that are no longer those of the

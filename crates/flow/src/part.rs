@@ -24,9 +24,9 @@ pub struct Node {
     pub parent: usize,
     /// Number of the site.
     pub site: usize,
-    /// What it adds.
+    /// The step that it adds.
     pub step: Step,
-    /// Of an input.
+    /// The kind of the input's descriptor.
     pub kind: Kind,
     /// Calls.
     pub ops: u64,
@@ -61,7 +61,7 @@ pub struct Row {
     pub node: usize,
     /// Number of the output site.
     pub site: usize,
-    /// Of its descriptor.
+    /// The kind of its descriptor.
     pub kind: Kind,
     /// Calls.
     pub ops: u64,
@@ -75,7 +75,7 @@ pub struct Row {
     pub sizes: Sizes,
 }
 
-/// What one process left.
+/// The tables that one process left.
 #[derive(Clone, Debug)]
 pub struct Part {
     /// Path of the program.
@@ -86,8 +86,67 @@ pub struct Part {
     pub sites: Vec<Site>,
     /// The tree of sequences.
     pub nodes: Vec<Node>,
-    /// What left.
+    /// The bytes that left.
     pub rows: Vec<Row>,
+}
+
+/// Counts by size class, from the word `first` of entry `i` on.
+fn sizes(book: &Tables, table: Table, i: usize, first: usize) -> Sizes {
+    core::array::from_fn(|class| book.get(table, i, first + class))
+}
+
+impl Site {
+    fn read(book: &Tables, i: usize, modules: &[String]) -> Self {
+        let get = |field| book.get(SITES, i, field);
+        let module = (get(site::MODULE) as usize).checked_sub(1).and_then(|m| modules.get(m));
+        Self {
+            call: CALLS.get(get(site::CALL) as usize).copied().unwrap_or("?"),
+            address: get(if module.is_some() { site::IN_FILE } else { site::ADDRESS }),
+            module: module.cloned().unwrap_or_default(),
+        }
+    }
+}
+
+impl Node {
+    fn read(book: &Tables, i: usize) -> Self {
+        let get = |field| book.get(NODES, i, field);
+        Self {
+            // (A part that is being written may be damaged; it must not lead round in circles.)
+            parent: (get(node::PARENT) as usize).min(i),
+            site: get(node::SITE) as usize,
+            step: Step::of(get(node::STEP)),
+            kind: Kind::of(get(node::KIND)),
+            ops: get(node::OPS),
+            bytes: get(node::BYTES),
+            forwarded: get(node::FORWARDED),
+            consumed: get(node::CONSUMED),
+            lost: get(node::LOST),
+            watched: get(node::WATCHED),
+            touched: get(node::TOUCHED),
+            faults: get(node::FAULTS),
+            probes: get(node::PROBES),
+            shown: get(node::SHOWN),
+            touched_here: get(node::TOUCHED_HERE),
+            sizes: sizes(book, NODES, i, node::CLASS),
+        }
+    }
+}
+
+impl Row {
+    /// `nodes`: how many there are.
+    fn read(book: &Tables, i: usize, nodes: usize) -> Self {
+        let get = |field| book.get(ROWS, i, field);
+        Self {
+            node: (get(row::NODE) as usize).min(nodes - 1),
+            site: get(row::SITE) as usize,
+            kind: Kind::of(get(row::KIND)),
+            ops: get(row::OPS),
+            bytes: get(row::BYTES),
+            watched: get(row::WATCHED),
+            touched: get(row::TOUCHED),
+            sizes: sizes(book, ROWS, i, row::CLASS),
+        }
+    }
 }
 
 impl Part {
@@ -107,57 +166,12 @@ impl Part {
             return None;
         }
         let modules: Vec<String> = (0..book.used(MODULES)).map(|i| book.path(Some(i))).collect();
-        let sites = (0..book.used(SITES)).map(|i| {
-            let get = |field| book.get(SITES, i, field);
-            let module = (get(site::MODULE) as usize).checked_sub(1).and_then(|m| modules.get(m));
-            Site {
-                call: CALLS.get(get(site::CALL) as usize).copied().unwrap_or("?"),
-                address: get(if module.is_some() { site::IN_FILE } else { site::ADDRESS }),
-                module: module.cloned().unwrap_or_default(),
-            }
-        });
-        let sizes = |table: Table, i: usize, first: usize| -> Sizes {
-            core::array::from_fn(|class| book.get(table, i, first + class))
-        };
-        let nodes = (0..book.used(NODES)).map(|i| {
-            let get = |field| book.get(NODES, i, field);
-            Node {
-                // (A part that is being written may be damaged; it must not lead round in circles.)
-                parent: (get(node::PARENT) as usize).min(i),
-                site: get(node::SITE) as usize,
-                step: Step::of(get(node::STEP)),
-                kind: Kind::of(get(node::KIND)),
-                ops: get(node::OPS),
-                bytes: get(node::BYTES),
-                forwarded: get(node::FORWARDED),
-                consumed: get(node::CONSUMED),
-                lost: get(node::LOST),
-                watched: get(node::WATCHED),
-                touched: get(node::TOUCHED),
-                faults: get(node::FAULTS),
-                probes: get(node::PROBES),
-                shown: get(node::SHOWN),
-                touched_here: get(node::TOUCHED_HERE),
-                sizes: sizes(NODES, i, node::CLASS),
-            }
-        });
-        let nodes: Vec<Node> = nodes.collect();
+        let sites = (0..book.used(SITES)).map(|i| Site::read(&book, i, &modules));
+        let nodes: Vec<Node> = (0..book.used(NODES)).map(|i| Node::read(&book, i)).collect();
         if nodes.is_empty() {
             return None;
         }
-        let rows = (0..book.used(ROWS)).map(|i| {
-            let get = |field| book.get(ROWS, i, field);
-            Row {
-                node: (get(row::NODE) as usize).min(nodes.len() - 1),
-                site: get(row::SITE) as usize,
-                kind: Kind::of(get(row::KIND)),
-                ops: get(row::OPS),
-                bytes: get(row::BYTES),
-                watched: get(row::WATCHED),
-                touched: get(row::TOUCHED),
-                sizes: sizes(ROWS, i, row::CLASS),
-            }
-        });
+        let rows = (0..book.used(ROWS)).map(|i| Row::read(&book, i, nodes.len()));
         Some(Self {
             program: book.path(None),
             head: (0..header::PATH).map(|i| book.head(i)).collect(),

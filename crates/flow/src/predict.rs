@@ -1,4 +1,4 @@
-//! What uncopy would save, from the prices of its policy ([`Costs`]).
+//! The savings that uncopy would bring, from the prices of its policy ([`Costs`]).
 //!
 //! As the policy decides, for each call site and size class: what is elided earns what copying it
 //! would have cost; books and faults pay, and where they pay more the site is left alone
@@ -28,7 +28,7 @@ const LARGEST: usize = 12;
 /// One node of the program's copies, as far as decisions go.
 #[derive(Clone, Copy, Debug)]
 pub struct Copied {
-    /// What it adds to the node before.
+    /// The step that it adds to the node before.
     pub step: Step,
     /// The number of that node, which is smaller; its own: there is none.
     pub parent: usize,
@@ -42,7 +42,7 @@ pub struct Copied {
     pub touched: f64,
 }
 
-/// What sites are left alone with which size class.
+/// The sites that are left alone, with the size class.
 type Resting = BTreeSet<(usize, usize)>;
 
 impl Copied {
@@ -54,7 +54,8 @@ impl Copied {
     }
 }
 
-/// What of so many bytes of so many copies is not copied: a page of each is lost at the ends.
+/// The part of so many bytes of so many copies that is not copied: a page of each is lost at the
+/// ends.
 fn without_ends(bytes: f64, calls: f64) -> f64 {
     (bytes - calls * PAGE as f64).max(0.0)
 }
@@ -69,14 +70,14 @@ fn classes(sizes: &Sizes, bytes: f64) -> impl Iterator<Item = (usize, f64, f64)>
     some.map(move |(c, n)| (c, n as f64, class_start(c) as f64 * larger))
 }
 
-/// What touching `bytes` of views costs, `share` of whose pages are touched, in ns.
+/// The cost of touching `bytes` of views, `share` of whose pages are touched, in ns.
 fn touching(bytes: f64, share: f64, costs: &Costs) -> f64 {
     let pages = bytes * share / PAGE as f64;
     let around = 1.0 + share * (AROUND - 1.0);
     pages * (costs.fault as f64 / around + costs.fill as f64)
 }
 
-/// What copying a byte costs, in ns.
+/// The cost of copying a byte, in ns.
 fn per_byte(costs: &Costs) -> f64 {
     costs.copy_mb as f64 / f64::from(1 << 20)
 }
@@ -134,7 +135,7 @@ pub struct Copy {
     pub touched: f64,
 }
 
-/// What of a path is known.
+/// The facts of a path.
 #[derive(Clone, Debug, Default)]
 pub struct Path {
     /// Its copies.
@@ -149,7 +150,7 @@ pub struct Path {
     pub bytes: f64,
 }
 
-/// What would be saved; nothing, where the policy would leave the path alone.
+/// The saving; nothing, where the policy would leave the path alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Saving {
     /// Bytes that are not copied.
@@ -168,7 +169,7 @@ pub fn predict(path: &Path, costs: &Costs, threshold: usize) -> Saving {
         let calls = bytes / mean_of_large(copy, threshold).max(PAGE as f64);
         saved += without_ends(bytes, calls);
         pays += calls * costs.elide as f64 + touching(bytes, copy.touched, costs);
-        // What is copied out of an extent is not in the cache, as a copy of it would be.
+        // Bytes that are copied out of an extent are not in the cache, as a copy of them would be.
         let out = views.map_or(0.0, |before| (before - bytes).max(0.0));
         pays += out * per_byte(costs) * WARM_8THS as f64 / 8.0;
         views = Some(bytes);
@@ -249,7 +250,7 @@ mod tests {
         let shares = |touched: &[f64]| elided_shares(&nodes(64 << 10, touched), COSTS, THRESHOLD);
         let [_, first, second, third] = shares(&[0.0, 0.0, 1.0])[..] else { panic!() };
         assert!(first == 1.0 && second == 1.0 && third == 0.0, "{first} {second} {third}");
-        // What was copied after all is not input any more.
+        // Bytes that were copied after all are not input any more.
         assert_eq!(shares(&[1.0, 0.0, 0.0])[1..], [0.0; 3]);
         let touched = saved(&path(1 << 20, &[0.0, 1.0]));
         assert!(touched.bytes > 900.0 * f64::from(1 << 20) && touched.ns > 0.0, "{touched:?}");

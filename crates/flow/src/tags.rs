@@ -4,7 +4,7 @@ use super::layout::Step;
 use std::collections::BTreeMap;
 use uncopy_ranges::span::Span;
 
-/// What is known of a run of bytes.
+/// The tag of a run of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
     /// Number of the input (of [`super::inputs::Inputs`]).
@@ -28,7 +28,7 @@ impl Tag {
 pub struct Piece {
     /// Where it lies.
     pub span: Span,
-    /// What it is.
+    /// The tag.
     pub tag: Tag,
 }
 
@@ -66,7 +66,7 @@ impl Tags {
             .map(|(start, (end, tag))| Piece { span: Span::new(*start, *end), tag: *tag })
     }
 
-    /// What is known of `span`, in order.
+    /// The known pieces of `span`, in order.
     pub fn within(&self, span: Span) -> impl Iterator<Item = Piece> + '_ {
         self.touching(span).map(move |p| p.within(span))
     }

@@ -39,7 +39,7 @@ static RESERVE: Reserve =
 const FROM_RESERVE: u32 = 2;
 
 impl Reserve {
-    /// With the heap's lock held.
+    /// Takes a block. The caller holds the heap's lock.
     fn take(&self, size: usize) -> (*mut u8, usize, u32) {
         let used = self.used.load(Relaxed);
         if size > RESERVE_SIZE - used {

@@ -114,7 +114,7 @@ impl Kept {
         Span::new(self.hit.base + start, self.hit.base + end)
     }
 
-    /// What is to be done about `chunk`.
+    /// The next step for `chunk`.
     pub fn need(&self, chunk: usize) -> Chunk {
         self.files.shelf().with(|s| s.need(self.hit.file, chunk)).unwrap_or(Chunk::NotNow)
     }
@@ -211,7 +211,7 @@ impl Files {
         }
     }
 
-    /// What of `span` is memory for kept files.
+    /// The part of `span` that is memory for kept files.
     pub fn region_in(&self, span: Span) -> Span {
         Span::sized(self.region.load(Relaxed), self.reserved.load(Relaxed)).intersect(span)
     }
@@ -269,7 +269,7 @@ impl Files {
     }
 
     /// After fork, in the child, once pages are served: the memory of what its parent keeps goes.
-    /// What its buffers are views of stays.
+    /// Memory that its buffers are views of stays.
     pub fn after_fork_child(&self) {
         let Some(space) = self.shelf().space() else { return };
         while let Some(Some((file, span))) = self.shelf().with(|s| s.leaving()) {

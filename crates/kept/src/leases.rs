@@ -121,7 +121,7 @@ impl Leases {
         let fds = own_descriptors(space);
         let mut keeper = Keeper { leases: self, space, held: [const { None }; FILES], fds };
         if keeper.fds.is_none() {
-            // What is wanted goes again; nobody has used its memory. And the thread ends: the table
+            // Memory of wanted files goes again; nobody has used it. And the thread ends: the table
             // that it was left with may hold the program's files open.
             self.shelf.forbid();
             self.shelf.with(|s| s.leave_all());

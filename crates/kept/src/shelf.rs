@@ -53,7 +53,7 @@ impl Shelved {
         self.allowed.load(Relaxed) != 0
     }
 
-    /// Whose views they are; nobody's where files were never allowed.
+    /// The space that has the views; `None` where files were never allowed.
     pub(crate) fn space(&self) -> Option<&'static Space> {
         // SAFETY: `allow` alone stores it, for ever.
         unsafe { self.space.load(Relaxed).as_ref() }

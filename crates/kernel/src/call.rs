@@ -6,7 +6,7 @@
 /// A system call that leaves errno alone, of up to four arguments.
 ///
 /// # Safety
-/// As the system call demands.
+/// The caller keeps the contract of the system call.
 pub unsafe fn syscall4(n: usize, a: usize, b: usize, c: usize, d: usize) -> isize {
     // SAFETY: the caller's promise.
     unsafe { syscall6(n, [a, b, c, d, 0, 0]) }
@@ -15,7 +15,7 @@ pub unsafe fn syscall4(n: usize, a: usize, b: usize, c: usize, d: usize) -> isiz
 /// A system call that leaves errno alone.
 ///
 /// # Safety
-/// As the system call demands.
+/// The caller keeps the contract of the system call.
 #[cfg(target_arch = "x86_64")]
 pub unsafe fn syscall6(n: usize, [a, b, c, d, e, f]: [usize; 6]) -> isize {
     let result: isize;

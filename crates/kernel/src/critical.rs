@@ -8,9 +8,9 @@
 //! again, lets the interrupted code go on with all signals blocked, and the end of the critical
 //! section unblocks them.
 //!
-//! unsafe: system calls on signal masks; they concern this thread alone. What is known of a thread
-//! lies in its thread-local storage under a name, because the entry of a signal handler must find
-//! it without a stack (`preload::hooks::signals`).
+//! unsafe: system calls on signal masks; they concern this thread alone. The state of a thread lies
+//! in its thread-local storage under a name, because the entry of a signal handler must find it
+//! without a stack (`preload::hooks::signals`).
 
 use crate::call::syscall4;
 use crate::{inject, user_access};
@@ -23,8 +23,8 @@ use uncopy_inject::Call;
 /// How many signals there are, and one: they count from 1.
 pub const SIGNALS: usize = 65;
 
-/// What is known of a thread. All of it is this thread's; atomics, because its signal handlers
-/// change it.
+/// The state of a thread. All of it is this thread's; atomics, because its signal handlers change
+/// it.
 #[repr(C)]
 pub struct Thread {
     inside: AtomicBool,

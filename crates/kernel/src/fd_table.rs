@@ -113,7 +113,7 @@ impl<E: Clone> FdTable<E> {
         self.end.fetch_max(1, Relaxed);
     }
 
-    /// `fd` is this from now on. What it was before was closed past us.
+    /// `fd` is this from now on. The entry that it was before was closed past us.
     pub fn put(&self, fd: RawFd, entry: E) -> Option<E> {
         let word = self.word(fd)?;
         let value = Box::into_raw(Box::new(Value { users: AtomicI64::new(IN_TABLE), entry }));
@@ -142,7 +142,7 @@ impl<E: Clone> FdTable<E> {
         })
     }
 
-    /// What a word held that is not in the table any more.
+    /// The entry that a word held, which is not in the table any more.
     fn out(word: u64) -> Option<E> {
         let value = (word & ADDRESS) as *mut Value<E>;
         if value.is_null() {
@@ -188,7 +188,7 @@ unsafe fn less<E>(value: *mut Value<E>, n: i64) {
     }
 }
 
-/// What was found, as long as it is used.
+/// An entry that was found, as long as it is used.
 #[derive(Debug)]
 pub struct FdGuard<'a, E> {
     word: &'a AtomicU64,

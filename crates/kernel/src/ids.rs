@@ -1,4 +1,4 @@
-//! A thread's rights: its real and saved user and group. What it can come back to does not
+//! A thread's rights: its real and saved user and group. A right that it can come back to does not
 //! count as given up.
 //!
 //! unsafe: asks the kernel for the ids of the calling thread.

@@ -1,4 +1,4 @@
-//! What this library calls of libc is libc's own, whoever else exports the name.
+//! Calls of this library to libc reach libc itself, whoever else exports the name.
 //!
 //! The dynamic linker looks names up in the program first, then in what is preloaded before us:
 //! where a program defines `getpid`, or another library stops the clock (libfaketime), it would be
@@ -26,7 +26,7 @@ struct Dynamic {
     value: usize,
 }
 
-/// What is loaded, as the dynamic linker shows it to debuggers.
+/// A loaded object, as the dynamic linker shows it to debuggers.
 #[repr(C)]
 struct Loaded {
     base: usize,
@@ -149,8 +149,8 @@ static BOUND: AtomicBool = AtomicBool::new(false);
 /// Lets this library call libc's own functions. For the constructor, and for calls that come before
 /// it; once is enough.
 ///
-/// What is no function (`environ`) stays the program's, as it is for libc. Where something is not
-/// as it always is, nothing changes.
+/// A variable (`environ`) stays the program's, as it is for libc. Where something is not as it
+/// always is, nothing changes.
 pub fn bind() {
     if BOUND.load(Ordering::Acquire) {
         return;
@@ -271,8 +271,8 @@ impl Object {
         None
     }
 
-    /// What an entry of the dynamic section leads to. (The dynamic linker has made addresses of
-    /// some, of others not.)
+    /// The table that an entry of the dynamic section leads to. (The dynamic linker has made
+    /// addresses of some, of others not.)
     unsafe fn table<T>(&self, tag: usize) -> Option<*const T> {
         // SAFETY: as `value`.
         let value = unsafe { self.value(tag) }?;
@@ -378,7 +378,7 @@ impl Object {
         }
     }
 
-    /// What the dynamic linker made read-only once this library was relocated.
+    /// The memory that the dynamic linker made read-only once this library was relocated.
     unsafe fn relro(&self) -> (usize, usize) {
         // SAFETY: the library begins with its file's header.
         unsafe {
@@ -428,7 +428,7 @@ unsafe fn gnu_hash(name: *const c_char) -> u32 {
 mod tests {
     use super::*;
 
-    /// What the dynamic linker finds in libc for this process.
+    /// The function that the dynamic linker finds in libc for this process.
     fn looked_up(name: &CStr) -> *mut c_void {
         // SAFETY: plain look-ups.
         unsafe {

@@ -141,7 +141,7 @@ pub fn errno(error: Error) -> Errno {
 /// Whether `call` may be made.
 ///
 /// # Errors
-/// What was asked for.
+/// The error that a test asked for.
 #[inline]
 pub fn check(call: Call) -> Result<(), Errno> {
     match draw(call, true) {

@@ -1,4 +1,4 @@
-//! What is asked of the kernel, and of a thread. Nothing here knows of extents, views or a tracker.
+//! Requests to the kernel, and to a thread. Nothing here knows of extents, views or a tracker.
 //!
 //! | module | one idea |
 //! | --- | --- |

@@ -1,10 +1,10 @@
-//! What the program's own limits leave for address space of ours.
+//! The room that the program's own limits leave for address space of ours.
 
 use crate::procfs;
 use rustix::process::{Resource, getrlimit};
 
-/// What counts address space that is mapped, used or not: all of it; what can be written, of ours
-/// alone.
+/// The limits that count address space that is mapped, used or not: all of it; what can be written,
+/// of ours alone.
 const COUNTING: [Resource; 2] = [Resource::As, Resource::Data];
 
 /// The lowest limit of address space, in bytes.

@@ -95,8 +95,8 @@ impl Lock {
     }
 }
 
-/// Every order of the threads' steps (`make loom`). What each test was seen to catch stands with
-/// it.
+/// Every order of the threads' steps (`make loom`). Each test's comment says which change it was
+/// seen to catch.
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;

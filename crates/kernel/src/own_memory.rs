@@ -8,7 +8,7 @@ use crate::call::{syscall4, syscall6};
 /// process. Returns how many bytes, or an error's number below zero.
 ///
 /// # Safety
-/// What is written to may be overwritten; what is no memory is answered with EFAULT.
+/// Memory that is written to may be overwritten; an address without memory is answered with EFAULT.
 pub(crate) unsafe fn own_memory(call: i64, here: &libc::iovec, there: &[libc::iovec]) -> isize {
     // SAFETY: the caller's promise.
     let by = |number: isize| unsafe {

@@ -17,7 +17,7 @@ use uncopy_ranges::span::PAGE;
 pub struct OwnProcess {
     /// A word that a child made behind our back finds zeroed; null before [`OwnProcess::plant`].
     word: AtomicPtr<AtomicUsize>,
-    /// What such a child has to do first, a `fn()`.
+    /// The first thing that such a child has to do, a `fn()`.
     alone: AtomicPtr<()>,
     /// The process whose descriptors and threads they are.
     pid: AtomicI32,

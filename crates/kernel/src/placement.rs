@@ -14,7 +14,7 @@
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use uncopy_ranges::span::{PAGE, page_up};
 
-/// What one entry of the page table's third level (PUD) covers.
+/// The bytes that one entry of the page table's third level (PUD) covers.
 const PUD_SIZE: usize = 1 << 30;
 /// Where the first place begins, at least and at most: above where programs and their heaps lie,
 /// below what the kernel hands out, also where it chooses among the most addresses that x86-64 has

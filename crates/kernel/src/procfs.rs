@@ -1,4 +1,4 @@
-//! What the kernel says of this process in a file of `/proc`.
+//! The kernel's files in `/proc` about this process.
 
 use crate::descriptors::OwnFd;
 use crate::inject;
@@ -19,7 +19,7 @@ pub fn read<'a>(path: &CStr, room: &'a mut [u8]) -> Option<&'a [u8]> {
 /// The file, to be read with [`again`]. (A path with a zero byte is none.)
 pub fn open(path: &[u8]) -> Option<OwnFd> {
     inject::check(Call::Open).ok()?;
-    // (What is no plain file might have whoever opens it wait.)
+    // (A file that is not a plain one might have whoever opens it wait.)
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     rustix::fs::open(path, flags, Mode::empty()).ok().map(OwnFd::from)
 }

@@ -70,7 +70,7 @@ pub fn goes_on(rip: usize) -> Option<usize> {
 /// [`crate::critical::forget_handlers`].
 ///
 /// # Safety
-/// As the system call demands.
+/// The caller keeps the contract of the system call.
 pub unsafe fn sleep(number: usize, arguments: [usize; 6]) -> isize {
     // SAFETY: the caller's promise.
     unsafe { uncopy_sleeping(number, &arguments) }

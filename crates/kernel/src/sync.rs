@@ -1,6 +1,6 @@
-//! What threads wait for one another with: atomics, and a futex. Under `cfg(loom)` (`make loom`)
-//! they are loom's, which tries every order of every thread's steps; what needs more than them is
-//! left out there.
+//! The means by which threads wait for one another: atomics, and a futex. Under `cfg(loom)` (`make
+//! loom`) they are loom's, which tries every order of every thread's steps; what needs more than
+//! them is left out there.
 
 #[cfg(not(loom))]
 pub use core::sync::atomic;

@@ -40,7 +40,7 @@ struct Block {
     /// Its own address: compiled code finds it there.
     itself: usize,
     dtv: usize,
-    /// What else of libc's code reads there: the stack protector's word at 0x28 among it.
+    /// The other words that libc's code reads there: the stack protector's word at 0x28 among them.
     rest: [usize; 62],
 }
 
@@ -76,7 +76,7 @@ fn size() -> usize {
     STACK + page_up(critical::below_fs().max(fs.wrapping_sub(errno))) + PAGE
 }
 
-/// What kind of thread.
+/// The kind of a thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
     /// All that it does is a critical section.
@@ -238,7 +238,7 @@ unsafe extern "C" fn clone(
     )
 }
 
-/// What a thread that only answers faults may still ask of the kernel: its own descriptors'
+/// The system calls that a thread that only answers faults may still make: its own descriptors'
 /// reports, memory, waiting, and where it runs. All else is refused to it, whatever rights its
 /// process has.
 const ALLOWED: [i64; 20] = [
@@ -265,10 +265,10 @@ const ALLOWED: [i64; 20] = [
 ];
 
 /// The calling thread gives up all that it can, for good: capabilities, the right to gain any by
-/// executing, its directory, and all system calls but `ALLOWED`. What the kernel does not let it
-/// give up it keeps: it has no use for it. (In the namespaces and with the user of the thread that
-/// made it, it stays.) `unfiltered`: no filter of system calls is in force that might end the
-/// process for one that the program does not make.
+/// executing, its directory, and all system calls but `ALLOWED`. A right that the kernel does not
+/// let it give up it keeps: it has no use for it. (In the namespaces and with the user of the
+/// thread that made it, it stays.) `unfiltered`: no filter of system calls is in force that might
+/// end the process for one that the program does not make.
 pub fn give_up_rights(unfiltered: bool) {
     const LAST_CAPABILITY: usize = 63;
     let call = |n: i64, a: usize, b: usize, c: usize| {

@@ -95,7 +95,7 @@ pub static CAUGHT: AtomicU8 = AtomicU8::new(0);
 pub const BOTH: u8 = Fault::Segv as u8 | Fault::Bus as u8;
 
 struct Handlers {
-    /// What puts them in place, a `fn() -> bool`; 0 before it is known.
+    /// The function that puts them in place, a `fn() -> bool`; 0 before it is known.
     catcher: AtomicUsize,
     asked: AtomicBool,
     no_calls: AtomicBool,
@@ -154,7 +154,7 @@ fn make_ready() -> bool {
 /// Copies `bytes` of them; false where not all could be read and written.
 ///
 /// # Safety
-/// What is memory of `to` may be overwritten.
+/// The memory of `to` may be overwritten.
 #[inline]
 unsafe fn copy(to: usize, from: usize, bytes: usize) -> bool {
     if ready() {
@@ -185,7 +185,7 @@ unsafe fn copy_by_kernel(to: usize, from: usize, bytes: usize) -> bool {
     }
 }
 
-/// What any bytes are a valid value of.
+/// A type of which any bytes are a valid value.
 ///
 /// # Safety
 /// That.
@@ -226,7 +226,7 @@ pub fn read_all<T: Plain>(from: *const T, to: &mut [MaybeUninit<T>]) -> bool {
     unsafe { copy(to.as_mut_ptr() as usize, from as usize, size_of_val(to)) }
 }
 
-/// What the program's pointer points to; `None` where it cannot be read.
+/// The value that the program's pointer points to; `None` where it cannot be read.
 #[inline]
 pub fn read<T: Plain>(from: *const T) -> Option<T> {
     let mut value = MaybeUninit::<T>::uninit();
@@ -241,7 +241,7 @@ pub fn begins_with(string: *const c_char, prefix: &[u8]) -> Option<bool> {
     let mut rest = prefix;
     let mut here = [MaybeUninit::<u8>::uninit(); SHORT];
     while !rest.is_empty() {
-        // (What lies beyond the end of the string, on another page, need not be there.)
+        // (Memory beyond the end of the string, on another page, need not be there.)
         let n = rest.len().min(SHORT).min(PAGE - at % PAGE);
         if !read_all(at as *const u8, &mut here[..n]) {
             return None;

@@ -1,4 +1,4 @@
-//! What is asked of the program's descriptors, and set there for one send.
+//! Questions about the program's descriptors, and options that are set there for one send.
 //!
 //! unsafe: asks the kernel about a descriptor, into variables of ours.
 
@@ -9,7 +9,7 @@ use uncopy_inject::Call;
 use uncopy_kernel::call::{syscall4, syscall6};
 use uncopy_kernel::inject;
 
-/// What is open there, and the number of its inode.
+/// The type of the open file, and the number of its inode.
 pub(crate) fn status(fd: i32) -> Option<(FileType, u64)> {
     if fd < 0 {
         return None;

@@ -1,4 +1,4 @@
-//! What a descriptor of the program's is: whether it takes pages.
+//! The kind of a descriptor of the program's: whether it takes pages.
 //!
 //! unsafe: names the program's descriptors to the kernel.
 
@@ -11,7 +11,7 @@ use rustix::fs::FileType;
 use rustix::net::{getpeername, getsockname};
 use uncopy_ranges::span::PAGE;
 
-/// What takes pages.
+/// The kinds of descriptor that take pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A TCP socket.

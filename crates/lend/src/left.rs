@@ -1,7 +1,7 @@
 //! A send by reference that is left in the middle: by a handler that does not come back
-//! (`longjmp`), or because its thread is cancelled. What it changed of its thread and of the socket
-//! (SIGPIPE blocked, a cork), and the pipe that it holds, is written down here meanwhile. It costs
-//! no system call.
+//! (`longjmp`), or because its thread is cancelled. The send's changes to its thread and the
+//! socket (SIGPIPE blocked, a cork), and the pipe that it holds, are written down here meanwhile.
+//! The note costs no system call.
 //!
 //! - A handler of the program begins with all of it undone, so that it may leave, and with the mask
 //!   that it would have found. Where it returns, the kernel restores the interrupted mask; the cork

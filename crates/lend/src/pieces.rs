@@ -22,7 +22,7 @@ impl List {
     }
 }
 
-/// What is to be sent.
+/// The pieces that are to be sent.
 pub(crate) struct Pieces<'a> {
     pub(crate) all: &'a [iovec],
     /// A bit for each that goes by reference.

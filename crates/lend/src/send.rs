@@ -2,8 +2,8 @@
 //! program's socket. (A pipe of the program's takes the pages itself.)
 //!
 //! The result must be what the plain call would have had. So whatever is not clear (a short count
-//! on a blocking socket, a refusal) ends in the plain call for what is left. What stays in our pipe
-//! is thrown away with it.
+//! on a blocking socket, a refusal) ends in the plain call for what is left. Bytes that stay in our
+//! pipe are thrown away with it.
 //!
 //! unsafe: system calls on descriptors that are ours, or that the program named.
 
@@ -46,7 +46,7 @@ pub struct Target {
     pub calls: Calls,
 }
 
-/// What became of it.
+/// The result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lent {
     /// Nothing was sent: the plain call is to be made.
@@ -57,7 +57,7 @@ pub enum Lent {
     Rest(usize),
 }
 
-/// What a process lends with: its pipes, and what it knows of the program's sockets.
+/// The means that a process lends with: its pipes, and what it knows of the program's sockets.
 #[derive(Debug)]
 pub struct Lending {
     /// All bits the other way round: nothing may go by reference until it is allowed.
@@ -148,12 +148,12 @@ impl Lending {
     }
 }
 
-/// What the plain call would return: what was sent, or its error.
+/// The return value of the plain call: what was sent, or its error.
 fn done(sent: usize) -> Lent {
     Lent::Done(if sent > 0 { sent as isize } else { -1 })
 }
 
-/// What is left (or all of it) is for the plain call.
+/// The rest (or all of it) is for the plain call.
 fn plainly(sent: usize) -> Lent {
     if sent > 0 { Lent::Rest(sent) } else { Lent::No }
 }
@@ -212,7 +212,7 @@ struct Corked(Option<i32>);
 
 impl Corked {
     fn begin(target: &Target) -> Self {
-        // (What the program holds back itself stays so.)
+        // (A message that the program holds back itself stays so.)
         let free = !target.more && ask(target.fd, libc::SOL_TCP, libc::TCP_CORK) == Some((0, 4));
         if free {
             left::Sending::corks(Some(target.fd));
@@ -346,8 +346,8 @@ fn stopped(target: &Target, pipe: &Pipe, pieces: &Pieces<'_>, s: Stopped) -> Len
             _ => return done(sent),
         }
         if blocking {
-            // A signal has come, or the time was over. What the plain call would have sent without
-            // waiting goes out all the same.
+            // A signal has come, or the time was over. Bytes that the plain call would have sent
+            // without waiting go out all the same.
             let (rest, _) = pieces.collect(sent, false);
             sent += send_now(target, rest.get(), target.more).max(0) as usize;
             set_errno(why);

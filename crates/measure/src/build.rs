@@ -1,4 +1,4 @@
-//! What this program was built from, and for: `--version`.
+//! The source and the target that this program was built from and for: `--version`.
 
 use uncopy_counters::stats_page::LAYOUT;
 

@@ -30,7 +30,7 @@ fn place(cache: Option<OsString>, home: Option<OsString>, root: bool) -> Option<
     Some(directory.join("uncopy").join("costs"))
 }
 
-/// What was found in the cache.
+/// The contents of the cache.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Cached {
     /// No file, or none that may be read.

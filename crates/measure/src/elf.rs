@@ -1,4 +1,4 @@
-//! What an executable's headers say about whether a library can be preloaded into it.
+//! The headers of an executable, and whether they let a library be preloaded into it.
 
 use std::fs::File;
 use std::io;
@@ -15,7 +15,7 @@ impl Content for Opened {
     }
 }
 
-/// What the kernel makes of `path`.
+/// The kernel's reading of `path`.
 pub fn executable(path: &Path) -> io::Result<Executable> {
     Ok(look(&Opened(File::open(path)?)))
 }

@@ -1,6 +1,6 @@
-//! What a side is, as data: the class of its threads in the kernel's schedule, its cores, and what
-//! its own sockets say (`getsockopt`, on a descriptor that is taken from the process). Two sides
-//! that differ in it are not compared fairly, unless that is what is compared.
+//! The facts of a side, as data: the class of its threads in the kernel's schedule, its cores, and
+//! what its own sockets say (`getsockopt`, on a descriptor that is taken from the process). Two
+//! sides that differ in it are not compared fairly, unless that is what is compared.
 
 // Unsafe: descriptors of another process, and options of sockets, are asked for.
 

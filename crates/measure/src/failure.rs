@@ -12,7 +12,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// What cannot be done, or is not as it has to be.
+    /// A failure: `what` cannot be done, or is not as it has to be.
     pub fn new(what: impl Display) -> Self {
         Self { what: what.to_string(), why: None, advice: None }
     }
@@ -45,7 +45,7 @@ impl Failure {
         Self { what: format!("{subject} {}", self.what), ..self }
     }
 
-    /// What can be done about it, where that is known.
+    /// The advice, where there is one.
     pub fn advice(&self) -> Option<&str> {
         self.advice.as_deref()
     }

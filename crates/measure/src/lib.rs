@@ -1,4 +1,4 @@
-//! What the command and the tools share: what they measure with, and how they speak.
+//! The library that the command and the tools share: what they measure with, and how they speak.
 //!
 //! | file | one idea |
 //! | --- | --- |

@@ -139,7 +139,7 @@ pub fn preload_value(library: &Path, previous: Option<&OsStr>) -> OsString {
     OsString::from_vec(value)
 }
 
-/// What stays of `previous` without `library`; nothing if that is nothing.
+/// The rest of `previous` without `library`; nothing if that is nothing.
 pub fn without(library: &Path, previous: Option<&OsStr>) -> Option<OsString> {
     let ours = library.as_os_str().as_bytes();
     let others: Vec<&[u8]> = previous?

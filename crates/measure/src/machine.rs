@@ -56,7 +56,7 @@ pub fn busy_share() -> f64 {
     if all == 0 { 0.0 } else { busy as f64 / all as f64 }
 }
 
-/// Ticks in use, and all. (What guests use is in user's time already: proc_stat(5).)
+/// Ticks in use, and all. (The time that guests use is in user's time already: proc_stat(5).)
 fn spent(time: &CpuTime) -> (u64, u64) {
     let busy = time.user
         + time.nice

@@ -1,4 +1,4 @@
-//! What was meant by a misspelt name.
+//! The likeliest meaning of a misspelt name.
 
 use strsim::levenshtein;
 use uncopy_options::OPTIONS;

@@ -1,4 +1,4 @@
-//! What is said: results on standard output, what is wrong on standard error.
+//! The output of a command: results on standard output, what is wrong on standard error.
 
 use std::io::{ErrorKind, Write};
 

@@ -1,5 +1,5 @@
-//! What a process of the bench can tell of itself: its CPU time, its memory, the library's
-//! counters.
+//! The measurements that a process of the bench takes of itself: its CPU time, its memory, the
+//! library's counters.
 
 // Unsafe: the library in front, if there is one, is asked through a symbol of its own.
 

@@ -13,7 +13,7 @@ const SHORTEST: Duration = Duration::from_millis(150);
 pub struct Pace {
     end: Instant,
     rows_left: usize,
-    /// What the last row took beside its timed windows: starting, warming, verifying.
+    /// The time that the last row took beside its timed windows: starting, warming, verifying.
     beside: Duration,
     row_ends: Instant,
 }

@@ -18,8 +18,8 @@ pub fn bar(steps: usize) -> ProgressBar {
     bar
 }
 
-/// What a row came to, for who waits for many of them: on standard error, so that what is printed
-/// in the end stays whole.
+/// Prints the result of a row, for a user who waits for many of them: on standard error, so that
+/// what is printed in the end stays whole.
 pub fn say(bar: &ProgressBar, line: &str) {
     if bar.is_hidden() {
         eprintln!("{line}");

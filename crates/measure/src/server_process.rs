@@ -63,7 +63,7 @@ impl ServerProcess {
         Ok(time.tv_sec().cast_unsigned() * 1_000_000_000 + time.tv_nsec().cast_unsigned())
     }
 
-    /// What its threads and sockets are.
+    /// The facts of its threads and sockets.
     pub fn facts(&self) -> Facts {
         facts::of_process(self.pid())
     }

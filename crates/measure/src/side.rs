@@ -1,5 +1,5 @@
-//! What is compared: the program as it is, twice, and what takes its copies or its memory's faults
-//! away, one thing after the other.
+//! The sides of a comparison: the program as it is, twice, and what takes its copies or its
+//! memory's faults away, one thing after the other.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -28,7 +28,7 @@ const PLACED: &[(&str, &str)] =
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
-    /// As it is.
+    /// The program as it is.
     Plain,
     /// The same once more: what it differs by is noise.
     Again,
@@ -86,7 +86,7 @@ impl Side {
         sides
     }
 
-    /// For people.
+    /// The side's name for people.
     pub fn name(self) -> &'static str {
         match self {
             Self::Plain => "plain",

@@ -6,7 +6,7 @@ use uncopy_core::memory::{FillError, Memory, Piece, Stop, Taken};
 use uncopy_core::plan::{CopyPlan, InputPlan, OutputPlan};
 use uncopy_core::tracker::{Limits, PoolShape, Tracker};
 use uncopy_counters::Counters;
-use uncopy_decide::{Costs, Pauses, Policy, Refusal};
+use uncopy_decide::{Control, Costs, Pauses, Policy, Refusal};
 use uncopy_ranges::filter::Filter;
 use uncopy_ranges::span::Span;
 
@@ -102,7 +102,7 @@ impl TrackerAlone {
             Nowhere { unsuitable: Span::sized(buffer(UNSUITABLE, 0), 1 << 32) },
             PoolShape { boundary: POOL_PAGES / 2, pages: POOL_PAGES },
             Limits { extent_bytes: POOL.len() / 2, ranges: 1 << 20, views: 1 << 20 },
-            Policy::new(SIZE / 4, false, Costs::REFERENCE, pauses),
+            Control::new(Policy::new(false, Costs::REFERENCE, pauses), SIZE / 4),
             filter,
             counters,
         );
@@ -110,14 +110,14 @@ impl TrackerAlone {
         Self { tracker, copy, input, output, counters }
     }
 
-    /// What the tracker does for a copy, outside of the lock included.
+    /// The tracker's work for a copy, outside of the lock included.
     pub fn copy(&mut self, to: usize, from: usize, len: usize) {
         self.copy = CopyPlan::default();
         self.tracker.copy_begin(to, from, len, 0x1234_5678, true, &mut self.copy);
         self.tracker.unpin(&mut self.copy.pins);
     }
 
-    /// What the tracker does for an input of a whole buffer.
+    /// The tracker's work for an input of a whole buffer.
     pub fn receive(&mut self, at: usize) {
         self.input = InputPlan::default();
         self.tracker.input_begin(&[(at, SIZE)], &mut self.input);
@@ -125,7 +125,7 @@ impl TrackerAlone {
         self.tracker.unpin(&mut self.input.pins);
     }
 
-    /// What the tracker does for an output of a whole buffer.
+    /// The tracker's work for an output of a whole buffer.
     pub fn send(&mut self, from: usize) {
         self.output = OutputPlan::default();
         self.tracker.output_begin(&[(from, SIZE)], &mut self.output);

@@ -60,7 +60,7 @@ impl Display for NoUserfaultfd {
 impl std::error::Error for NoUserfaultfd {}
 
 impl NoUserfaultfd {
-    /// What can be done about it.
+    /// The advice.
     pub fn advice(&self) -> String {
         if !matches!(self, Self::Refused(_)) {
             return "Linux 6.8 or newer is needed".to_owned();

@@ -14,7 +14,7 @@ use crate::{failure, nearest, units};
 pub struct Complaint {
     /// The variable.
     pub name: OsString,
-    /// What is wrong with it.
+    /// The failure.
     pub failure: Failure,
     /// Whether the variable is an option with a value that is not understood, so that it must
     /// not reach the library.
@@ -94,7 +94,7 @@ fn bad_controller(value: &OsStr) -> Option<Failure> {
     Some(failure.advise(format_args!("there are {names}")))
 }
 
-/// What a value of `spec` has to look like, for somebody who gave a bad one.
+/// Explains what a value of `spec` has to look like, for a user who gave a bad one.
 pub fn explain(spec: &Spec, bad: BadValue) -> String {
     match bad {
         BadValue::Range => format!("it must be in {}", range(spec)),

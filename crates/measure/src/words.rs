@@ -36,7 +36,7 @@ pub fn misunderstood(why: clap::Error) -> ExitCode {
     ExitCode::from(MISUSED)
 }
 
-/// What clap says in paragraphs, in the form of all other failures.
+/// clap's message of several paragraphs, in the form of all other failures.
 fn in_form(text: &str) -> Failure {
     let mut paragraphs = text.split("\n\n").map(str::trim);
     let wrong = paragraphs.next().unwrap_or_default();
@@ -81,7 +81,7 @@ pub fn status(outcome: Result<(), Failure>) -> ExitCode {
     }
 }
 
-/// What a hidden process is told, as JSON.
+/// The orders of a hidden process, as JSON.
 ///
 /// # Errors
 /// The text is not of the type.
@@ -89,7 +89,7 @@ pub fn told<T: DeserializeOwned>(text: &str) -> Result<T, serde_json::Error> {
     serde_json::from_str(text)
 }
 
-/// A subcommand with options. What the type of the options says about itself is not for the user:
+/// A subcommand with options. The doc comment of the options' type is not for the user:
 /// `augment_args` would put it in the place of the subcommand's own sentence.
 pub fn with_args<T: Args>(command: Command) -> Command {
     let about = command.get_about().cloned().unwrap_or_default();

@@ -28,7 +28,7 @@ const NOWHERE: i32 = -1;
 const UNKNOWN: u8 = 0;
 const UNFILTERED: u8 = 2;
 
-/// What the threads of the program tell, and what is asked of it.
+/// Values that the threads of the program tell, and questions that are asked of them.
 #[derive(Debug, Default)]
 pub struct Whereabouts {
     /// Where the books were used last, and 1 more; 0: nowhere.

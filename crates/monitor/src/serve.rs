@@ -1,5 +1,5 @@
-//! What answers the thread's questions, as the thread sees it, and the faults that have to wait for
-//! an answer.
+//! The server of the thread's questions, as the thread sees it, and the faults that have to wait
+//! for an answer.
 
 use crate::Monitor;
 use core::sync::atomic::AtomicU64;
@@ -36,8 +36,8 @@ pub trait Server: Sync + 'static {
     fn runs(&self) -> bool;
     /// Its thread.
     fn monitor(&'static self) -> &'static Monitor;
-    /// What the thread has to look at now and then, in its own table of descriptors. Asked on the
-    /// thread, before it gives up its rights.
+    /// The files that the thread has to look at now and then, in its own table of descriptors.
+    /// Asked on the thread, before it gives up its rights.
     fn sources(&self) -> Self::Sources;
     /// Looks after what lies idle; asked on the thread, without the server's lock. `own` as above.
     /// Returns in how many ms it wants to be asked again.

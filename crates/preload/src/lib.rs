@@ -4,9 +4,9 @@
 //! the man page of each function demands, and the shims pass it on; a file's own reasons stand at
 //! its head.
 //!
-//! What a process has of state is in [`process::PROCESS`]. The few other statics are what the
-//! dynamic linker, an entry in assembly, or code that runs before everything finds by its address;
-//! each file says why it has any.
+//! The state of a process is in [`process::PROCESS`]. The few other statics are what the dynamic
+//! linker, an entry in assembly, or code that runs before everything finds by its address; each
+//! file says why it has any.
 //!
 //! | module | one idea |
 //! | --- | --- |

@@ -25,7 +25,7 @@ const COMMAND: &CStr = c"__tcp-service";
 /// Enough for three system calls.
 const STACK: usize = 16 << 10;
 
-/// What is executed.
+/// The program that is executed.
 struct Service {
     /// Where the command may be: beside the library, or where `make install` puts it.
     files: Vec<CString>,
@@ -89,13 +89,13 @@ fn end_of(stack: &mut [u128]) -> *mut c_void {
     stack.as_mut_ptr_range().end.cast()
 }
 
-/// What the child between knows.
+/// The state that the child between needs.
 struct Between {
     executes: Executes,
     stack: *mut c_void,
 }
 
-/// What its child knows.
+/// The state that its child needs.
 struct Executes {
     service: *const Service,
     name: *const c_char,

@@ -6,7 +6,7 @@
 //! unsafe: reads the environment that the kernel passed, registers handlers with libc, and names
 //! itself to the dynamic linker's arrays.
 
-use crate::facts::{self, GLIBC_MALLOC, GLIBC_STACK_END, USABLE_SIZE};
+use crate::facts::{GLIBC_MALLOC, GLIBC_STACK_END, USABLE_SIZE};
 use crate::hooks::{entries, files, signals};
 use crate::process::PROCESS;
 use crate::{HEAP, real, service, summary};
@@ -16,6 +16,7 @@ use std::ffi::CString;
 use uncopy_copies::choice::{self, Asked};
 use uncopy_copies::features::Features;
 use uncopy_copies::measure;
+use uncopy_copies::routine::Vectors;
 use uncopy_counters::{Counters, family};
 use uncopy_decide::{Choice, Costs};
 use uncopy_inject::Plan;
@@ -31,10 +32,10 @@ use uncopy_tcp_calls::Blocks;
 
 static EXEC: AtomicPtr<ExecEntry> = AtomicPtr::new(core::ptr::null_mut());
 
-/// What the names of our settings begin with.
+/// The prefix of the names of our settings.
 pub const PREFIX: &str = "UNCOPY_";
 
-/// What goes along into executed programs.
+/// The environment entry that goes along into executed programs.
 pub struct ExecEntry {
     /// Path of this library.
     pub library: &'static [u8],
@@ -44,7 +45,7 @@ pub struct ExecEntry {
     pub follows: bool,
 }
 
-/// What goes along into executed programs.
+/// The environment entry that goes along into executed programs.
 pub fn exec_entry() -> Option<&'static ExecEntry> {
     // SAFETY: set once, leaked.
     unsafe { EXEC.load(Ordering::Acquire).as_ref() }
@@ -106,15 +107,16 @@ unsafe extern "C" fn begin(
             *libc::__errno_location() = errno;
             return;
         }
-        let (values, costs, entry, places) = read_environment(environment);
-        let with_log = places.log.is_some() && real::of_libc::is_next();
+        let found = Environment::read(environment);
+        let with_log = found.places.log.is_some() && real::of_libc::is_next();
         entries::lead_files(with_log);
         if with_log {
             files::watch_mappings();
         }
         entries::go_directly();
-        summary::begin(&values, places.summary.as_deref(), words.as_ref().copied());
-        set_up(&values, costs, entry, places);
+        let word = words.as_ref().copied();
+        summary::begin(&found.values, found.places.summary.as_deref(), word);
+        set_up(found);
         libc::dlerror(); // what our lookups left there is not the program's
         *libc::__errno_location() = errno;
     }
@@ -150,113 +152,163 @@ struct Places {
     required: bool,
 }
 
+impl Places {
+    /// An entry of the environment: a part of this, perhaps.
+    fn note(&mut self, name: &str, value: &str) {
+        match name {
+            "XDG_RUNTIME_DIR" if value.starts_with('/') => self.session = CString::new(value).ok(),
+            "LD_PRELOAD" => self.valgrind |= value.contains("/vgpreload_"),
+            options::SUMMARY => self.summary = CString::new(value).ok(),
+            options::REQUIRED_OF => {
+                let own = rustix::process::getpid().as_raw_nonzero().get();
+                self.required = value.parse() == Ok(own);
+            }
+            options::TCP_SERVICE => self.tcp_service = Some(value.to_owned()),
+            options::TCP_AFTER => self.tcp_after = value.parse().ok(),
+            options::TCP_BLOCKS => self.tcp_blocks = value.parse().ok(),
+            options::LOG => self.log = Some(value.to_owned()),
+            options::LOG_OVERWRITES => self.log_overwrites = value == "yes",
+            options::LOG_FILES => self.log_files = value.split(':').map(str::to_owned).collect(),
+            options::RECORD => self.record = CString::new(value).ok(),
+            options::RECORD_BYTES => self.record_bytes = value.parse().ok(),
+            options::CONTROLLER => self.controller = Choice::parse(value).unwrap_or_default(),
+            _ => {}
+        }
+    }
+}
+
 /// Options and prices from the environment; also the library's own path, what to hand on, and where
 /// things are: copies of it all, for the memory that the environment lies in is the program's, and
 /// servers write what they are about over it.
-unsafe fn read_environment(envp: *const *const c_char) -> (Values, Costs, ExecEntry, Places) {
-    let mut places = Places::default();
-    let mut values = Values::new();
-    let mut costs = Costs::REFERENCE;
-    let mut entry = ExecEntry { library: b"", settings: Vec::new(), follows: true };
-    let mut i = 0;
-    // SAFETY: a null-terminated list of strings, which the kernel has put into memory of the
-    // program's that may be written to; the two beginnings of SUMMARY are of one length.
-    unsafe {
-        while !envp.is_null() && !(*envp.add(i)).is_null() {
-            // (Until the program runs: it may write its title there.)
-            let line = CStr::from_ptr(*envp.add(i));
-            i += 1;
-            let Ok(text) = line.to_str() else { continue };
-            let Some((name, value)) = text.split_once('=') else {
-                continue;
-            };
-            if name == "XDG_RUNTIME_DIR" && value.starts_with('/') {
-                places.session = CString::new(value).ok();
-            }
-            places.valgrind |= name == "LD_PRELOAD" && value.contains("/vgpreload_");
-            if !name.starts_with(PREFIX) {
-                continue;
-            }
-            if name == options::SUMMARY {
-                places.summary = CString::new(value).ok();
-                if value.starts_with(family::UNSAID) {
+struct Environment {
+    values: Values,
+    costs: Costs,
+    entry: ExecEntry,
+    places: Places,
+}
+
+impl Environment {
+    /// Reads it.
+    ///
+    /// # Safety
+    /// A null-terminated list of strings, which the kernel has put into memory of the program's
+    /// that may be written to.
+    unsafe fn read(envp: *const *const c_char) -> Self {
+        let mut found = Self {
+            values: Values::new(),
+            costs: Costs::REFERENCE,
+            entry: ExecEntry { library: b"", settings: Vec::new(), follows: true },
+            places: Places::default(),
+        };
+        let mut i = 0;
+        // SAFETY: the caller's promise; the two beginnings of SUMMARY are of one length.
+        unsafe {
+            while !envp.is_null() && !(*envp.add(i)).is_null() {
+                // (Until the program runs: it may write its title there.)
+                let line = CStr::from_ptr(*envp.add(i));
+                i += 1;
+                let Ok(text) = line.to_str() else { continue };
+                let Some((name, value)) = text.split_once('=') else {
+                    continue;
+                };
+                found.places.note(name, value);
+                if !name.starts_with(PREFIX) {
+                    continue;
+                }
+                if name == options::SUMMARY && value.starts_with(family::UNSAID) {
                     let at = (*envp.add(i - 1)).cast_mut().cast::<u8>().add(name.len() + 1);
                     family::SAID.as_ptr().copy_to(at, family::SAID.len());
                 }
-            }
-            entry.settings.push(line.to_owned());
-            // What cannot be read, here and below, was said by `uncopy run`; the default stands.
-            if name == options::INJECT
-                && let Ok(plan) = Plan::parse(value)
-            {
-                inject::arm(&plan, &PROCESS.space.counters().injected);
-            }
-            if name == options::COSTS
-                && let Ok(measured) = Costs::parse(value)
-            {
-                costs = measured;
-            }
-            if name == options::REQUIRED_OF {
-                let own = rustix::process::getpid().as_raw_nonzero().get();
-                places.required = value.parse() == Ok(own);
-            }
-            if name == options::TCP_SERVICE {
-                places.tcp_service = Some(value.to_owned());
-            }
-            if name == options::TCP_AFTER {
-                places.tcp_after = value.parse().ok();
-            }
-            if name == options::LOG {
-                places.log = Some(value.to_owned());
-            }
-            if name == options::LOG_OVERWRITES {
-                places.log_overwrites = value == "yes";
-            }
-            if name == options::LOG_FILES {
-                places.log_files = value.split(':').map(str::to_owned).collect();
-            }
-            if name == options::TCP_BLOCKS {
-                places.tcp_blocks = value.parse().ok();
-            }
-            if name == options::RECORD {
-                places.record = CString::new(value).ok();
-            }
-            if name == options::RECORD_BYTES {
-                places.record_bytes = value.parse().ok();
-            }
-            if name == options::CONTROLLER {
-                places.controller = Choice::parse(value).unwrap_or_default();
-            }
-            if name == "UNCOPY_LIBRARY" {
-                entry.library = value.as_bytes().to_vec().leak();
-            }
-            let Some(at) = OPTIONS.iter().position(|o| o.env == name) else {
-                continue;
-            };
-            if let Ok(v) = options::parse(&OPTIONS[at], value) {
-                values.set(at, v);
+                found.entry.settings.push(line.to_owned());
+                found.take(name, value);
             }
         }
+        found
     }
-    (values, costs, entry, places)
+
+    /// A setting of ours. A value that cannot be read was reported by `uncopy run`; the default
+    /// stands.
+    fn take(&mut self, name: &str, value: &str) {
+        if name == options::INJECT
+            && let Ok(plan) = Plan::parse(value)
+        {
+            inject::arm(&plan, &PROCESS.space.counters().injected);
+        }
+        if name == options::COSTS
+            && let Ok(measured) = Costs::parse(value)
+        {
+            self.costs = measured;
+        }
+        if name == "UNCOPY_LIBRARY" {
+            self.entry.library = value.as_bytes().to_vec().leak();
+        }
+        let Some(at) = OPTIONS.iter().position(|o| o.env == name) else {
+            return;
+        };
+        if let Ok(value) = options::parse(&OPTIONS[at], value) {
+            self.values.set(at, value);
+        }
+    }
 }
 
-fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
-    const ELIDE: usize = index_of("elide");
-    const COPIES: usize = index_of("copies");
-    const ALLOCATOR: usize = index_of("allocator");
-    const FOREIGN: usize = index_of("foreign-allocator");
-    const THRESHOLD_AT: usize = index_of("threshold");
-    const EXTENT_MEMORY: usize = index_of("extent-memory");
-    const FILE_MEMORY: usize = index_of("file-memory");
-    const MAX_MAPPINGS: usize = index_of("max-mappings");
-    const BACKOFF: usize = index_of("backoff");
-    const FOLLOW: usize = index_of("follow-exec");
-    const LEND: usize = index_of("lend");
+/// The part that the constructor has set up beside the tracker.
+#[derive(Clone, Copy)]
+struct Beside {
+    /// The twin allocator serves large blocks.
+    twin: bool,
+    /// Connections go by rings.
+    tcp: bool,
+    /// Files' appends are held.
+    log: bool,
+}
+
+impl Beside {
+    /// Whether any of them has to know of forks, whatever becomes of the tracker.
+    fn handles_forks(self) -> bool {
+        self.twin || self.tcp || self.log
+    }
+}
+
+fn set_up(found: Environment) {
     const STATS: usize = index_of("stats");
     const TCP: usize = index_of("tcp");
-    const TCP_REFERENCES: usize = index_of("tcp-references");
-    const TCP_SPIN: usize = index_of("tcp-spin");
+    const FOLLOW: usize = index_of("follow-exec");
+
+    let Environment { values, costs, entry, mut places } = found;
+    let vectors = choose_copies(&values);
+    // Whoever chains handlers behind us (libjsig) would take our entry for the program's handler,
+    // and the program's for nobody's.
+    let chained = !real::of_libc::is_next();
+    let tcp = values.get(TCP) != 0 && !chained;
+    if values.get(STATS) != 0 {
+        PROCESS.space.statistics.directory.name_session(places.session.take());
+        PROCESS.space.statistics.allow();
+    }
+    if tcp {
+        begin_connections(&values, entry.library, &mut places);
+    }
+    if !entry.library.is_empty() {
+        let entry = ExecEntry { follows: values.get(FOLLOW) != 0, ..entry };
+        EXEC.store(Box::into_raw(Box::new(entry)), Ordering::Release);
+    }
+    let twin = !places.valgrind && !chained && begin_allocator(&values, vectors.is_some());
+    let log = !chained && begin_log(&mut places);
+    let beside = Beside { twin, tcp, log };
+    if beside.handles_forks() {
+        handle_forks();
+    }
+    if summary::is_wanted() {
+        signals::hold_ending();
+    }
+    match stands_aside(&values, chained, places.valgrind) {
+        Some(aside) => summary::banner(&values, aside),
+        None => begin_tracking(&values, costs, places, beside),
+    }
+}
+
+/// Chooses the routine for copies that stay.
+fn choose_copies(values: &Values) -> Option<Vectors> {
+    const COPIES: usize = index_of("copies");
 
     let asked = match values.get(COPIES) {
         options::COPIES_AUTO => Asked::Auto,
@@ -268,76 +320,83 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
     if let Some(vectors) = vectors {
         PROCESS.copies.take(vectors);
     }
-    // Whoever chains handlers behind us (libjsig) would take our entry for the program's handler,
-    // and the program's for nobody's.
-    let chained = !real::of_libc::is_next();
-    let tcp = values.get(TCP) != 0 && !chained;
-    if values.get(STATS) != 0 {
-        PROCESS.space.statistics.directory.name_session(places.session);
-        PROCESS.space.statistics.allow();
-    }
-    if tcp {
-        let spins = values.get(TCP_SPIN) != 0;
-        let blocks = match places.tcp_blocks {
-            Some(from) => Blocks { from: from.max(1), always: true },
-            None if values.get(TCP_REFERENCES) == 0 => Blocks::NONE,
-            None => Blocks::LARGE,
-        };
-        service::begin(entry.library, places.tcp_service, places.tcp_after, spins, blocks);
-    }
-    if !entry.library.is_empty() {
-        let entry = ExecEntry { follows: values.get(FOLLOW) != 0, ..entry };
-        EXEC.store(Box::into_raw(Box::new(entry)), Ordering::Release);
-    }
+    vectors
+}
+
+fn begin_connections(values: &Values, library: &'static [u8], places: &mut Places) {
+    const TCP_REFERENCES: usize = index_of("tcp-references");
+    const TCP_SPIN: usize = index_of("tcp-spin");
+
+    let spins = values.get(TCP_SPIN) != 0;
+    let blocks = match places.tcp_blocks {
+        Some(from) => Blocks { from: from.max(1), always: true },
+        None if values.get(TCP_REFERENCES) == 0 => Blocks::NONE,
+        None => Blocks::LARGE,
+    };
+    service::begin(library, places.tcp_service.take(), places.tcp_after, spins, blocks);
+}
+
+/// Has large blocks come from the twin allocator. Returns whether they do.
+fn begin_allocator(values: &Values, leads: bool) -> bool {
+    const ALLOCATOR: usize = index_of("allocator");
+    const FOREIGN: usize = index_of("foreign-allocator");
+
     let replaceable = GLIBC_MALLOC.load(Ordering::Relaxed) || values.get(FOREIGN) != 0;
-    let twin = values.get(ALLOCATOR) != 0
-        && replaceable
-        && !places.valgrind
-        && !chained
-        && PROCESS.twin().init(vectors.is_some());
+    let twin = values.get(ALLOCATOR) != 0 && replaceable && PROCESS.twin().init(leads);
     if twin {
         PROCESS.space.tended_by(|now, drop| PROCESS.twin().tend(now, drop));
     }
-    // SAFETY: handlers that live as long as the process (the library is never unloaded).
-    let handle_forks = || unsafe {
-        signals::own();
-        signals::enter();
-        libc::pthread_atfork(Some(before_fork), Some(after_fork_parent), Some(after_fork_child));
-    };
-    let log = places.log.filter(|_| !chained).is_some_and(|directory| {
-        let settings = LogSettings {
-            directory: directory.into(),
-            patterns: places.log_files.clone(),
-            overwrites: places.log_overwrites,
-        };
-        PROCESS.log.begin(settings)
+    twin
+}
+
+/// Has appends held, if that was asked for. Returns whether they are.
+fn begin_log(places: &mut Places) -> bool {
+    let Some(directory) = places.log.take() else { return false };
+    let log = PROCESS.log.begin(LogSettings {
+        directory: directory.into(),
+        patterns: core::mem::take(&mut places.log_files),
+        overwrites: places.log_overwrites,
     });
     if log {
         // (Calls come by there, whether there are connections or not.)
         PROCESS.tcp.attend();
     }
-    if twin || tcp || log {
-        handle_forks();
+    log
+}
+
+fn handle_forks() {
+    // SAFETY: handlers that live as long as the process (the library is never unloaded).
+    unsafe {
+        signals::own();
+        signals::enter();
+        libc::pthread_atfork(Some(before_fork), Some(after_fork_parent), Some(after_fork_child));
     }
-    let aside = match values.get(ELIDE) {
+}
+
+/// Why nothing is tracked, where that is known from the beginning.
+fn stands_aside(values: &Values, chained: bool, valgrind: bool) -> Option<&'static str> {
+    const ELIDE: usize = index_of("elide");
+
+    match values.get(ELIDE) {
         0 => Some("standing aside, as told"),
         _ if chained => Some(
             "standing aside: another preloaded library chains signal handlers behind uncopy; \
              name it before uncopy in LD_PRELOAD",
         ),
-        _ if places.valgrind => Some("standing aside: under valgrind nothing is elided"),
+        _ if valgrind => Some("standing aside: under valgrind nothing is elided"),
         _ => None,
-    };
-    if summary::is_wanted() {
-        signals::hold_ending();
     }
-    if let Some(aside) = aside {
-        summary::banner(values, aside);
-        return;
-    }
-    let threshold = values.get(THRESHOLD_AT) as usize;
+}
+
+fn begin_tracking(values: &Values, costs: Costs, places: Places, beside: Beside) {
+    const THRESHOLD: usize = index_of("threshold");
+    const EXTENT_MEMORY: usize = index_of("extent-memory");
+    const FILE_MEMORY: usize = index_of("file-memory");
+    const MAX_MAPPINGS: usize = index_of("max-mappings");
+    const BACKOFF: usize = index_of("backoff");
+    const LEND: usize = index_of("lend");
+
     let settings = Settings {
-        threshold,
         backoff: values.get(BACKOFF) != 0,
         extent_bytes: values.get(EXTENT_MEMORY) as usize,
         ranges: values.get(MAX_MAPPINGS) as usize,
@@ -353,35 +412,37 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
         times: || PROCESS.space.times(),
         started: signals::hold_dumping,
     };
-    match PROCESS.space.init(settings) {
+    match PROCESS.space.init(values.get(THRESHOLD) as usize, settings) {
         Ok(()) => {
-            facts::set_threshold(threshold);
             if values.get(LEND) != 0 {
                 PROCESS.lending.allow(costs.lend_from());
             }
             PROCESS.files.allow(&PROCESS.space, values.get(FILE_MEMORY) as usize);
-            if !twin && !tcp && !log {
+            if !beside.handles_forks() {
                 handle_forks();
             }
             summary::banner(values, "ready");
         }
-        Err(why) => {
-            let state = match why {
-                Refusal::Permission => "userfaultfd is not permitted: nothing is elided",
-                Refusal::Kernel => "the kernel has no UFFDIO_MOVE (Linux 6.8): nothing is elided",
-                Refusal::Other(_) => "userfaultfd failed: nothing is elided",
-            };
-            if places.required {
-                let said = format!("uncopy: refused: {state}\n");
-                // SAFETY: it is as long as that. The program has not begun: nothing of it is lost.
-                unsafe {
-                    libc::write(libc::STDERR_FILENO, said.as_ptr().cast(), said.len());
-                    libc::_exit(options::REFUSED.into())
-                }
-            }
-            summary::banner(values, state);
+        Err(why) => cannot_track(why, values, places.required),
+    }
+}
+
+/// Nothing is elided. Where `uncopy run --require` started the process, it ends here.
+fn cannot_track(why: Refusal, values: &Values, required: bool) {
+    let state = match why {
+        Refusal::Permission => "userfaultfd is not permitted: nothing is elided",
+        Refusal::Kernel => "the kernel has no UFFDIO_MOVE (Linux 6.8): nothing is elided",
+        Refusal::Other(_) => "userfaultfd failed: nothing is elided",
+    };
+    if required {
+        let said = format!("uncopy: refused: {state}\n");
+        // SAFETY: it is as long as that. The program has not begun: nothing of it is lost.
+        unsafe {
+            libc::write(libc::STDERR_FILENO, said.as_ptr().cast(), said.len());
+            libc::_exit(options::REFUSED.into())
         }
     }
+    summary::banner(values, state);
 }
 
 /// Before fork.

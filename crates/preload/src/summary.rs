@@ -130,7 +130,7 @@ pub fn end() {
             lines.iter().for_each(|line| text.extend([line, "\n"]));
         }
         VERBOSE_COUNTERS => {
-            // (What is 0 says nothing, and a process that did nothing has nothing to say.)
+            // (Counters that are 0 are left out, and a process that did nothing writes nothing.)
             for (name, value) in
                 PROCESS.space.counters().snapshot().iter().filter(|(_, value)| *value > 0)
             {
@@ -150,7 +150,7 @@ fn named(phrases: Vec<String>) -> Vec<String> {
     phrases.into_iter().map(|phrase| format!("uncopy: {name}: {phrase}")).collect()
 }
 
-/// The process' name: `redis-server [4711]`. What is no visible character of it is left out.
+/// The process' name: `redis-server [4711]`. Characters of it that are not visible are left out.
 fn name() -> String {
     // SAFETY: made once, never freed.
     let name = unsafe { NAME.load(Ordering::Relaxed).as_ref() }.map_or("", String::as_str);

@@ -1,4 +1,4 @@
-//! What is remembered of the program's calls from one to the next.
+//! State that is remembered from one call of the program to the next.
 
 use core::sync::atomic::AtomicU64;
 
@@ -8,7 +8,7 @@ pub const FILE_SYSTEMS: usize = 64;
 /// See the module.
 #[derive(Debug)]
 pub struct Calls {
-    /// What is known of file systems, by their devices' numbers: see `uncopy_stack::on`.
+    /// Facts of file systems, by their devices' numbers: see `uncopy_stack::on`.
     pub file_systems: [AtomicU64; FILE_SYSTEMS],
 }
 

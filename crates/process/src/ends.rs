@@ -5,7 +5,8 @@ use uncopy_kernel::critical;
 
 impl Process {
     /// Stops tracking anything new, for good: the program enters a sandbox, or locks its memory.
-    /// What is tracked is made ordinary, and our threads end; where that cannot be it stays served.
+    /// Tracked memory is made ordinary, and our threads end; memory for which that cannot be stays
+    /// served.
     pub fn stand_down(&'static self) {
         self.space.off(&self.space.counters().off_sandbox);
         self.lending.close();

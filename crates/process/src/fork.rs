@@ -1,4 +1,4 @@
-//! What is done before and after a fork, in all rooms.
+//! The work before and after a fork, in all rooms.
 
 use crate::process::Process;
 

@@ -18,15 +18,15 @@ use uncopy_twin::{Blocks, Twin};
 #[repr(C)]
 #[derive(Debug)]
 pub struct Process {
-    /// What is tracked.
+    /// The books of tracked memory.
     pub space: Space,
     /// Files that are kept.
     pub files: Files,
     /// Sending by reference.
     pub lending: Lending,
-    /// What is remembered of calls.
+    /// The state that is remembered of calls.
     pub calls: Calls,
-    /// Who makes copies that stay.
+    /// The routine that makes copies that stay.
     pub copies: Copies,
     /// Its part of what a program and all that it started did.
     pub family: Part,
@@ -68,9 +68,9 @@ impl Process {
         Twin::of(&self.blocks, &self.space)
     }
 
-    /// What of `span`, a part of the program's address space, is ours, in order: what the program
-    /// says of all its mappings is not meant for that. (Of ours only what is large: a program that
-    /// locks its mappings one by one would have all of it filled.)
+    /// The parts of `span`, a part of the program's address space, that are ours, in order: what
+    /// the program says of all its mappings is not meant for them. (Of ours only what is large: a
+    /// program that locks its mappings one by one would have all of it filled.)
     pub fn ours_in(&'static self, span: Span) -> Vec<Span> {
         let mut ours = self.twin().ours_in(span);
         let others = [self.space.pool_in(span), self.files.region_in(span)];

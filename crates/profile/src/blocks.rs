@@ -80,7 +80,7 @@ unsafe fn resized(
         s.follower.lift(from)
     });
     let to = real();
-    // What could not be resized stays.
+    // A block that could not be resized stays.
     let failed = to == 0 || to == usize::MAX;
     let (at, len) = if failed { (from.start, from.len()) } else { (to, len) };
     let site = if at == from.start { None } else { copied(at) };
@@ -239,7 +239,7 @@ macro_rules! before {
         #[doc = $doc]
         ///
         /// # Safety
-        /// As its man page says.
+        /// The caller keeps the contract of the man page.
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name() {

@@ -48,7 +48,7 @@ macro_rules! entry {
         #[doc = $doc]
         ///
         /// # Safety
-        /// As its man page says.
+        /// The caller keeps the contract of the man page.
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(a: *mut c_void, b: *const c_void, n: usize) -> *mut c_void {
@@ -123,7 +123,7 @@ pub(crate) unsafe extern "C" fn overflows() -> ! {
 /// `bcopy(3)`.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bcopy(src: *const c_void, dst: *mut c_void, n: usize) {

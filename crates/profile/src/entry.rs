@@ -49,7 +49,8 @@ impl Real {
     /// Calls it.
     ///
     /// # Safety
-    /// As its man page says. It takes no more than six integers or pointers.
+    /// The caller keeps the contract of the man page. The function takes no more than six integers
+    /// or pointers.
     pub unsafe fn call(&self, [a, b, c, d, e, f]: Arguments) -> isize {
         let mut real = self.at.load(Relaxed);
         if real.is_null() {
@@ -88,7 +89,7 @@ macro_rules! interposed {
                 /// Puts the return address behind the arguments.
                 ///
                 /// # Safety
-                /// As its man page says.
+                /// The caller keeps the contract of the man page.
                 #[unsafe(naked)]
                 #[unsafe(export_name = stringify!($name))]
                 pub unsafe extern "C" fn entry() {

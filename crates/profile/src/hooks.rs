@@ -1,4 +1,4 @@
-//! What each input and output call means for the data.
+//! The meaning of each input and output call for the data.
 //!
 //! unsafe: see the crate; reads the lists of buffers that the program passed, as the kernel does.
 

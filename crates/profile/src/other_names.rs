@@ -38,7 +38,7 @@ same! {
 /// takes.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __recvfrom_chk() {

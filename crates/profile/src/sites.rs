@@ -13,8 +13,8 @@ const CALL_BITS: u32 = 6;
 const ID_BITS: u32 = 10;
 const _: () = assert!(SITES.room <= 1 << ID_BITS);
 
-/// Sites by hash, so that a known one takes no lock: key and number. What finds no place is looked
-/// up each time.
+/// Sites by hash, so that a known one takes no lock: key and number. A site that finds no place is
+/// looked up each time.
 static KNOWN: [AtomicUsize; SLOTS] = [const { AtomicUsize::new(0) }; SLOTS];
 
 /// A return address in a file.

@@ -13,7 +13,7 @@ use uncopy_kernel::critical::{block_signals, restore_signals};
 use uncopy_kernel::lock::Lock;
 use uncopy_ranges::filter::Filter;
 
-/// What there is one of.
+/// The profiler's state, of which there is one.
 pub struct State {
     /// Follows.
     pub follower: Follower<'static>,

@@ -117,7 +117,7 @@ pub fn forked() {
     HELPED.iter().for_each(|ns| ns.store(0, SeqCst));
 }
 
-/// What is watched.
+/// The input that is watched.
 #[derive(Debug)]
 pub struct Watch {
     wanted: bool,

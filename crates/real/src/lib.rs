@@ -1,7 +1,7 @@
 //! The functions behind ours: what the program would have called without us (libc's, or another
 //! preloaded library's), looked up by our constructor. Later lookups would take away the error that
-//! the program's own `dlsym` left for its `dlerror`. What calls us before that, from another
-//! library's constructor, is looked up when first needed.
+//! the program's own `dlsym` left for its `dlerror`. A function that is called before that, from
+//! another library's constructor, is looked up when first needed.
 //!
 //! Statics: entry points jump to what stands in them, before the constructor too.
 //!
@@ -54,7 +54,7 @@ macro_rules! name {
 
 macro_rules! real {
     ($( $name:ident($($arg:ident: $type:ty),*) -> $result:ty $(, else $early:expr)?; )*) => {
-        /// What is behind ours; null before it was looked for.
+        /// The functions behind ours; null before they were looked for.
         #[allow(non_upper_case_globals)]
         pub mod cells {
             use super::{AtomicPtr, c_void};
@@ -66,8 +66,9 @@ macro_rules! real {
             )*
         }
 
-        /// What is called while nothing stands in a cell: it looks the function up. (Apart, and of
-        /// the same arguments: else all calls would pay for the registers that this needs.)
+        /// The functions that are called while nothing stands in a cell: each looks its own up.
+        /// (Apart, and of the same arguments: else all calls would pay for the registers that this
+        /// needs.)
         pub mod first {
             use super::*;
             pub use self::{fstat as fstat64, fstatat as fstatat64, lseek as lseek64, pread as pread64};
@@ -78,7 +79,7 @@ macro_rules! real {
                 #[doc = stringify!($name)]
                 ///
                 /// # Safety
-                /// As its man page says.
+                /// The caller keeps the contract of the man page.
                 #[cold]
                 #[inline(never)]
                 #[allow(clippy::too_many_arguments)]
@@ -111,7 +112,7 @@ macro_rules! real {
         /// The real one.
         ///
         /// # Safety
-        /// As its man page says.
+        /// The caller keeps the contract of the man page.
         #[inline]
         #[allow(clippy::too_many_arguments)]
         pub unsafe fn $name($($arg: $type),*) -> $result {
@@ -165,7 +166,7 @@ macro_rules! of_table {
     };
 }
 
-// What stands here are names with other arguments, and what only we call.
+// The rows here are names with other arguments, and functions that only we call.
 crate::with_table!(of_table {
     __memset_chk(dst: *mut c_void, byte: c_int, n: size_t, room: size_t) -> *mut c_void;
     __memcpy_chk(dst: *mut c_void, src: *const c_void, n: size_t, room: size_t) -> *mut c_void;
@@ -221,7 +222,7 @@ pub mod of_libc {
     /// `sigaction(2)`.
     ///
     /// # Safety
-    /// As its man page says.
+    /// The caller keeps the contract of the man page.
     pub unsafe fn sigaction(signal: c_int, new: *const Sigaction, old: *mut Sigaction) -> c_int {
         let f = SIGACTION.load(Ordering::Relaxed);
         // SAFETY: the function has this signature; the caller's promise.
@@ -241,7 +242,7 @@ static FORK: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 /// `_Fork(3)`, the real one.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 pub unsafe fn plain_fork() -> c_int {
     let mut f = FORK.load(Ordering::Relaxed);
     if f.is_null() {
@@ -288,7 +289,7 @@ pub fn is_early(p: *mut c_void) -> bool {
     (p as usize).wrapping_sub(EARLY.0.get() as usize) < EARLY_BYTES
 }
 
-/// What is behind the copying functions, once the constructor has found it; null before.
+/// The functions behind the copying functions, once the constructor has found them; null before.
 #[allow(non_upper_case_globals)]
 mod copies {
     use super::{AtomicPtr, c_void};
@@ -319,7 +320,7 @@ pub fn libcs_copy() -> Routine {
 /// libc's own `memset`.
 ///
 /// # Safety
-/// As its man page says; after [`find_copies`].
+/// The caller keeps the contract of the man page, and has called [`find_copies`] before.
 pub unsafe fn libcs_set(to: *mut c_void, byte: c_int, n: usize) -> *mut c_void {
     type Set = unsafe extern "C" fn(*mut c_void, c_int, usize) -> *mut c_void;
     // SAFETY: found before anything is set by us; `memset` has this signature.

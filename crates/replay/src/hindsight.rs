@@ -18,12 +18,12 @@ const ROUNDS: usize = 6;
 /// Copies beyond so many share a place with others.
 const COPIES: usize = 65_535;
 
-/// What is known of each copy.
+/// Facts about the future of each copy.
 #[derive(Debug)]
 struct Foresight {
     /// Whether it is elided.
     elide: Vec<bool>,
-    /// What that has gained, in ns.
+    /// The gain from that, in ns.
     net: Vec<i64>,
 }
 
@@ -72,9 +72,9 @@ pub fn hindsight(trace: &Trace, stage: &Stage, cpu: u64, unseen: Unseen) -> Outc
     let mut best: Option<Outcome> = None;
     for _ in 0..ROUNDS {
         let outcome = play(trace, stage, cpu, unseen, |basis, number| {
-            let others = Fixed::new(basis.threshold, costs);
+            let others = Fixed::new(0, costs);
             let seer = Seer { known: known.clone(), number, others, costs, unseen, near: false };
-            Control::new(Box::new(seer), basis.threshold)
+            Control::new(seer, basis.threshold)
         });
         if best.is_none_or(|best| outcome.gained() > best.gained()) {
             best = Some(outcome);
@@ -91,7 +91,7 @@ pub fn hindsight(trace: &Trace, stage: &Stage, cpu: u64, unseen: Unseen) -> Outc
             break;
         }
     }
-    // (Who elides nothing loses nothing.)
+    // (A controller that elides nothing loses nothing.)
     let nothing = best.map_or_else(Outcome::default, |best| Outcome {
         tally: Tally::of_plain(best.tally, best.plain_ns),
         ..best

@@ -1,7 +1,7 @@
 //! Recorded programs done again with any controller, on paper: the same every time, in
 //! milliseconds.
 //!
-//! What the program did is done again, in its order, with the real tracker ([`uncopy_core`]) on
+//! The program's operations are done again, in order, with the real tracker ([`uncopy_core`]) on
 //! memory that knows of each page only whether it is there. So *which* copies become views, what
 //! has to be moved, staged or filled for it, and which touches fault, is what the library does, not
 //! a model of it. Modelled are:

@@ -27,19 +27,19 @@ const EVICT_PAGES: usize = 256;
 /// Times that a recording is done again at most, whatever time that takes.
 const ROUNDS_MAX: usize = 20_000;
 
-/// What came of a replay.
+/// The result of a replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// With the controller that was asked for.
     pub tally: Tally,
     /// Processor time of the program if nothing were elided, in ns: what it is to be compared with.
     pub plain_cpu: i64,
-    /// What executing all copies takes, in ns.
+    /// The time that executing all copies takes, in ns.
     pub plain_ns: i64,
 }
 
 impl Outcome {
-    /// What was gained against eliding nothing, in ns.
+    /// The gain against eliding nothing, in ns.
     pub fn gained(&self) -> i64 {
         self.plain_ns.saturating_sub(self.tally.ns)
     }
@@ -59,12 +59,12 @@ fn now() -> Option<Times> {
     Some(NOW.get())
 }
 
-/// What eliding costs the program where no event shows it, in ns.
+/// The cost of eliding to the program where no event shows it, in ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unseen {
-    /// For each elided copy.
+    /// The cost of each elided copy.
     pub copy: i64,
-    /// For each MB that was elided.
+    /// The cost of each MB that was elided.
     pub mb: i64,
 }
 
@@ -96,7 +96,7 @@ impl Observer for Till {
     }
 }
 
-/// What happened when `trace` was recorded.
+/// The tally of the events when `trace` was recorded.
 pub fn recorded(trace: &Trace) -> Tally {
     let (mut tally, mut halves) = (Tally::default(), Halves::default());
     for entry in &trace.entries {
@@ -115,8 +115,8 @@ pub fn recorded(trace: &Trace) -> Tally {
 }
 
 /// Does again what `trace` says: all of it once, and its second half until the program has used
-/// `cpu` ns of processor time, as recorded. Eliding costs it what is `unseen`, too. Who decides is
-/// made by `control`, which is also handed the number of the copy that is asked about.
+/// `cpu` ns of processor time, as recorded. Eliding costs it what is `unseen`, too. The controller
+/// is made by `control`, which is also handed the number of the copy that is asked about.
 pub fn play(
     trace: &Trace,
     stage: &Stage,
@@ -152,7 +152,6 @@ pub fn play(
         tells: copied(&trace.entries).next().is_none(),
     };
     let (all, second) = (&trace.entries[..], &trace.entries[trace.entries.len() / 2..]);
-    let mut passed = Times::default();
     let mut program = Times::default();
     for round in 0..ROUNDS_MAX {
         if round > 0 && program.cpu >= cpu {
@@ -164,23 +163,14 @@ pub fn play(
             last = entries.first().map_or(last, |e| e.at);
             play.copied.0 = copied(&all[..all.len() - entries.len()]).last().unwrap_or(0);
         }
-        play.tracker.memory.refuse_only(refusals(entries));
-        for entry in entries {
-            program.cpu = program.cpu.saturating_add(entry.at.cpu - last.cpu);
-            program.wall = program.wall.saturating_add(entry.at.wall - last.wall);
-            last = entry.at;
-            let now = play.at(program);
-            passed = Times { cpu: now.cpu.max(passed.cpu), wall: now.wall.max(passed.wall) };
-            NOW.set(passed);
-            play.entry(entry.what);
-        }
+        play.round(entries, last, &mut program);
     }
     let tally = *play.tally();
     let plain_cpu = (program.cpu as i64).saturating_add(play.plain_ns.saturating_sub(play.was.ns));
     Outcome { tally, plain_cpu: plain_cpu.max(1), plain_ns: play.plain_ns }
 }
 
-/// What was refused, and why.
+/// The refusals, with their reasons.
 fn refusals(entries: &[Entry]) -> impl Iterator<Item = (Span, Refusal)> {
     entries.iter().filter_map(|entry| match entry.what {
         EntryKind::Did(Operation::Refused { span, why }) => Some((span, why)),
@@ -188,7 +178,7 @@ fn refusals(entries: &[Entry]) -> impl Iterator<Item = (Span, Refusal)> {
     })
 }
 
-/// What the program's large copies had come to, each time that this was said.
+/// The sum of the program's large copies, at each entry that gives it.
 fn copied(entries: &[Entry]) -> impl Iterator<Item = u64> {
     entries.iter().filter_map(|entry| match entry.what {
         EntryKind::Told(_, Event::Copied { total }) => Some(total),
@@ -229,10 +219,10 @@ struct Play<'a> {
     /// Buffers of input and output calls that have not ended.
     calls: HashMap<u32, Vec<(usize, usize)>>,
     halves: Halves,
-    /// What had happened by now when it was recorded.
+    /// The tally up to now when it was recorded.
     was: Tally,
     plain_ns: i64,
-    /// What the program's large copies had come to when it was recorded, and in all rounds.
+    /// The sum of the program's large copies when it was recorded, and in all rounds.
     copied: (u64, u64),
     /// That was never said, because it was recorded too shortly: the replay does.
     tells: bool,
@@ -248,6 +238,20 @@ impl Play<'_> {
         let more = self.tally().ns.saturating_sub(self.was.ns);
         let shift = |t: u64| t.saturating_add_signed(more);
         Times { cpu: shift(then.cpu), wall: shift(then.wall) }
+    }
+
+    /// Does `entries` again, which follow one of `last`. The time passes as the `program`'s does,
+    /// and never backwards.
+    fn round(&mut self, entries: &[Entry], mut last: Times, program: &mut Times) {
+        self.tracker.memory.refuse_only(refusals(entries));
+        for entry in entries {
+            program.cpu = program.cpu.saturating_add(entry.at.cpu - last.cpu);
+            program.wall = program.wall.saturating_add(entry.at.wall - last.wall);
+            last = entry.at;
+            let (now, passed) = (self.at(*program), NOW.get());
+            NOW.set(Times { cpu: now.cpu.max(passed.cpu), wall: now.wall.max(passed.wall) });
+            self.entry(entry.what);
+        }
     }
 
     fn entry(&mut self, what: EntryKind) {

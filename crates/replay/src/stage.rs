@@ -1,4 +1,4 @@
-//! What lives as long as a process in a process, for one replay after the other.
+//! State that lives as long as a process in a process, for one replay after the other.
 
 use uncopy_counters::Counters;
 use uncopy_decide::{Basis, Costs, Pauses, Records};
@@ -37,7 +37,7 @@ impl Stage {
         self.records.clear();
     }
 
-    /// What a controller is made with.
+    /// The values that a controller is made with.
     pub(crate) fn basis(&self, threshold: usize, backoff: bool, costs: Costs) -> Basis {
         let Self { pauses, records, .. } = *self;
         Basis { threshold, backoff, costs, pauses, records }

@@ -1,4 +1,4 @@
-//! What each controller makes of a recording, as text.
+//! The results of each controller on a recording, as text.
 
 use crate::hindsight::hindsight;
 use crate::play::{Outcome, Unseen, play, recorded};
@@ -8,12 +8,12 @@ use core::fmt::Write;
 use uncopy_decide::Choice;
 use uncopy_trace::Trace;
 
-/// What is compared in [`table`].
+/// The controllers that [`table`] compares.
 pub const CHOICES: &[Choice] =
     &[Choice::Never, Choice::From(0), Choice::From(256 << 10), Choice::Accounts];
 
-/// Who knows what follows needs no time to learn: so much processor time tells what it gains, in
-/// ns.
+/// A controller with foresight needs no time to learn: so much processor time tells what it gains,
+/// in ns.
 const HINDSIGHT: u64 = 200_000_000;
 
 /// What `choice` makes of `trace`: see [`play`].
@@ -27,9 +27,9 @@ pub fn play_choice(
     play(trace, stage, cpu, unseen, |basis, _| choice.control(basis))
 }
 
-/// What each of `choices`, and who knows what follows, makes of `trace`, whose second half is done
-/// again until the program has used so much processor time, in ns: each of `cpus`, of which the
-/// first is shown in detail. Eliding costs it what is `unseen`, too.
+/// The results of each of `choices`, and of a controller with foresight, on `trace`, whose second
+/// half is done again until the program has used so much processor time, in ns: each of `cpus`, of
+/// which the first is shown in detail. Eliding costs it what is `unseen`, too.
 ///
 /// Of the best that is known in hindsight: one that each of `choices` finds is known too.
 pub fn table(

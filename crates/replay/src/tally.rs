@@ -1,4 +1,4 @@
-//! What happened, added up.
+//! Events, added up.
 
 use uncopy_decide::{Costs, Event, REASONS};
 
@@ -21,7 +21,7 @@ pub struct Tally {
     pub calls: u64,
     /// Copies that were looked at and not elided, in the order of [`REASONS`].
     pub missed: [u64; REASONS.len()],
-    /// What all of it cost, in ns: executing what was not elided, and everything that eliding the
+    /// The cost of all of it, in ns: executing what was not elided, and everything that eliding the
     /// others took.
     pub ns: i64,
     near: bool,

@@ -21,7 +21,7 @@ const LIMITS: Limits = Limits { extent_bytes: 1 << 28, ranges: 100, views: 1000 
 
 /// A machine that refuses what the next copy needs.
 struct Refusing {
-    /// To register.
+    /// The refusal to register.
     register: Option<Refusal>,
     /// To move the page behind so many others.
     take: Option<(usize, Refusal)>,

@@ -3,8 +3,8 @@
 //!
 //! The book of them: which file is read often enough, which is kept, who is using it, which is to
 //! go. Nothing here makes a system call; everything has a fixed size, because reads come from
-//! signal handlers too. What is kept never changes: a lease that ends takes a file out of the book,
-//! and who got bytes of it before has them.
+//! signal handlers too. A kept byte never changes: a lease that ends takes a file out of the book,
+//! and readers that got bytes of it before have them.
 
 #![forbid(unsafe_code)]
 
@@ -23,9 +23,9 @@ pub const CHUNK: usize = 1 << 20;
 pub const FILE_MAX: u64 = (CHUNK * 64 * WORDS) as u64;
 /// Smallest read that is answered from a kept file, in bytes; and the smallest file.
 pub const READ_MIN: usize = 64 << 10;
-/// What has not been used for so long goes, in ns.
+/// The time after which an unused file goes, in ns.
 pub const IDLE: u64 = 5_000_000_000;
-/// What was used within this makes no room for another, in ns.
+/// The time within which a used file makes no room for another, in ns.
 const BUSY: u64 = 1_000_000_000;
 /// Kept for so long, it is forgiven its changes, in ns.
 const FORGIVEN: u64 = 60_000_000_000;
@@ -66,7 +66,7 @@ impl File {
     }
 }
 
-/// What to do with a read.
+/// The answer to a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// Read it.
@@ -90,7 +90,7 @@ pub struct Hit {
     pub timed: bool,
 }
 
-/// What came of getting a lease.
+/// The result of getting a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It is held, and the file is what it was when it was asked for.
@@ -104,7 +104,7 @@ pub enum Outcome {
     Missed,
 }
 
-/// What became of a chunk that is needed.
+/// The state of a chunk that is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chunk {
     /// It is there.
@@ -263,7 +263,7 @@ impl Shelf {
         Some((i, f.fd, f.stamp, f.span()))
     }
 
-    /// What came of it for a wanted file.
+    /// Enters the result of it for a wanted file.
     pub fn settle(&mut self, file: usize, outcome: Outcome, now: u64) {
         let f = &mut self.files[file];
         if f.state != State::Wanted {
@@ -295,7 +295,7 @@ impl Shelf {
         self.candidates.pause(&stamp, now);
     }
 
-    /// What nobody has used for long goes.
+    /// Lets go of files that nobody has used for long.
     pub fn leave_idle(&mut self, now: u64) {
         for f in self.files.iter_mut().filter(|f| f.state == State::Kept && f.users == 0) {
             if now.saturating_sub(f.used) >= IDLE {

@@ -1,4 +1,4 @@
-//! What the monitor thread asks: with which page a fault is answered, and what a report of the
+//! Answers to the monitor thread: with which page a fault is answered, and what a report of the
 //! kernel's changes.
 //!
 //! While a fork is under way the books must not change: then it is written down first, in a list.

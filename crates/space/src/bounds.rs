@@ -1,5 +1,5 @@
-//! What has to stay resident, for who looks without the lock, and for a time when the books must
-//! not change.
+//! Bounds of the memory that has to stay resident, for readers without the lock, and for a time
+//! when the books must not change.
 
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 use uncopy_core::excluded::{Excluded, Why};
@@ -41,8 +41,8 @@ impl BoundingSpan {
 /// So many fit into the list; then the last one grows, over what lies between.
 const LINES: usize = 64;
 
-/// What was excluded since a fork began. Written with the lock held; a child may get less of it
-/// than its parent has, as it may have been made before.
+/// Memory that was excluded since a fork began. Written with the lock held; a child may get less of
+/// it than its parent has, as it may have been made before.
 #[derive(Debug)]
 pub(crate) struct ForkLog {
     lines: [(AtomicUsize, AtomicUsize, AtomicU8); LINES],

@@ -1,5 +1,5 @@
 //! A core dump: the kernel does not wait for faults while it writes one, so everything is
-//! materialized before. What is ours is not in it.
+//! materialized before. Memory of ours is not in it.
 //!
 //! unsafe: system calls about this process.
 

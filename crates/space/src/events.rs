@@ -1,4 +1,4 @@
-//! What the program does to its memory that the books must know of, and what is carried out for it.
+//! Changes to the program's memory that the books must know of, and what is carried out for them.
 //!
 //! unsafe: copies of bytes that the tracker planned are carried out here, on the program's memory
 //! and the pool's.

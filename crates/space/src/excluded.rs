@@ -1,7 +1,7 @@
-//! What has to stay resident: told by the program's calls, at any time. Before anything is tracked
-//! it is kept here for the books to come, and while a fork is under way, when the books must not
-//! change, in a list that is taken over afterwards. Nobody waits for a fork here: who gives pages
-//! to the kernel may hold a lock that another library's fork handler wants.
+//! Memory that has to stay resident: told by the program's calls, at any time. Before anything is
+//! tracked it is kept here for the books to come, and while a fork is under way, when the books
+//! must not change, in a list that is taken over afterwards. Nobody waits for a fork here: who
+//! gives pages to the kernel may hold a lock that another library's fork handler wants.
 
 use crate::space::{Inner, Space};
 use uncopy_core::excluded::{Excluded, Parts, Why};
@@ -37,7 +37,8 @@ impl Space {
         self.excluded_bounds.grow(span.covering_pages());
     }
 
-    /// What was excluded while a fork was under way; with the lock held, and the fork done.
+    /// Takes over what was excluded while a fork was under way; with the lock held, and the fork
+    /// done.
     pub(crate) fn take_over_exclusions(&self, inner: &mut Inner) {
         let excluded = inner.exclusions();
         self.fork_log.take(|span, why| excluded.insert(span, why));
@@ -81,7 +82,7 @@ impl Space {
         .filter(|parts| !parts.is_empty())
     }
 
-    /// What is excluded of `span`, of which pages, or the mapping, are about to be moved.
+    /// The excluded parts of `span`, of which pages, or the mapping, are about to be moved.
     pub fn exclusions(&'static self, span: Span) -> Option<Parts> {
         self.take_out(span, |_, _| {})
     }

@@ -202,7 +202,7 @@ impl Space {
                 }
             }
             self.list.clear();
-            // (What the kernel moves it registers with the parent's userfaultfd.)
+            // (Pages that the kernel moves it registers with the parent's userfaultfd.)
             ready = !moved || books.register_all_again().is_ok();
         }
         if !ready {

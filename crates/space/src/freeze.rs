@@ -1,4 +1,4 @@
-//! What happened to pages while fork was duplicating the books.
+//! Events on pages while fork was duplicating the books.
 //!
 //! Between fork's beginning and its end the tracker must not change (the child gets a copy of it)
 //! and the lock must not be held (a thread may wait for a fault, or for a report to be read, while
@@ -7,7 +7,8 @@
 //! then that it is done. Parent and child each catch up from their own copy of this list.
 //!
 //! A report is read before its line can be written, and from then on the reported call may return.
-//! Who made it through a shim of ours waits for the line ([`crate::gate::Gate::await_line`]).
+//! A thread that made it through a shim of ours waits for the line
+//! ([`crate::gate::Gate::await_line`]).
 
 use uncopy_kernel::sync::atomic::{
     AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
@@ -33,7 +34,7 @@ pub struct List {
     used: AtomicUsize,
 }
 
-/// What became of the page at `addr` since the books were frozen, by the kernel's reports.
+/// The fate of the page at `addr` since the books were frozen, by the kernel's reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Since {
     /// Nothing.
@@ -171,7 +172,7 @@ mod tests {
         assert_eq!(list.since(PAGE), Since::Gone);
         assert_eq!(list.since(8 * PAGE), Since::Moved);
         assert_eq!(list.since(16 * PAGE), Since::Moved);
-        // What was moved here and then dropped is not known.
+        // The content of a page that was moved here and then dropped is not known.
         list.push(Event::Unmap(page(16)));
         assert_eq!(list.since(16 * PAGE), Since::Moved);
     }
@@ -202,8 +203,8 @@ mod tests {
     }
 }
 
-/// Every order of two threads' steps (`make loom`). What each test was seen to catch stands with
-/// it.
+/// Every order of two threads' steps (`make loom`). Each test's comment says which change it was
+/// seen to catch.
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
@@ -252,10 +253,10 @@ mod loom_tests {
     }
 
     /// A program's thread touches a page, and drops it when it was filled, by a call that no shim
-    /// sees: fork may copy the memory before the report has its line. What is missing then must not
-    /// be filled with what it was before. (The page's bytes are copied before the list, and nobody
-    /// fills or drops a page meanwhile: the kernel holds the memory map's lock. So a list that says
-    /// "filled" of a page that is missing speaks of one that was there.)
+    /// sees: fork may copy the memory before the report has its line. A page that is missing then
+    /// must not be filled with what it was before. (The page's bytes are copied before the list,
+    /// and nobody fills or drops a page meanwhile: the kernel holds the memory map's lock. So a
+    /// list that says "filled" of a page that is missing speaks of one that was there.)
     ///
     /// Caught: `filled` after the next report was read.
     #[test]

@@ -17,7 +17,7 @@ pub const OFF: u8 = 0;
 pub const IDLE: u8 = 1;
 /// A thread has claimed the start.
 pub const STARTING: u8 = 2;
-/// What is tracked is served, nothing more is tracked.
+/// Memory that is tracked is served, nothing more is tracked.
 pub const SERVING: u8 = 3;
 /// As [`RUNNING`], in a child that has not done anything yet with what it got from its parent.
 pub const INHERITED: u8 = 4;
@@ -177,7 +177,7 @@ impl Gate {
         self.state.load(Ordering::Acquire) == STARTING
     }
 
-    /// What began as a start was none; without the lock. (Unless it was stood down meanwhile.)
+    /// Ends a start that came to nothing; without the lock. (Unless it was stood down meanwhile.)
     pub fn cancel_start(&self) {
         self.change(STARTING, IDLE);
     }
@@ -314,8 +314,8 @@ mod tests {
     }
 }
 
-/// Every order of the threads' steps (`make loom`). What each test was seen to catch stands with
-/// it.
+/// Every order of the threads' steps (`make loom`). Each test's comment says which change it was
+/// seen to catch.
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
@@ -448,7 +448,7 @@ mod loom_tests {
         });
     }
 
-    /// What is tracked is served after standing down, but nothing more is tracked.
+    /// Memory that is tracked is served after standing down, but nothing more is tracked.
     ///
     /// Caught: `enter` that does not look at the state again (as it was: a call that had found us
     /// running came after all).
@@ -503,7 +503,7 @@ mod loom_tests {
         });
     }
 
-    /// What a lock guards; loom reports who changes it without.
+    /// A value that a lock guards; loom reports every change without the lock.
     struct Guarded<T> {
         lock: Lock,
         data: UnsafeCell<T>,

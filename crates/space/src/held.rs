@@ -1,11 +1,11 @@
-//! What a process holds, as its counters say, and where its group of memory is.
+//! The memory that a process holds, as its counters say, and where its group of memory is.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use uncopy_cgroup::Place;
 use uncopy_counters::Counters;
 use uncopy_ranges::allowance::Holding;
 
-/// What the process holds.
+/// The memory that the process holds.
 pub(crate) fn holding(c: &Counters) -> Holding {
     let read = |counter: &AtomicU64| counter.load(Relaxed);
     Holding {

@@ -1,5 +1,5 @@
-//! What is held beyond what the program has asked for, how much may be, and what of it is given
-//! back while the program does nothing.
+//! Memory that is held beyond what the program has asked for: how much there is, how much may be,
+//! and what of it is given back while the program does nothing.
 //!
 //! How much may be follows from what the program has had, and from the room below the lowest limit
 //! of memory that applies ([`uncopy_ranges::allowance`]). The limit is looked up when it matters
@@ -27,7 +27,7 @@ use uncopy_ranges::span::Span;
 
 /// Longest list of mounts, or groups, that is looked at, in bytes.
 const TEXT_MAX: usize = 1 << 20;
-/// What a file with numbers may have.
+/// The longest text of a file with numbers.
 const TEXT: usize = 4096;
 /// How often something is given back, by 2 MB, until the monitor looks again.
 const TIMES: usize = 64;
@@ -173,7 +173,7 @@ impl Space {
         self.visited.load(Relaxed)
     }
 
-    /// What extents may take by default, in bytes: an eighth of the machine's memory, or of what
+    /// The bytes that extents may take by default: an eighth of the machine's memory, or of what
     /// limits it.
     pub fn default_extent_bytes(&self) -> usize {
         const SHARE: usize = 8;
@@ -181,7 +181,7 @@ impl Space {
         memory.min(usize::try_from(self.limit()).unwrap_or(usize::MAX)) / SHARE
     }
 
-    /// What was found and what follows, for who reads it.
+    /// The limit that was found and what follows, for the user.
     pub fn said_of_limits(&self) -> Option<String> {
         const MB: f64 = (1 << 20) as f64;
         let limit = self.limit();
@@ -199,7 +199,7 @@ impl Space {
     /// and missing.
     ///
     /// The kernel has whoever drops registered pages wait for the monitor, and so would have it
-    /// wait for itself. What the books say is not enough: where the kernel refused to end a
+    /// wait for itself. The books alone do not tell: where the kernel refused to end a
     /// registration, it is out of the books all the same. So exactly these pages are unregistered
     /// before, and nobody registers any without the lock.
     fn drop_nobodys(&self, span: Span, books: &mut Books) -> bool {
@@ -274,7 +274,7 @@ impl Space {
                 self.allowance.unlimited();
                 self.knows_limit(UNLIMITED);
             }
-            // (What is known of it holds.)
+            // (The known value holds.)
             Headroom::Nothing => {}
             Headroom::Pressed => self.allowance.pressed(),
         }
@@ -284,8 +284,8 @@ impl Space {
     /// seconds. Returns whether there was something.
     ///
     /// All of it with the lock held, and not while a fork is under way: so a child, however it is
-    /// made, has no book of blocks that the monitor is just changing. (Who is in that book never
-    /// waits for this lock.)
+    /// made, has no book of blocks that the monitor is just changing. (A thread that is in that
+    /// book never waits for this lock.)
     fn give_back_part(&self, now: i64, own: &mut Option<Fds>) -> bool {
         let ready = &self.counters().pool_free_bytes;
         let tend = self.tend_blocks.load(Relaxed);
@@ -317,8 +317,8 @@ impl Space {
             sources.version = place.version;
             sources.levels = levels(place, false);
         }
-        // (What the outermost group of version 2 says of waiting is the machine's, and that one has
-        // no limit.)
+        // (The waiting that the outermost group of version 2 reports is the machine's, and that one
+        // has no limit.)
         let own = sources.levels.first().is_some_and(|level| level.innermost);
         sources.pressure = Pressure::open(place.filter(|_| own));
         sources
@@ -369,25 +369,25 @@ struct Pressure {
     looked: u64,
 }
 
-/// What the monitor has open to see how much of a limit is used, and whether somebody waits for
-/// memory.
+/// The files that the monitor has open to see how much of a limit is used, and whether somebody
+/// waits for memory.
 pub struct Sources {
     version: Version,
     levels: Levels,
     pressure: Option<Pressure>,
-    /// What came of the last look.
+    /// The result of the last look.
     headroom: Headroom,
     /// When to look again, in ms.
     due: u64,
     /// How often something may be given back until then.
     times: usize,
-    /// What the program had done when it looked last.
+    /// The work that the program had done at the last look.
     done: u64,
 }
 
 type Levels = ArrayVec<Level, { cgroup::LEVELS }>;
 
-/// What a look at the limits has found.
+/// The result of a look at the limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Headroom {
     /// The lowest limit, and what is left below one at least, both in bytes.
@@ -463,7 +463,7 @@ fn levels(place: &Place, limited: bool) -> Levels {
     place.directories.iter().enumerate().filter_map(level).collect()
 }
 
-/// What is left below the limits.
+/// The bytes left below the limits.
 fn room(levels: &mut [Level], version: Version) -> Headroom {
     let mut text = [0; TEXT];
     let mut found = if levels.is_empty() { Headroom::Nothing } else { Headroom::NoLimit };
@@ -502,7 +502,7 @@ impl Level {
         self.limit = lowest.unwrap_or(self.limit);
     }
 
-    /// What is left below its limit: that less what is used and not to be had back, in bytes.
+    /// The bytes left below its limit: that less what is used and not to be had back.
     fn read_left(&self, version: Version, text: &mut [u8; TEXT]) -> Option<u64> {
         let used = cgroup::number(procfs::again(&self.usage, text)?)?;
         // (The statistics take the kernel longer.)

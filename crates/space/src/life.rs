@@ -24,12 +24,12 @@ const MAP_COUNT: usize = 65530;
 
 impl Space {
     /// Makes the userfaultfds (now, before the program drops privileges or enters a sandbox) and
-    /// becomes idle.
+    /// becomes idle. From then on copies of `threshold` bytes and more may be elided.
     ///
     /// # Errors
     /// [`Refusal`]; the space stays off.
-    pub fn init(&'static self, settings: Settings) -> Result<(), Refusal> {
-        let made = self.make(settings);
+    pub fn init(&'static self, threshold: usize, settings: Settings) -> Result<(), Refusal> {
+        let made = self.make(threshold, settings);
         if let Err(why) = made {
             self.off_because(why);
         }
@@ -51,7 +51,7 @@ impl Space {
         why.store(1, Ordering::Relaxed);
     }
 
-    fn make(&'static self, settings: Settings) -> Result<(), Refusal> {
+    fn make(&'static self, threshold: usize, settings: Settings) -> Result<(), Refusal> {
         let maker = Maker::open();
         let fds = made_by(&maker)?;
         let maker = match maker {
@@ -75,8 +75,9 @@ impl Space {
         let none =
             settings.controller.begins_with_none(settings.backoff) && settings.record.is_none();
         self.pauses().none_elides.store(u32::from(none), Ordering::Relaxed);
+        self.threshold.store(!threshold, Ordering::Relaxed);
+        self.track_input_above(threshold);
         self.gate.set_state(IDLE);
-        self.track_input_above(settings.threshold);
         Ok(())
     }
 
@@ -144,7 +145,7 @@ impl Space {
     }
 
     /// Stops tracking anything new, for good: the program enters a sandbox, or locks its memory.
-    /// What is tracked is put in place, and the monitor ends; what cannot be put in place stays
+    /// Tracked memory is put in place, and the monitor ends; views that cannot be put in place stay
     /// served.
     pub fn stand_down(&'static self) {
         self.end_recording();
@@ -218,7 +219,7 @@ impl Space {
         };
         let shared = &self.statistics.shared;
         let control = s.controller.control(Basis {
-            threshold: s.threshold,
+            threshold: self.threshold(),
             backoff: s.backoff,
             costs: s.costs,
             pauses: &shared.pauses,

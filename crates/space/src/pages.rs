@@ -74,20 +74,20 @@ impl PoolAddresses {
         self.0[1].store(0, Relaxed);
     }
 
-    /// What of `span` is the pool's.
+    /// The part of `span` that is the pool's.
     pub(crate) fn within(&self, span: Span) -> Span {
         Span::new(self.0[0].load(Relaxed), self.0[1].load(Relaxed)).intersect(span)
     }
 }
 
-/// What a pool is made with.
+/// The means that a pool is made with.
 #[derive(Clone, Copy, Debug)]
 pub struct Means {
     /// Copies bytes without being intercepted.
     pub copy_bytes: CopyBytes,
     /// Whether there is no memory left for the books.
     pub books_short: fn() -> bool,
-    /// What was refused is counted there.
+    /// Refusals are counted there.
     pub counters: &'static Counters,
     /// Tells where the pool is.
     pub(crate) addresses: &'static PoolAddresses,

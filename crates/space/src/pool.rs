@@ -1,5 +1,5 @@
-//! What is given back where the kernel has no more: ranges where there are too many mappings, the
-//! pool where the program locks all its memory or limits its address space.
+//! Memory that is given back where the kernel has no more: ranges where there are too many
+//! mappings, the pool where the program locks all its memory or limits its address space.
 
 use crate::gate::{IDLE, STARTING};
 use crate::hold::Hold;
@@ -9,7 +9,7 @@ use uncopy_kernel::critical;
 use uncopy_ranges::span::Span;
 
 impl Space {
-    /// What of `span` is the pool's.
+    /// The part of `span` that is the pool's.
     pub fn pool_in(&self, span: Span) -> Span {
         self.pool.within(span)
     }

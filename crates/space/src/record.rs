@@ -1,5 +1,5 @@
 //! A recording of this process: a file of a fixed size that is mapped, so that what is recorded
-//! needs no call, and is there even if the process is killed. What it holds is `uncopy_trace`'s
+//! needs no call, and is there even if the process is killed. Its content is `uncopy_trace`'s
 //! business.
 //!
 //! unsafe: maps the file, and writes into that mapping, which is ours alone.
@@ -45,7 +45,7 @@ impl Space {
         let start = Start {
             command: name(),
             controller: s.controller.to_string(),
-            threshold: s.threshold,
+            threshold: self.threshold(),
             backoff: s.backoff,
             extent_bytes: limits.extent_bytes,
             ranges: limits.ranges,

@@ -29,14 +29,14 @@ impl Space {
     }
 
     /// Nothing more of `region` is handed over. Returns whether it is gone; else something of it is
-    /// still to come back: then this is to be asked again. What is viewed of it comes back by
+    /// still to come back: then this is to be asked again. Viewed bytes of it come back by
     /// [`Space::recall`].
     pub fn end_region(&'static self, region: RegionId) -> bool {
         self.with_after_fork(|b| b.end_region(region)).unwrap_or(true)
     }
 
-    /// What is viewed of `region` (`None`: of all of them) is copied to the pool and comes back,
-    /// but for what calls under way are reading.
+    /// Copies the viewed bytes of `region` (`None`: of all regions) to the pool, and they come
+    /// back, but for those that calls under way are reading.
     pub fn recall(&'static self, region: Option<RegionId>) {
         loop {
             let mut plan = RecallPlan::default();

@@ -1,10 +1,9 @@
 //! The monitor never has more rights than the program's threads: where the program changes its
 //! user, groups, namespaces or root, it is made anew by the thread that did.
 //!
-//! What it could still do with a right that it was not taken from is little: it gives all up when
-//! it begins
-//! ([`uncopy_kernel::thread`]). What it cannot give up by itself are the user and the namespaces of
-//! whoever made it.
+//! The monitor could do little with a right that was not taken from it: it gives all up when it
+//! begins ([`uncopy_kernel::thread`]). By itself it cannot give up the user and the namespaces of
+//! the thread that made it.
 
 use crate::gate::OFF;
 use crate::space::Space;

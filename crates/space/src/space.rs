@@ -29,7 +29,7 @@ use uncopy_ranges::filter::Filter;
 use uncopy_ranges::repeats::Repeats;
 use uncopy_stats::statistics::Statistics;
 
-/// What a process's tracker is.
+/// The tracker of a process.
 pub type Books = Tracker<Pages>;
 
 /// Smaller inputs are not remembered as origins, in bytes: what is copied of them is small.
@@ -40,11 +40,13 @@ pub const ORIGIN_MIN: usize = 1024;
 #[repr(C)]
 #[derive(Debug)]
 pub struct Space {
-    /// What was done, and what it cost.
+    /// The work that was done, and its cost.
     pub statistics: Statistics,
     /// What [`Space::tracks_input`] compares with, all bits the other way round, so that nothing
     /// stands in the library's file.
     input: AtomicUsize,
+    /// Smallest copy that is elided, in bytes, all bits the other way round: none is at first.
+    pub(crate) threshold: AtomicUsize,
     pub(crate) gate: Gate,
     /// Whether this is the process that all of it is of.
     pub own: OwnProcess,
@@ -53,7 +55,7 @@ pub struct Space {
     pub(crate) copied: AtomicU64,
     /// Whether somebody records what happens.
     pub(crate) recording: AtomicBool,
-    /// What is excluded from tracking, for who looks without the lock.
+    /// The bounds of what is excluded from tracking, for readers without the lock.
     pub(crate) excluded_bounds: BoundingSpan,
     pub(crate) monitor: Monitor,
     pub(crate) pool: PoolAddresses,
@@ -86,12 +88,12 @@ pub struct Space {
     pub(crate) room_again: AtomicU64,
     /// See [`Space::tended_by`].
     pub(crate) tend_blocks: AtomicPtr<()>,
-    /// What is sent again and again; see [`Repeats`].
+    /// Bytes that are sent again and again; see [`Repeats`].
     pub repeats: Repeats,
     pub(crate) list: List,
 }
 
-/// What the gate's lock guards. It is made before the program has threads.
+/// The state that the gate's lock guards. It is made before the program has threads.
 pub struct Inner {
     pub(crate) settings: Settings,
     pub(crate) maker: Maker,
@@ -114,8 +116,6 @@ pub struct Record {
 /// How the space is set up.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Smallest copy that is elided, in bytes.
-    pub threshold: usize,
     /// Whether call sites whose data gets touched are left alone.
     pub backoff: bool,
     /// Cap on extents, in bytes; 0 for an eighth of the machine's memory, or of the limit that
@@ -123,7 +123,7 @@ pub struct Settings {
     pub extent_bytes: usize,
     /// Cap on registered ranges; 0 for a quarter of `vm.max_map_count`.
     pub ranges: usize,
-    /// What things cost on this machine.
+    /// The costs on this machine.
     pub costs: Costs,
     /// The controller that decides.
     pub controller: Choice,
@@ -163,6 +163,7 @@ impl Space {
         Self {
             statistics: Statistics::new(),
             input: AtomicUsize::new(0),
+            threshold: AtomicUsize::new(0),
             gate: Gate::new(),
             own: OwnProcess::new(),
             inner: OnceInit::new(),
@@ -191,7 +192,7 @@ impl Space {
         }
     }
 
-    /// What was done.
+    /// The counters of the work that was done.
     #[inline]
     pub fn counters(&self) -> &Counters {
         &self.statistics.shared.counters
@@ -203,6 +204,12 @@ impl Space {
         &self.statistics.shared.pauses
     }
 
+    /// Smallest copy that is elided, in bytes. Before [`Space::init`] none is.
+    #[inline]
+    pub fn threshold(&self) -> usize {
+        !self.threshold.load(Ordering::Relaxed)
+    }
+
     /// Whether anything is, or will be, tracked: input is remembered, and copies are looked at, the
     /// first of which starts the space.
     #[inline]
@@ -211,9 +218,9 @@ impl Space {
     }
 
     /// Whether it matters what comes of an input call with room for `room` bytes: at first where
-    /// that is more than the smallest copy that is elided. What comes in small pieces matters once
-    /// the program makes a copy as large as that, or an output that may go by reference. Most
-    /// servers with small answers never do.
+    /// that is more than the smallest copy that is elided. Small pieces of input matter once the
+    /// program makes a copy as large as that, or an output that may go by reference. Most servers
+    /// with small answers never do.
     #[inline]
     pub fn tracks_input(&self, room: usize) -> bool {
         room > !self.input.load(Ordering::Relaxed) && self.wanted()

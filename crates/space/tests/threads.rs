@@ -1,6 +1,6 @@
 //! The lock, the gate and the filter among real threads, for tools that watch memory accesses
 //! (`make tsan`): calls that may be left out, calls that may not, forks, and one who stands down at
-//! the end. What loom tries in every order for two threads runs here in some orders for many.
+//! the end. The orders that loom tries exhaustively for two threads run here in part for many.
 
 // Unsafe: the cell that the gate guards.
 

@@ -1,8 +1,9 @@
-//! What a call names: its buffers, and the program's structures that tell them.
+//! The buffers that a call names, and the program's structures that tell them.
 //!
 //! unsafe: reads and writes those structures, each at one place.
 
 use arrayvec::ArrayVec;
+use core::ffi::c_int;
 use core::ops::Deref;
 use libc::{iovec, msghdr};
 use uncopy_core::plan::MAX_PIECES;
@@ -15,6 +16,29 @@ pub type Pieces = ArrayVec<iovec, MAX_PIECES>;
 /// One piece.
 pub fn piece(addr: usize, len: usize) -> iovec {
     iovec { iov_base: addr as *mut libc::c_void, iov_len: len }
+}
+
+/// A list of buffers as the program names it: nothing says that it can be read.
+#[derive(Clone, Copy, Debug)]
+pub struct IovList {
+    /// Where it is.
+    pub iov: *const iovec,
+    /// How many buffers it has. (A negative count of the program's is a huge one.)
+    pub count: usize,
+}
+
+impl IovList {
+    /// The list that a vectored call names.
+    #[inline]
+    pub fn new(iov: *const iovec, count: c_int) -> Self {
+        Self { iov, count: count as usize }
+    }
+
+    /// The list of a message.
+    #[inline]
+    pub fn of(header: &msghdr) -> Self {
+        Self { iov: header.msg_iov, count: header.msg_iovlen }
+    }
 }
 
 /// Address and length of each buffer of a call, in a list of ours. It is read under the tracker's
@@ -32,12 +56,12 @@ impl Buffers<1> {
 }
 
 impl Buffers {
-    /// As many as are planned with.
+    /// The first spans, as many as are planned with.
     pub(crate) fn of(spans: impl Iterator<Item = (usize, usize)>) -> Self {
         Self(spans.take(MAX_PIECES).collect())
     }
 
-    /// As pieces.
+    /// The buffers as pieces.
     pub fn pieces(&self) -> Pieces {
         self.iter().map(|&(addr, len)| piece(addr, len)).collect()
     }
@@ -58,14 +82,12 @@ pub fn bytes(buffers: &[(usize, usize)]) -> usize {
     buffers.iter().fold(0, |n, b| n.saturating_add(b.1))
 }
 
-/// Whether any of the buffers may hold tracked pages (without the lock).
+/// Whether any of the buffers may hold tracked pages (without the lock). The state is not asked:
+/// [`Space::with`](uncopy_space::space::Space::with) does that, for the few of which this is true.
 #[inline]
 pub fn perhaps_tracked(process: &'static Process, buffers: &[(usize, usize)]) -> bool {
     let space = &process.space;
-    let perhaps =
-        |&(addr, len): &(usize, usize)| len > 0 && space.filter.perhaps_tracked(addr, len);
-    // (Few are: the state is of interest then only.)
-    buffers.iter().any(perhaps) && space.running()
+    buffers.iter().any(|&(addr, len)| len > 0 && space.filter.perhaps_tracked(addr, len))
 }
 
 /// Whether `p` can point to something of the program's: programs (and their tests) pass small or

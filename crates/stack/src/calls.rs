@@ -3,7 +3,7 @@
 //!
 //! unsafe: reads the program's structures.
 
-use crate::buffers::{header, take};
+use crate::buffers::{IovList, header, take};
 use core::ffi::{c_int, c_void};
 use libc::{iovec, msghdr, off_t, size_t, sockaddr, socklen_t};
 use uncopy_process::process::Process;
@@ -52,13 +52,13 @@ pub enum OutputCall {
     Sendmsg { msg: *const msghdr, header: Option<msghdr>, flags: c_int },
 }
 
-/// What a call names as its buffers.
+/// The buffers of a call, as it names them.
 #[derive(Clone, Copy, Debug)]
 pub enum Named {
     /// One buffer: its address and length.
     One(usize, usize),
-    /// A list, and its length.
-    List(*const iovec, usize),
+    /// A list.
+    List(IovList),
     /// None that are looked at: the call is made as it is.
     Unseen,
 }
@@ -85,7 +85,7 @@ impl InputCall {
             Self::Read { buf, n } | Self::Pread { buf, n, .. } => Named::One(buf as usize, n),
             Self::Readv { iov, count }
             | Self::Preadv { iov, count, .. }
-            | Self::Preadv2 { iov, count, .. } => Named::List(iov, count as usize),
+            | Self::Preadv2 { iov, count, .. } => Named::List(IovList::new(iov, count)),
             Self::Recv { flags, .. } | Self::Recvfrom { flags, .. } if flags & UNUSUAL != 0 => {
                 Named::Unseen
             }
@@ -97,7 +97,7 @@ impl InputCall {
                 None => Named::Unseen,
             },
             Self::Recvmsg { header, .. } => {
-                header.map_or(Named::Unseen, |h| Named::List(h.msg_iov, h.msg_iovlen))
+                header.map_or(Named::Unseen, |h| Named::List(IovList::of(&h)))
             }
         }
     }
@@ -124,9 +124,9 @@ impl OutputCall {
             | Self::Sendto { buf, n, .. } => Named::One(buf as usize, n),
             Self::Writev { iov, count }
             | Self::Pwritev { iov, count, .. }
-            | Self::Pwritev2 { iov, count, .. } => Named::List(iov, count as usize),
+            | Self::Pwritev2 { iov, count, .. } => Named::List(IovList::new(iov, count)),
             Self::Sendmsg { header, .. } => {
-                header.map_or(Named::Unseen, |h| Named::List(h.msg_iov, h.msg_iovlen))
+                header.map_or(Named::Unseen, |h| Named::List(IovList::of(&h)))
             }
         }
     }

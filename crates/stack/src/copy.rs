@@ -11,10 +11,10 @@ use uncopy_space::pages::CopyBytes;
 /// Copies that are too fragmented are halved down to this many bytes.
 const PART_MIN: usize = 16 << 10;
 
-/// What is copied.
+/// The source of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// What an input call brought, or a copy of it, as far as the filter knows.
+    /// Data of an input call, or a copy of it, as far as the filter knows.
     Input,
     /// Anything else.
     Other,

@@ -1,6 +1,6 @@
-//! What a call's descriptor is: asked once, at the call's beginning. From there on everything goes
-//! straight down: [`input`] and [`output`] decide what becomes a view, and the endpoint makes the
-//! call.
+//! The endpoint behind a call's descriptor: looked up once, at the call's beginning. From there on
+//! everything goes straight down: [`input`] and [`output`] decide what becomes a view, and the
+//! endpoint makes the call.
 //!
 //! unsafe: the calls are the program's own.
 
@@ -16,7 +16,7 @@ use uncopy_process::process::Process;
 use uncopy_tcp_calls::data::Ring;
 use uncopy_tcp_socket::Way;
 
-/// What a descriptor is.
+/// The endpoint behind a descriptor.
 #[derive(Debug)]
 pub enum Endpoint<'a> {
     /// Linux's own: a socket, a pipe, a file; or a connection that is Linux' for good.
@@ -60,8 +60,7 @@ pub unsafe fn receive(
                 received(linux::Receive::new(host.process, fd, call, kept), call, host)
             }
             Endpoint::Ring(ring) => {
-                let who = (host.process, caller);
-                received(ring::Receive::new(ring, fd, call, who), call, host)
+                received(ring::Receive::new(ring, fd, call, host.process, caller), call, host)
             }
             Endpoint::Log => {
                 let _plain = log::reads(host.process, fd);
@@ -75,7 +74,7 @@ unsafe fn received(mut at: impl Input, call: &InputCall, host: &Host) -> isize {
     let received = match call.named() {
         Named::One(addr, len) => input(&mut at, &Buffers::one(addr, len), host),
         // SAFETY: the program's list.
-        Named::List(iov, count) => unsafe { input_listed(&mut at, (iov, count), host) },
+        Named::List(list) => unsafe { input_listed(&mut at, list, host) },
         Named::Unseen => at.as_it_is(),
     };
     if at.is_told() {
@@ -114,12 +113,12 @@ fn sends<'a>(connection: Option<&'a Ring<'_>>) -> Option<Way<'a>> {
 unsafe fn sent(mut at: impl Output, call: &OutputCall, host: &Host) -> isize {
     match call.named() {
         Named::One(addr, len) => output(&mut at, &Buffers::one(addr, len), host),
-        Named::List(iov, count) => {
+        Named::List(list) => {
             let from = at.lending().map_or(usize::MAX, |lending| lending.from);
             // SAFETY: the program's list.
             unsafe {
-                if concerned(host.process, (iov, count), from) {
-                    output_listed(&mut at, (iov, count), host)
+                if concerned(host.process, list, from) {
+                    output_listed(&mut at, list, host)
                 } else {
                     at.as_it_is()
                 }

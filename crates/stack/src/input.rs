@@ -3,10 +3,9 @@
 //!
 //! unsafe: carries out the copies of a committed plan.
 
-use crate::buffers::{Buffers, Pieces, bytes, each, list, perhaps_tracked, piece};
+use crate::buffers::{Buffers, IovList, Pieces, bytes, each, list, perhaps_tracked, piece};
 use crate::stack::{Host, Input};
 use arrayvec::ArrayVec;
-use libc::iovec;
 use uncopy_core::plan::InputPlan;
 use uncopy_core::regions::RegionId;
 use uncopy_process::process::Process;
@@ -110,13 +109,13 @@ fn can_be_written(buffers: &[(usize, usize)], mut bytes: usize, host: &Host) -> 
     bare.iter().flat_map(first_bytes).all(copy::can_be_written)
 }
 
-/// Makes an input call into the `count` buffers that `iov` lists: see [`input`].
+/// Makes an input call into the buffers of a list: see [`input`].
 ///
 /// # Safety
 /// As for [`each`].
 pub unsafe fn input_listed(
     call: &mut impl Input,
-    (iov, count): (*const iovec, usize),
+    IovList { iov, count }: IovList,
     host: &Host,
 ) -> isize {
     // SAFETY: the caller's promise.

@@ -1,9 +1,8 @@
 //! Output calls: bytes that are views are gathered from their extents, never from an unmapped
 //! page; what is sent again and again goes by reference.
 
-use crate::buffers::{Buffers, Pieces, bytes, each, list, perhaps_tracked, piece};
+use crate::buffers::{Buffers, IovList, Pieces, bytes, each, list, perhaps_tracked, piece};
 use crate::stack::{Host, Kept, Lending, Lent, Output};
-use libc::iovec;
 use uncopy_core::extents::ExtentId;
 use uncopy_core::plan::{MAX_PIECES, OutputPlan};
 use uncopy_core::tracker::{ADOPT_AFTER, ADOPT_MIN};
@@ -27,7 +26,7 @@ pub fn output<const N: usize>(call: &mut impl Output, buffers: &Buffers<N>, host
     output_tracked(call, buffers, lending, host)
 }
 
-/// Whether an output from the `count` buffers that `iov` lists may be made otherwise than as it is:
+/// Whether an output from the buffers of a list may be made otherwise than as it is:
 /// some perhaps hold tracked pages, or they have `from` bytes together. Most do not.
 ///
 /// # Safety
@@ -35,7 +34,7 @@ pub fn output<const N: usize>(call: &mut impl Output, buffers: &Buffers<N>, host
 #[inline(never)]
 pub unsafe fn concerned(
     process: &'static Process,
-    (iov, count): (*const iovec, usize),
+    IovList { iov, count }: IovList,
     from: usize,
 ) -> bool {
     if count > MAX_PIECES || !process.space.wanted() {
@@ -52,15 +51,15 @@ pub unsafe fn concerned(
     false
 }
 
-/// Makes an output call from the `count` buffers that `iov` lists: see [`output`]. For those that
-/// are [`concerned`].
+/// Makes an output call from the buffers of a list: see [`output`]. For those that are
+/// [`concerned`].
 ///
 /// # Safety
 /// As for [`each`].
 #[inline(never)]
 pub unsafe fn output_listed(
     call: &mut impl Output,
-    (iov, count): (*const iovec, usize),
+    IovList { iov, count }: IovList,
     host: &Host,
 ) -> isize {
     let mut buffers = Buffers::default();
@@ -170,7 +169,7 @@ fn prefetch(address: usize) {
     let _ = address;
 }
 
-/// What is left of `pieces` after `sent` bytes.
+/// The rest of `pieces` behind the first `sent` bytes.
 fn behind(pieces: &Pieces, sent: usize) -> Pieces {
     let mut before = 0;
     let mut rest = Pieces::new();

@@ -91,7 +91,7 @@ unsafe fn with_bytes(iov: *const iovec, count: usize) -> Option<Parts> {
     parts.as_slice().iter().any(|part| part.iov_len > 0).then_some(parts)
 }
 
-/// What positioned calls on a stream mean by their flags: at position -1 they are none. `None`: the
+/// The flags that positioned calls on a stream mean: at position -1 they are none. `None`: the
 /// kernel answers.
 fn unpositioned(at: off_t, flags: c_int) -> Option<c_int> {
     let known = flags & !(libc::RWF_NOWAIT | libc::RWF_HIPRI) == 0;
@@ -99,7 +99,7 @@ fn unpositioned(at: off_t, flags: c_int) -> Option<c_int> {
     (at == -1 && known).then_some(if nowait { libc::MSG_DONTWAIT } else { 0 })
 }
 
-/// What an input call asks of a stream. `None`: the kernel answers.
+/// The flags of an input call on a stream. `None`: the kernel answers.
 fn asks(call: &InputCall) -> Option<c_int> {
     match *call {
         InputCall::Read { .. } | InputCall::Readv { .. } => Some(0),
@@ -154,7 +154,7 @@ pub struct Receive<'a> {
     told: bool,
     process: &'static Process,
     caller: usize,
-    /// What was received already, and is to be copied.
+    /// Bytes that were received already, and are to be copied.
     taken: Option<Taken>,
 }
 
@@ -165,7 +165,8 @@ impl<'a> Receive<'a> {
         ring: Ring<'a>,
         fd: c_int,
         call: &'a InputCall,
-        (process, caller): (&'static Process, usize),
+        process: &'static Process,
+        caller: usize,
     ) -> Self {
         Self { ring, fd, call, told: true, process, caller, taken: None }
     }
@@ -189,7 +190,7 @@ impl<'a> Receive<'a> {
         let Some(flags) = asks(call) else { return by_linux(pieces, told) };
         let mut parts = None;
         loop {
-            // (What a way keeps is kept while Linux makes the call.)
+            // (The way's references are kept while Linux makes the call.)
             let way = ring.way(false);
             if !matches!(way, Way::Here) || flags & RECEIVES_OTHERWISE != 0 {
                 return by_linux(pieces, told);
@@ -277,7 +278,7 @@ impl Input for Receive<'_> {
 /// Fewer bytes are never taken without a copy: what `--threshold` may be.
 const LEAST: usize = 8 << 10;
 
-/// What views know a peer's arena by.
+/// The number by which views know a peer's arena.
 struct Begun {
     process: &'static Process,
     region: RegionId,
@@ -464,25 +465,12 @@ impl<'a> Send<'a> {
                 None => linux::send(fd, call),
             }
         };
-        let flags = match *call {
-            OutputCall::Pwrite { .. } | OutputCall::Pwritev { .. } => return by_linux(),
-            OutputCall::Pwritev2 { at, flags, .. } => match unpositioned(at, flags) {
-                Some(flags) => flags,
-                None => return by_linux(),
-            },
-            _ => call.flags(),
-        };
-        // (What is sent with data beside it goes by Linux.)
-        let beside = match *call {
-            // SAFETY: the program's own header.
-            OutputCall::Sendmsg { msg, .. } => match unsafe { take(msg) } {
-                Some(header) => header.msg_controllen != 0,
-                None => return by_linux(),
-            },
-            _ => false,
-        };
-        if beside {
-            return bypass(ring, flags, by_linux);
+        let Some(flags) = sends(call) else { return by_linux() };
+        match has_data_beside(call) {
+            Some(false) => {}
+            // (A message with data beside it goes by Linux.)
+            Some(true) => return bypass(ring, flags, by_linux),
+            None => return by_linux(),
         }
         let mut parts = None;
         loop {
@@ -492,7 +480,7 @@ impl<'a> Send<'a> {
                 if here {
                     ring.sends_otherwise();
                 }
-                // (What the way keeps is kept until this is.)
+                // (The way's references are kept until this call is made.)
                 match ring.bypass(flags) {
                     Some(Ok(_bypass)) => return by_linux(),
                     Some(Err(error)) => return answer(Err(error)),
@@ -522,6 +510,25 @@ impl<'a> Send<'a> {
                 return answer(sent);
             }
         }
+    }
+}
+
+/// The flags of an output call on a stream. `None`: the kernel answers.
+fn sends(call: &OutputCall) -> Option<c_int> {
+    match *call {
+        OutputCall::Pwrite { .. } | OutputCall::Pwritev { .. } => None,
+        OutputCall::Pwritev2 { at, flags, .. } => unpositioned(at, flags),
+        _ => Some(call.flags()),
+    }
+}
+
+/// Whether a message has data beside its bytes. `None`: its header cannot be read, as the kernel
+/// will say.
+fn has_data_beside(call: &OutputCall) -> Option<bool> {
+    match *call {
+        // SAFETY: the program's own header.
+        OutputCall::Sendmsg { msg, .. } => Some(unsafe { take(msg) }?.msg_controllen != 0),
+        _ => Some(false),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What an IO stack is to us: a producer and a consumer of extents, whatever is below it.
+//! An IO stack, as we see it: a producer and a consumer of extents, whatever is below it.
 //!
 //! A stack describes each call that the program makes on it by a value of its own, which implements
 //! one half of the trait: [`Input`] for what brings bytes, [`Output`] for what takes them. Which of
@@ -16,7 +16,7 @@ use uncopy_space::pages::CopyBytes;
 
 pub use uncopy_lend::send::Lent;
 
-/// What stacks need of the process that they run in.
+/// The functions that stacks need of the process that they run in.
 #[derive(Clone, Copy, Debug)]
 pub struct Host {
     /// Its state.

@@ -56,7 +56,6 @@ fn tracks() -> bool {
     static TRACKS: OnceLock<bool> = OnceLock::new();
     *TRACKS.get_or_init(|| {
         let settings = Settings {
-            threshold: 16 << 10,
             backoff: false,
             extent_bytes: 64 << 20,
             ranges: 0,
@@ -80,7 +79,7 @@ fn tracks() -> bool {
         }
         // SAFETY: handlers that live as long as the process.
         unsafe { libc::pthread_atfork(Some(before), Some(parent), Some(child)) };
-        let tracks = PROCESS.space.init(settings).is_ok() && PROCESS.space.start();
+        let tracks = PROCESS.space.init(16 << 10, settings).is_ok() && PROCESS.space.start();
         if !tracks {
             eprintln!("no userfaultfd here: nothing is elided, only the bytes are tested");
         }
@@ -203,7 +202,7 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // (What the library in front of libc would tell: it is about to go.)
+        // (The library in front of libc would tell: the memory is about to go.)
         let gone = PROCESS.space.detach(Span::sized(self.at as usize, BUFFER));
         // SAFETY: ours.
         unsafe { libc::munmap(self.at.cast(), BUFFER) };
@@ -521,7 +520,7 @@ fn a_child_reads_what_its_parent_received_though_the_ring_is_used_again() {
         }
     }
     assert!(child > 0);
-    // What was viewed is home, so the ring is the sender's again.
+    // All views are home, so the ring is the sender's again.
     ring.reattach_leaving();
     assert_eq!(ring.out(), 0, "a view of shared memory would be the child's too");
     ring.scribble();

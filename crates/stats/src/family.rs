@@ -2,8 +2,8 @@
 //! [`uncopy_counters::family`].
 //!
 //! The page is mapped at the start and inherited by forked children, so that adding to it is no
-//! system call: it works where a process ends in a sandbox. What is added is what was counted since
-//! the last time.
+//! system call: it works where a process ends in a sandbox. Each addition is what was counted since
+//! the last one.
 //!
 //! unsafe: maps a page that holds nothing but atomics.
 
@@ -32,7 +32,8 @@ const ACCESS: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 #[derive(Debug)]
 pub struct Part {
     page: AtomicPtr<Family>,
-    /// What was added so far, and inherited from a parent, which adds it itself.
+    /// The counters that were added so far, and those inherited from a parent, which adds them
+    /// itself.
     added: Counters,
     /// The process whose counters these are. (A child of vfork has our memory.)
     owner: AtomicI32,
@@ -51,7 +52,7 @@ impl Default for Part {
 }
 
 impl Part {
-    /// Of no family.
+    /// The part of a process without a family.
     pub const fn new() -> Self {
         Self {
             page: AtomicPtr::new(core::ptr::null_mut()),
@@ -80,7 +81,7 @@ pub fn make(session: Option<CString>) -> Option<CString> {
     })
 }
 
-/// What the program is told where no file can be made.
+/// The message to the program where no file can be made.
 pub fn without_file() -> String {
     format!("{UNSAID}{}{END}", rustix::process::getpid().as_raw_pid())
 }
@@ -224,7 +225,7 @@ impl Part {
         }
     }
 
-    /// What the family did, for the program itself at its end: its own part, how many others left
+    /// The family's work, for the program itself at its end: its own part, how many others left
     /// something out, and their part.
     pub fn take(&self, counters: &Counters) -> Option<(Snapshot, u64, Snapshot)> {
         let page = self.page().filter(|_| self.first.swap(false, Relaxed))?;

@@ -1,4 +1,4 @@
-//! Who a process is, as the files say it.
+//! The identity of a process, as the files give it.
 
 use core::sync::atomic::Ordering::Relaxed;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};

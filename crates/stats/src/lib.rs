@@ -1,4 +1,4 @@
-//! What was done and what it cost, and the files by which others see it.
+//! The work that was done and its cost, and the files by which others see it.
 //!
 //! | module | one idea |
 //! | --- | --- |

@@ -193,8 +193,8 @@ impl Statistics {
         unsafe { rustix::mm::mmap(self.address(), SIZE, access, flags, fd, 0) }.map(drop)
     }
 
-    /// Ends that what is counted here shows in a file; in a forked child, its parent's. What is
-    /// counted for each call site begins anew.
+    /// Ends that what is counted here shows in a file; in a forked child, its parent's. The
+    /// counting of each call site begins anew.
     pub fn keep_private(&'static self) {
         self.tried.store(false, Relaxed);
         if self.published.swap(0, Relaxed) == 0 {

@@ -11,7 +11,7 @@ const PAGE: usize = 4096;
 /// Call sites that the program has.
 pub const SITES: usize = 32;
 
-/// What kind of script.
+/// The kind of script.
 #[derive(Clone, Debug)]
 pub struct Profile {
     /// Operations, nearly.
@@ -58,7 +58,7 @@ pub fn generate(seed: u64, profile: &Profile) -> Script {
     g.script
 }
 
-/// Who carries a line out: thread, child.
+/// The thread that carries a line out: thread, child.
 type Who = (usize, Option<usize>);
 
 struct Generator<'a> {
@@ -374,7 +374,7 @@ impl Generator<'_> {
         let (at, len) = self.part(slot);
         let (page, pages) = self.whole_pages(slot);
         let bare = self.profile.bare;
-        // (What is bare has the scripts that it had before there was more.)
+        // (A bare profile has the scripts that it had before there was more.)
         let op = match self.random.below(if bare { 50 } else { 68 }) {
             0..10 => self.input(slot, at, len),
             10..22 => {
@@ -427,7 +427,7 @@ impl Generator<'_> {
         self.add(who, op);
     }
 
-    /// What programs do less often.
+    /// Operations that programs do less often.
     fn rarer(&mut self, who: Who, slot: Slot, among: Option<&[Slot]>) {
         let (at, len) = self.part(slot);
         let (page, pages) = self.whole_pages(slot);

@@ -1,5 +1,5 @@
-//! The torture program: a random script of operations on memory, run plainly and under uncopy. What
-//! it logs must be the same.
+//! The torture program: a random script of operations on memory, run plainly and under uncopy. Both
+//! must log the same.
 
 mod drive;
 mod program;
@@ -75,7 +75,7 @@ enum Mode {
     },
 }
 
-/// What scripts are of. Without any of these, each seed has its own mix.
+/// The operations that scripts are made of. Without any of these, each seed has its own mix.
 #[derive(Args, Clone)]
 struct Kind {
     /// Threads

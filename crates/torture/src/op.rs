@@ -16,7 +16,7 @@ words! {
         /// `posix_memalign` to a page.
         Memalign = "posix_memalign",
     }
-    /// What a mapping is of.
+    /// The kind of a mapping.
     MapOf {
         /// Private anonymous memory.
         Anonymous = "anonymous",
@@ -107,7 +107,7 @@ words! {
         /// `writev` by inline assembly.
         RawWritev = "raw_writev",
     }
-    /// What becomes different about the process. Only NO_NEW_PRIVS is set outside of children.
+    /// A change of the process' rights. Only NO_NEW_PRIVS is set outside of children.
     Rights {
         /// `prctl(PR_SET_NO_NEW_PRIVS)`.
         NoNewPrivs = "no_new_privs",
@@ -136,7 +136,7 @@ words! {
         /// Robust, with priority inheritance.
         Inherit = "inherit",
     }
-    /// What is tried with pages that may not be reached.
+    /// A call that is tried with pages that may not be reached.
     Forbidden {
         /// `pread` into them: EFAULT, or the bytes before them.
         Input = "input",
@@ -209,7 +209,7 @@ words! {
         /// `vmsplice` into a pipe; the buffer is written to before the pipe is read.
         Vmsplice = "vmsplice",
     }
-    /// What an input comes from or an output goes to.
+    /// The channel of an input or an output.
     Via {
         /// A file in memory.
         File = "file",
@@ -292,7 +292,7 @@ operations! {
     /// Pages that the kernel gets by reference, and that nobody reads before the buffer is written
     /// to, `take`, or the end. (They may be copied, moved and unmapped meanwhile.)
     Give = "give" { slot: Slot, at: usize, len: usize, by: GiveBy, pieces: usize, key: u64, }
-    /// What the kernel has of the buffer is read and compared.
+    /// The kernel's references into the buffer are read and compared.
     Take = "take" { slot: Slot, }
     /// Input into or output from `slot` whose list of pieces lies in bytes `within..` of `list`,
     /// which have just been copied there.

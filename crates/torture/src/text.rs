@@ -4,7 +4,7 @@
 use core::fmt::{self, Write as _};
 use core::str::FromStr;
 
-/// What is wrong with a text that is to be a script, or a part of one.
+/// The error in a text that is to be a script, or a part of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadText(String);
 
@@ -51,14 +51,14 @@ pub fn commented(script: &impl fmt::Display, comment: &str) -> String {
     text
 }
 
-/// What can be a field of an operation.
+/// A type that can be a field of an operation.
 pub trait Field: Sized {
     /// Reads it.
     fn read(text: &str) -> Option<Self>;
     /// Writes it.
     ///
     /// # Errors
-    /// What the formatter says.
+    /// Writes by the formatter.
     fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
 }
 
@@ -125,7 +125,7 @@ macro_rules! operations {
             /// Reads the name of an operation and its fields.
             ///
             /// # Errors
-            /// What is wrong with the text.
+            /// Returns what is wrong with the text.
             pub fn parse(
                 name: &str,
                 fields: &[(&str, &str)],

@@ -6,7 +6,7 @@ pub const HEAD: usize = 32;
 const MAGIC: &[u8; 8] = b"uncopytr";
 /// Another one where entries are written otherwise.
 const VERSION: u32 = 3;
-/// What is read still: since then only a kind of entry was added.
+/// The oldest version that is read still: since then only a kind of entry was added.
 const OLDEST: u32 = 2;
 
 /// Whether a file that begins with these bytes is a recording, of whatever version.
@@ -31,7 +31,7 @@ impl Head {
     /// Where [`Head::full`] stands, a word that is 0 or 1.
     pub const FULL_AT: usize = 24;
 
-    /// As bytes.
+    /// The bytes of the head.
     pub fn bytes(self) -> [u8; HEAD] {
         let mut bytes = [0; HEAD];
         bytes[..8].copy_from_slice(MAGIC);

@@ -12,7 +12,7 @@ use uncopy_decide::{Event, Operation, SiteId, Times};
 pub enum Bad {
     /// Its first bytes are others.
     Head(&'static str),
-    /// What was in force when it began is cut off or no text.
+    /// The settings in force when it began are cut off or no text.
     NoStart,
     /// It is not understood.
     Start(BadStart),
@@ -48,11 +48,11 @@ impl core::error::Error for Bad {}
 pub struct Entry {
     /// Time since the recording began: of the program's last operation.
     pub at: Times,
-    /// What it says.
+    /// The content of the entry.
     pub what: EntryKind,
 }
 
-/// What an entry says.
+/// The content of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryKind {
     /// The program did something.
@@ -64,9 +64,9 @@ pub enum EntryKind {
 /// A whole recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
-    /// What was in force.
+    /// The settings that were in force.
     pub start: Start,
-    /// What happened, in order.
+    /// The events, in order.
     pub entries: Vec<Entry>,
     /// Whether more happened than there was room for.
     pub full: bool,

@@ -1,4 +1,4 @@
-//! What was in force when the recording began: lines of NAME=VALUE.
+//! The settings in force when the recording began: lines of NAME=VALUE.
 
 use core::fmt;
 use uncopy_decide::{BadCosts, Costs};
@@ -18,7 +18,7 @@ pub struct Start {
     pub extent_bytes: usize,
     /// Cap on registered ranges.
     pub ranges: usize,
-    /// What things cost there.
+    /// The costs of operations there.
     pub costs: Costs,
 }
 
@@ -65,7 +65,7 @@ impl Start {
     /// Parses its text.
     ///
     /// # Errors
-    /// What is missing, or no number.
+    /// Returns the name whose value is missing, or no number.
     pub(crate) fn read(text: &str) -> Result<Self, BadStart> {
         let value = |name: &'static str| {
             text.lines()

@@ -5,7 +5,7 @@
 /// that it was.)
 const KNOWN: usize = 64;
 
-/// What writer and reader both remember.
+/// The state that writer and reader both remember.
 #[derive(Debug)]
 pub(crate) struct Known {
     words: [u64; KNOWN],

@@ -8,7 +8,7 @@ use uncopy_decide::{Event, Operation, SiteId, Times};
 /// Most bytes of one entry: its kind, two times, and five words of eleven bytes.
 pub const ENTRY_MAX: usize = 80;
 
-/// What is to be known for the next entry.
+/// The state that the next entry refers to.
 #[derive(Debug)]
 pub struct Writer {
     known: Known,

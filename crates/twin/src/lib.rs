@@ -57,7 +57,7 @@ struct State {
     altered: Ranges,
 }
 
-/// What a process has of it: nothing but zeros until [`Twin::init`].
+/// The process's part of it: nothing but zeros until [`Twin::init`].
 #[derive(Debug, Default)]
 pub struct Blocks {
     state: OnceInit<State>,
@@ -223,7 +223,7 @@ impl Twin {
         self.usable_size(addr).is_ok()
     }
 
-    /// What of `span` is ours: in the book, and in the reservation, but in no block.
+    /// The parts of `span` that are ours: in the book, and in the reservation, but in no block.
     pub fn ours_in(self, span: Span) -> Vec<Span> {
         let inside = self.within_reservation(span);
         let length = self.blocks.length.load(Relaxed);

@@ -13,7 +13,7 @@ use uncopy_measure::{Failure, failure, medians::median};
 /// The hidden subcommand.
 pub const NAME: &str = "__appender";
 
-/// What to do.
+/// The appender's orders.
 #[derive(Debug, clap::Args)]
 pub struct AppenderArgs {
     file: PathBuf,
@@ -72,7 +72,7 @@ pub fn main(args: &AppenderArgs) -> Result<(), Failure> {
             let due = each * times.len() as u32;
             std::thread::sleep(due.saturating_sub(begun.elapsed()));
         }
-        // (What is not home yet is work that is still to be done.)
+        // (Bytes that are not home yet are work that is still to be done.)
         file.sync_data().map_err(failed)?;
     }
     let used = cpu()? - before;

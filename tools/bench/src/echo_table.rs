@@ -1,4 +1,4 @@
-//! What people read of rows of `uncopy-bench echo`.
+//! The table of rows of `uncopy-bench echo`, for people.
 
 use std::collections::BTreeSet;
 
@@ -40,37 +40,7 @@ pub fn table(rows: &[Row]) -> Table {
         "calls",
     ]);
     for row in rows {
-        let (plain, uncopy) = (&row.plain, &row.uncopy.common);
-        let [kept, placed, unelided] = [&row.kept, &row.placed, &row.unelided].map(Option::as_ref);
-        table.add_row([
-            units::size(row.size as u64),
-            row.copies.to_string(),
-            row.connections.to_string(),
-            row.threads.to_string(),
-            touch_text(row),
-            units::grouped(plain.req_per_s as u64),
-            units::grouped(uncopy.req_per_s as u64),
-            ratio(Some(row.again.ratio)),
-            ratio(kept.map(|side| side.ratio)),
-            ratio(placed.map(|side| side.ratio)),
-            ratio(unelided.map(|side| side.ratio)),
-            ratio(Some(row.ratio)),
-            format!("{:.1}", plain.cpu_us_per_req),
-            format!("{:.1}", uncopy.cpu_us_per_req),
-            ratio(Some(row.again.cpu_ratio)),
-            ratio(kept.map(|side| side.cpu_ratio)),
-            ratio(placed.map(|side| side.cpu_ratio)),
-            ratio(unelided.map(|side| side.cpu_ratio)),
-            ratio(Some(row.cpu_ratio)),
-            ratio(row.copies_cpu_ratio),
-            ratio(row.elision_cpu_ratio),
-            ratio(row.elision_most),
-            format!("{:.0}", plain.p99_us),
-            format!("{:.0}", row.again.common.p99_us),
-            format!("{:.0}", uncopy.p99_us),
-            row.uncopy.faults.to_string(),
-            row.uncopy.page_table_calls_per_100_req.to_string(),
-        ]);
+        table.add_row(cells(row));
     }
     for column in table.column_iter_mut() {
         column.set_cell_alignment(CellAlignment::Right);
@@ -79,7 +49,42 @@ pub fn table(rows: &[Row]) -> Table {
     table
 }
 
-/// What the columns are, how it was measured, and on what.
+/// The cells of a row.
+fn cells(row: &Row) -> Vec<String> {
+    let (plain, uncopy) = (&row.plain, &row.uncopy.common);
+    let [kept, placed, unelided] = [&row.kept, &row.placed, &row.unelided].map(Option::as_ref);
+    vec![
+        units::size(row.size as u64),
+        row.copies.to_string(),
+        row.connections.to_string(),
+        row.threads.to_string(),
+        touch_text(row),
+        units::grouped(plain.req_per_s as u64),
+        units::grouped(uncopy.req_per_s as u64),
+        ratio(Some(row.again.ratio)),
+        ratio(kept.map(|side| side.ratio)),
+        ratio(placed.map(|side| side.ratio)),
+        ratio(unelided.map(|side| side.ratio)),
+        ratio(Some(row.ratio)),
+        format!("{:.1}", plain.cpu_us_per_req),
+        format!("{:.1}", uncopy.cpu_us_per_req),
+        ratio(Some(row.again.cpu_ratio)),
+        ratio(kept.map(|side| side.cpu_ratio)),
+        ratio(placed.map(|side| side.cpu_ratio)),
+        ratio(unelided.map(|side| side.cpu_ratio)),
+        ratio(Some(row.cpu_ratio)),
+        ratio(row.copies_cpu_ratio),
+        ratio(row.elision_cpu_ratio),
+        ratio(row.elision_most),
+        format!("{:.0}", plain.p99_us),
+        format!("{:.0}", row.again.common.p99_us),
+        format!("{:.0}", uncopy.p99_us),
+        row.uncopy.faults.to_string(),
+        row.uncopy.page_table_calls_per_100_req.to_string(),
+    ]
+}
+
+/// The meaning of the columns, how it was measured, and on what.
 pub fn notes(args: &EchoArgs, rows: &[Row]) -> String {
     format!(
         "Medians of {} times fresh servers, one of each side, {} s each in short turns after {} s \

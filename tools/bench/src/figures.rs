@@ -79,7 +79,7 @@ impl Figure {
         }
     }
 
-    /// What it is.
+    /// The sentence that describes it.
     pub fn about(self) -> &'static str {
         match self {
             Self::Copies => "Echo of 512 KB over the number of copies (zIO, figure 4)",
@@ -195,7 +195,7 @@ pub struct FigureResults {
 /// Some rows.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Series {
-    /// What sets them apart; nothing where there is one series.
+    /// The label that sets them apart; empty where there is one series.
     pub label: String,
     /// The rows.
     pub rows: Vec<Row>,

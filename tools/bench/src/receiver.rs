@@ -57,7 +57,7 @@ impl Listener {
         }
     }
 
-    /// What to tell the sender.
+    /// The address to tell the sender.
     pub fn address(&self) -> Result<Address, Failure> {
         match self {
             Self::Tcp(listener) => listener
@@ -80,14 +80,14 @@ impl Listener {
 
 /// A connection.
 pub enum Stream {
-    /// Of TCP.
+    /// A stream of TCP.
     Tcp(TcpStream),
-    /// Of a UNIX socket.
+    /// A stream of a UNIX socket.
     Unix(UnixStream),
 }
 
 impl Stream {
-    /// To a receiver.
+    /// Connects to a receiver.
     pub fn connect(address: &Address) -> std::io::Result<Self> {
         match address {
             Address::Tcp(port) => {
@@ -117,7 +117,7 @@ impl Stream {
     }
 }
 
-/// What a sender is told: whichever comes first.
+/// The order to a sender: whichever comes first.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Order {
     /// Send so many messages,
@@ -126,7 +126,7 @@ pub struct Order {
     pub nanos: u64,
 }
 
-/// What it answers.
+/// The sender's answer.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Done {
     /// Messages that were sent.

@@ -1,4 +1,4 @@
-//! What a mode prints of its rows: JSON for programs, or text for people.
+//! The output of a mode's rows: JSON for programs, or text for people.
 
 use serde::{Deserialize, Serialize};
 use uncopy_measure::Failure;

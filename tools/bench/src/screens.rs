@@ -1,5 +1,5 @@
-//! What people see, of fixed input, compared with `tools/bench/screens/`. `make screens` writes
-//! those files anew.
+//! Screens of fixed input, compared with `tools/bench/screens/`. `make screens` writes those files
+//! anew.
 
 use std::path::{Path, PathBuf};
 

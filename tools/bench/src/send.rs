@@ -126,7 +126,7 @@ pub struct Column {
     pub copied_share: Option<f64>,
     /// Messages that were compared byte by byte.
     pub verified_messages: u64,
-    /// What the sender was. (Not in results of older versions.)
+    /// The facts of the sender. (Not in results of older versions.)
     #[serde(default)]
     pub facts: Facts,
 }
@@ -168,13 +168,19 @@ pub fn measure(args: &SendArgs, library: &Path) -> Result<SendResults, Failure> 
     for &socket in &args.sockets {
         for &times in &args.times {
             for &buffers in &args.buffers {
-                shapes.extend(args.sizes.iter().map(|size| (*size, buffers, times, socket)));
+                shapes.extend(args.sizes.iter().map(|&size| Shape {
+                    size,
+                    buffers,
+                    times,
+                    socket,
+                }));
             }
         }
     }
     let bar = progress::bar(shapes.len() * args.repeats * ways.len());
     let mut rows = Vec::new();
-    for (size, buffers, times, socket) in shapes {
+    for shape in shapes {
+        let Shape { size, buffers, times, socket } = shape;
         let mut samples: Vec<Vec<Sample>> = ways.iter().map(|_| Vec::new()).collect();
         for turn in 0..args.repeats {
             for nth in 0..ways.len() {
@@ -185,7 +191,6 @@ pub fn measure(args: &SendArgs, library: &Path) -> Result<SendResults, Failure> 
                     units::size(size as u64),
                     way.text()
                 ));
-                let shape = (size, buffers, times, socket);
                 samples[nth].push(sample(args, shape, way, side, sender_core, library)?);
                 bar.inc(1);
             }
@@ -206,9 +211,18 @@ struct Sample {
     facts: Facts,
 }
 
+/// A row's messages, and the socket that they go by.
+#[derive(Clone, Copy)]
+struct Shape {
+    size: usize,
+    buffers: usize,
+    times: Times,
+    socket: Socket,
+}
+
 fn sample(
     args: &SendArgs,
-    (size, buffers, times, socket): (usize, usize, Times, Socket),
+    Shape { size, buffers, times, socket }: Shape,
     way: SendMethod,
     side: Side,
     core: usize,

@@ -1,4 +1,4 @@
-//! What a sender is to do, and the memory that it does it with.
+//! The orders of a sender, and the memory that it works with.
 
 // Unsafe: blocks of malloc and a mapped file, which live as long as the process.
 
@@ -24,7 +24,7 @@ pub enum SendMethod {
 }
 
 impl SendMethod {
-    /// As a person writes it.
+    /// The name that people write.
     pub fn text(self) -> &'static str {
         match self {
             Self::Send => "send",
@@ -35,7 +35,7 @@ impl SendMethod {
     }
 }
 
-/// What the sender is to do.
+/// The sender's orders.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SendPlan {
     /// Bytes in a message.
@@ -66,7 +66,7 @@ pub struct SendBuffers {
 }
 
 impl SendBuffers {
-    /// As the plan asks for.
+    /// The buffers that the plan asks for.
     pub fn new(plan: &SendPlan) -> io::Result<Self> {
         let size = plan.size;
         let mut memory = if plan.way == SendMethod::Sendfile {

@@ -20,7 +20,7 @@ use super::sender_ways::{self, Transport};
 /// The hidden subcommand.
 pub const NAME: &str = "__sender";
 
-/// What it is told.
+/// The sender's options.
 #[derive(clap::Args)]
 pub struct SenderArgs {
     #[arg(value_parser = told::<SendPlan>)]
@@ -97,7 +97,7 @@ fn carry_out(
     })
 }
 
-/// What a kernel or a socket that cannot do it answers.
+/// Whether it is the answer of a kernel or a socket that cannot do it.
 fn is_refusal(errno: i32) -> bool {
     [
         libc::EOPNOTSUPP,

@@ -54,7 +54,7 @@ pub fn new(
     })
 }
 
-/// What a call that moves bytes came to; interrupted calls moved none.
+/// The result of a call that moves bytes; interrupted calls moved none.
 fn moved(result: isize) -> io::Result<usize> {
     match usize::try_from(result) {
         Ok(0) => Err(io::ErrorKind::WriteZero.into()),

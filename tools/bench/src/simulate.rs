@@ -73,7 +73,7 @@ pub fn main(args: &SimulateArgs) -> Result<(), Failure> {
     uncopy_measure::print(&format!("{}\n{}\n", text(&results), written.join("\n")))
 }
 
-/// What people read.
+/// The text for people.
 fn text(results: &Results) -> String {
     let mut text = format!(
         "Figure {} of Stamler's dissertation, simulated; seed {}.\n",

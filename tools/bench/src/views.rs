@@ -53,7 +53,7 @@ pub struct ViewsResults {
     pub books: Vec<BooksRow>,
     /// Processes.
     pub processes: Vec<ProcessRow>,
-    /// What the processes of each side were. (Not in results of older versions.)
+    /// The facts of each side's processes. (Not in results of older versions.)
     #[serde(default)]
     pub sides: BTreeMap<String, Facts>,
 }
@@ -84,7 +84,7 @@ pub struct ProcessRow {
     pub plain_ns_spread: [f64; 2],
     /// Without it once more: what it differs by is noise.
     pub again_ns: f64,
-    /// With it.
+    /// The time with uncopy.
     pub uncopy_ns: f64,
     /// Smallest and largest of the samples.
     pub uncopy_ns_spread: [f64; 2],
@@ -160,25 +160,34 @@ pub fn measure(args: &ViewsArgs, library: &Path) -> Result<ViewsResults, Failure
         for (side, answers) in &answers {
             results.sides.insert(side.to_string(), answers[0].facts.clone());
         }
-        results.processes.extend(sizes.iter().enumerate().map(|(i, size)| {
-            let samples = |side| answers[&side].iter().flat_map(|a| a.ns[i].iter().copied());
-            let eliding = &answers[&Side::Uncopy];
-            ProcessRow {
-                views,
-                size: *size,
-                plain_ns: round(median(samples(Side::Plain)), 1),
-                plain_ns_spread: spread(samples(Side::Plain), 1),
-                again_ns: round(median(samples(Side::Again)), 1),
-                uncopy_ns: round(median(samples(Side::Uncopy)), 1),
-                uncopy_ns_spread: spread(samples(Side::Uncopy), 1),
-                live_views: median(eliding.iter().map(|a| a.live_views as f64)) as u64,
-                elided_share: round(median(eliding.iter().map(|a| a.elided_share[i])), 4),
-                verified_bytes: answers.values().flatten().map(|a| a.verified_bytes[i]).sum(),
-            }
-        }));
+        let rows = sizes.iter().enumerate();
+        results.processes.extend(rows.map(|(i, size)| process_row(views, *size, i, &answers)));
     }
     bar.finish_and_clear();
     Ok(results)
+}
+
+/// The row of the size with number `i`.
+fn process_row(
+    views: usize,
+    size: usize,
+    i: usize,
+    answers: &BTreeMap<Side, Vec<Answer>>,
+) -> ProcessRow {
+    let samples = |side| answers[&side].iter().flat_map(|a| a.ns[i].iter().copied());
+    let eliding = &answers[&Side::Uncopy];
+    ProcessRow {
+        views,
+        size,
+        plain_ns: round(median(samples(Side::Plain)), 1),
+        plain_ns_spread: spread(samples(Side::Plain), 1),
+        again_ns: round(median(samples(Side::Again)), 1),
+        uncopy_ns: round(median(samples(Side::Uncopy)), 1),
+        uncopy_ns_spread: spread(samples(Side::Uncopy), 1),
+        live_views: median(eliding.iter().map(|a| a.live_views as f64)) as u64,
+        elided_share: round(median(eliding.iter().map(|a| a.elided_share[i])), 4),
+        verified_bytes: answers.values().flatten().map(|a| a.verified_bytes[i]).sum(),
+    }
 }
 
 fn table(results: &ViewsResults) -> Table {

@@ -24,7 +24,7 @@ const DESTINATIONS: usize = 4;
 /// Of the standing views, so many are compared at the end.
 const COMPARED: usize = 256;
 
-/// What the process is to do.
+/// The task of the process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Task {
     /// Views that stand while others are timed.
@@ -33,7 +33,7 @@ pub struct Task {
     pub sizes: Vec<usize>,
 }
 
-/// What it says.
+/// The answer of the process.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Answer {
     /// Nanoseconds of a copy, in samples, for every size.
@@ -44,7 +44,7 @@ pub struct Answer {
     pub verified_bytes: Vec<u64>,
     /// Views alive at the end; 0 without the library.
     pub live_views: u64,
-    /// What the process was.
+    /// The facts of the process.
     pub facts: Facts,
 }
 
@@ -68,7 +68,7 @@ pub fn run(task: &Task, side: Side, library: &Path) -> Result<Answer, Failure> {
         .map_err(|e| failure!("the {side} measurement answered nonsense").because(e))
 }
 
-/// What it is told.
+/// The process's options.
 #[derive(clap::Args)]
 pub struct LoopArgs {
     #[arg(value_parser = told::<Task>)]

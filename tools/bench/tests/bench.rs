@@ -326,7 +326,7 @@ fn rows_of_a_longer_run_of_the_servers_take_the_place_of_those_of_a_report() {
     assert!(page.contains("Alone: `bench/apps/all.py --rounds 5`"), "{page}");
     assert!(page.contains("> Not measured: servers: another: it is not here"), "{page}");
     assert!(!page.contains("| redis GET |"), "{page}");
-    // What is no such file is refused, and what was there stays.
+    // A file that is no such file is refused, and what was there stays.
     let before = std::fs::read(here("servers.json")).unwrap();
     for (bad, why) in
         [("", "it has no row"), ("{\"row\"", "says nonsense"), ("{\"wrong\": \"x\"}", "WRONG DATA")]

@@ -1,4 +1,4 @@
-//! What the tracker's books cost alone.
+//! The cost of the tracker's books alone.
 
 use uncopy_measure::Failure;
 use uncopy_measure::tracker_alone::{

@@ -10,7 +10,7 @@ pub fn number(ns: f64) -> String {
     if ns < 10.0 { format!("{ns:.1}") } else { units::grouped(ns.round() as u64) }
 }
 
-/// As wide as the terminal.
+/// A table as wide as the terminal.
 pub fn table(header: &[&str]) -> Table {
     crate::table::table(header, 120)
 }

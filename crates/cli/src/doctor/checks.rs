@@ -1,4 +1,5 @@
-//! What the kernel has and permits, what each missing thing costs, and the command that grants it.
+//! Features that the kernel has and permits, what each missing one costs, and the command that
+//! grants it.
 
 // Unsafe: libc's name of its own version.
 
@@ -23,9 +24,9 @@ pub struct Check {
     pub name: &'static str,
     /// Whether it is as it should be.
     pub ok: bool,
-    /// What was found.
+    /// The finding.
     pub found: String,
-    /// What is lost where it is missing.
+    /// The loss where it is missing.
     pub costs: &'static str,
     /// The command that grants it, where there is one.
     pub command: Option<String>,

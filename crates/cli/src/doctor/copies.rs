@@ -1,4 +1,4 @@
-//! What copies that stay cost over how far the destination begins ahead of the source within the
+//! The cost of copies that stay, over how far the destination begins ahead of the source within the
 //! page: libc's routine and ours, and which one programs get here.
 
 // Unsafe: calls both on memory of its own.
@@ -29,9 +29,9 @@ pub struct Cell {
     pub ahead: usize,
     /// Bytes copied.
     pub bytes: usize,
-    /// What libc's routine takes, in ns.
+    /// The time of libc's routine, in ns.
     pub libc_ns: f64,
-    /// What ours takes.
+    /// The time of ours.
     pub ours_ns: f64,
 }
 
@@ -40,11 +40,11 @@ pub struct Cell {
 pub struct Grid {
     /// The copies.
     pub cells: Vec<Cell>,
-    /// What ours works with here.
+    /// The vectors that ours works with here.
     #[serde(skip)]
     pub widest: Vectors,
-    /// What the trial copy took that every program makes when it starts: libc's routine, in units
-    /// of what ours took.
+    /// The result of the trial copy that every program makes when it starts: libc's routine, in
+    /// units of what ours took.
     pub libc_over_ours: f64,
     /// Whether ours is taken for near copies.
     pub ours_taken: bool,

@@ -118,7 +118,7 @@ pub fn costs(results: &[Measured]) -> Option<Costs> {
     })
 }
 
-/// What sending `bytes` by reference saves.
+/// The saving of sending `bytes` by reference.
 fn saves(results: &[Measured], copied: Work, by_reference: Work, bytes: usize) -> Option<f64> {
     Some(find(results, copied, bytes)? - find(results, by_reference, bytes)?)
 }

@@ -1,4 +1,4 @@
-//! What is measured, and what the reference machine took for it.
+//! The quantities that are measured, and their values on the reference machine.
 
 use serde::Serialize;
 
@@ -48,7 +48,7 @@ pub enum Work {
 }
 
 impl Work {
-    /// In words.
+    /// The work in words.
     pub fn text(self) -> &'static str {
         match self {
             Self::CopyHot => "memcpy, all in cache",
@@ -72,7 +72,7 @@ impl Work {
         }
     }
 
-    /// What the reference machine took for `bytes`, in ns.
+    /// The time that the reference machine took for `bytes`, in ns.
     pub fn reference(self, bytes: usize) -> Option<f64> {
         let by_size =
             |values: [f64; 5]| SIZES.iter().position(|size| *size == bytes).map(|i| values[i]);

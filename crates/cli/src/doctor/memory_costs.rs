@@ -1,4 +1,4 @@
-//! What memory costs without userfaultfd: copying, first touches, dropping; and a system call.
+//! The cost of memory without userfaultfd: copying, first touches, dropping; and of a system call.
 
 use uncopy_measure::Failure;
 

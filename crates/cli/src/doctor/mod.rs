@@ -36,6 +36,7 @@ use uncopy_measure::printable::printable;
 use uncopy_measure::words::parsed;
 use uncopy_measure::{Failure, cores, library, progress, userfaultfd};
 
+pub use self::derive::FURTHEST;
 use self::measured::Measured;
 use self::report::{Kept, Report};
 

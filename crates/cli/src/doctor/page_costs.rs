@@ -1,4 +1,4 @@
-//! What userfaultfd's calls and faults cost.
+//! The cost of userfaultfd's calls and faults.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;

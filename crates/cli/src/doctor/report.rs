@@ -1,4 +1,4 @@
-//! What the doctor found, as tables and as JSON.
+//! The doctor's findings, as tables and as JSON.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use super::measured::Measured;
 /// Whether the costs are there for the next `uncopy run`.
 #[derive(Debug)]
 pub enum Kept {
-    /// In this file.
+    /// The prices are in this file.
     In(PathBuf),
     /// Not: the reason.
     Not(String),
@@ -51,7 +51,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// For programs.
+    /// The report for programs.
     pub fn json(&self) -> String {
         let prices = |costs: Costs| {
             Value::Object(costs.iter().map(|(name, ns)| (name.to_owned(), ns.into())).collect())
@@ -87,7 +87,7 @@ impl Report {
         format!("{}\n", printable::json(&report))
     }
 
-    /// For people.
+    /// The report for people.
     pub fn text(&self) -> String {
         let mut text = match &self.obstacle {
             None => "Copies can be elided here.\n".to_owned(),

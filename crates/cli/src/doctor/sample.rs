@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use uncopy_measure::medians::median;
 
-/// What one measurement may take.
+/// The time that one measurement may take.
 const SLICE: Duration = Duration::from_millis(40);
 const MOST: usize = 101;
 /// However long they take.

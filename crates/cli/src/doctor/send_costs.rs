@@ -1,4 +1,4 @@
-//! What sending within the host costs the sender, copied by the kernel and by reference.
+//! The cost of sending within the host to the sender, copied by the kernel and by reference.
 
 // Unsafe: options of sockets of ours, and the calls that the library makes.
 

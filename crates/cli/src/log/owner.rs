@@ -32,7 +32,7 @@ pub fn becomes_owner_of(directory: &Path) -> Result<bool, Failure> {
         );
     }
     let refused = |why: Errno| failure!("{shown}: cannot become user {owner}").because(why.desc());
-    // (Whom nobody knows has the directory's group alone.)
+    // (A user whom nobody knows has the directory's group alone.)
     let known = User::from_uid(owner).map_err(refused)?;
     let name = known.as_ref().and_then(|user| std::ffi::CString::new(user.name.as_str()).ok());
     match (known, name) {

@@ -24,7 +24,7 @@ pub const NAME: &str = "__log-service";
 pub const IDLE: Duration = Duration::from_secs(10);
 /// After so long it is looked whether it still lives.
 const AGAIN: Duration = Duration::from_secs(1);
-/// What a dead service leaves is home after so long at most, or others bring it there.
+/// The time after which the bytes of a dead service are home at most, or others bring them there.
 const LEAVES: Duration = Duration::from_secs(5);
 /// So long whoever starts one waits for its answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -101,7 +101,7 @@ pub fn recovered(place: &Place, kind: Kind) -> Result<Report, NoPlace> {
     }
 }
 
-/// Sees to it that a service answers in `directory`. What a recovery had to say is said.
+/// Sees to it that a service answers in `directory`. The findings of a recovery are printed.
 ///
 /// # Errors
 /// Why there is none.

@@ -88,7 +88,7 @@ mod tests {
 
     use super::*;
 
-    /// What bash offers behind these words, the last of which is begun.
+    /// The words that bash offers behind these, the last of which is begun.
     fn offered(words: &[&str]) -> Vec<String> {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("uncopy");

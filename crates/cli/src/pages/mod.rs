@@ -20,7 +20,7 @@ use uncopy_measure::{Failure, build, failure};
 /// The hidden subcommand.
 pub const NAME: &str = "__pages";
 
-/// What it takes.
+/// The command's arguments.
 pub fn command() -> Command {
     let directory = Arg::new("directory").required(true).value_parser(value_parser!(PathBuf));
     Command::new(NAME).hide(true).about("Write manual pages and completions").arg(directory)

@@ -1,4 +1,5 @@
-//! What a manual page has beside `--help`: variables, files, known defects, other pages.
+//! The sections that a manual page has beside `--help`: variables, files, known defects, other
+//! pages.
 
 use clap::Command;
 use clap_mangen::roff::{Roff, bold, roman};
@@ -7,7 +8,7 @@ use uncopy_options::OPTIONS;
 /// A name and what it means.
 type Entry = (&'static str, &'static str);
 
-/// Who begins a program under the library.
+/// The commands that begin a program under the library.
 const STARTS: &[&str] = &["uncopy-run", "uncopy-try", "uncopy-enable"];
 
 const VARIABLES: &[Entry] = &[

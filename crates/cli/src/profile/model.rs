@@ -1,4 +1,4 @@
-//! What the processes left, merged by program, with names in place of addresses.
+//! The processes' tables, merged by program, with names in place of addresses.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +42,7 @@ impl std::fmt::Display for CallSite {
 /// One end of a path.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct End {
-    /// What its descriptor is.
+    /// The kind of its descriptor.
     pub kind: Kind,
     /// The call.
     pub place: CallSite,
@@ -69,7 +69,7 @@ pub enum Sink {
 }
 
 impl Sink {
-    /// In one word or two.
+    /// The sink in one word or two.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Output(end) => end.kind.name(),
@@ -86,7 +86,7 @@ impl Sink {
     }
 }
 
-/// What happens on the way.
+/// A step on the way.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PathStep {
     /// A copy.
@@ -145,7 +145,7 @@ impl Steps {
 pub struct Path {
     /// Where it begins.
     pub source: Source,
-    /// What happens on the way, and how often.
+    /// The steps on the way, and how often each.
     pub way: Vec<(PathStep, Steps)>,
     /// Where it ends.
     pub sink: Sink,
@@ -163,7 +163,7 @@ pub struct Path {
     pub touched_first: f64,
     /// Input calls, as far as they are this path's.
     pub inputs: f64,
-    /// What uncopy is predicted to save.
+    /// The predicted saving.
     pub saving: Saving,
 }
 
@@ -242,7 +242,7 @@ pub struct Program {
     pub bytes_out: u64,
     /// CPU time, ns, without what following took.
     pub cpu_ns: u64,
-    /// What following took, ns.
+    /// The time that following took, in ns.
     pub follow_ns: u64,
     /// From the first sight to the last, ns.
     pub wall_ns: u64,
@@ -256,8 +256,8 @@ pub struct Program {
     pub forgot: u64,
     /// Page faults that no disk was read for: of memory that the kernel provided anew, mostly.
     pub fresh: u64,
-    /// What they cost, ns of CPU time. Who keeps freed memory instead of giving it back to the
-    /// kernel saves most of it.
+    /// Their cost, ns of CPU time. An allocator that keeps freed memory instead of giving it back
+    /// to the kernel saves most of it.
     pub fresh_ns: f64,
     /// Whether touches could not be looked for.
     pub no_watch: bool,
@@ -268,14 +268,14 @@ pub struct Program {
 }
 
 impl Program {
-    /// What part a path is: of all that left, or, where it ends in the program, of all that
+    /// The share of a path: of all that left, or, where it ends in the program, of all that
     /// arrived.
     pub fn share(&self, path: &Path) -> f64 {
         let whole = if path.sink == Sink::Program { self.bytes_in } else { self.bytes_out };
         path.bytes as f64 / whole.max(1) as f64
     }
 
-    /// What all paths together would save.
+    /// The saving of all paths together.
     pub fn saving(&self) -> Saving {
         self.paths.iter().fold(Saving::default(), |sum, p| Saving {
             bytes: sum.bytes + p.saving.bytes,
@@ -319,7 +319,7 @@ pub fn programs(parts: &[Part], costs: &Costs, threshold: usize) -> Vec<Program>
 
 type Key = (Source, Vec<PathStep>, Sink);
 
-/// What went along one sequence of copies: to an output, or nowhere.
+/// The bytes that went along one sequence of copies: to an output, or nowhere.
 struct Went {
     node: usize,
     sink: Sink,
@@ -392,13 +392,19 @@ fn merge(
         }
     }
     program.wall_ns = last.saturating_sub(first);
-    program.inputs = inputs.into_iter().filter(|(_, i)| i.bytes > 0).collect();
-    program.inputs.sort_by_key(|(_, i)| std::cmp::Reverse(i.bytes));
-    program.paths = paths.into_values().filter(|p| p.bytes > 0).collect();
-    let mut paths = std::mem::take(&mut program.paths);
-    paths.sort_by(|a, b| program.share(b).total_cmp(&program.share(a)).then(b.bytes.cmp(&a.bytes)));
-    program.paths = paths;
+    program.rank(inputs, paths.into_values().collect());
     program
+}
+
+impl Program {
+    /// Takes over what has any bytes, the largest first.
+    fn rank(&mut self, inputs: BTreeMap<End, Input>, mut paths: Vec<Path>) {
+        self.inputs = inputs.into_iter().filter(|(_, i)| i.bytes > 0).collect();
+        self.inputs.sort_by_key(|(_, i)| std::cmp::Reverse(i.bytes));
+        paths.retain(|path| path.bytes > 0);
+        paths.sort_by(|a, b| self.share(b).total_cmp(&self.share(a)).then(b.bytes.cmp(&a.bytes)));
+        self.paths = paths;
+    }
 }
 
 /// Of each node of each part the share of its bytes that uncopy would not copy: a site decides for
@@ -449,8 +455,9 @@ fn elided_shares(
     each.map(|(part, begin)| shares[begin..begin + part.nodes.len()].to_vec()).collect()
 }
 
-/// What left, and what was copied and then went nowhere: of each sequence of copies what neither
-/// left from there nor was copied on. (What was copied to two places ends in neither, by this.)
+/// The bytes that left, and those that were copied and then went nowhere: of each sequence of
+/// copies what neither left from there nor was copied on. (Bytes that were copied to two places end
+/// in neither, by this.)
 fn went(part: &Part, at: &impl Fn(usize) -> CallSite) -> Vec<Went> {
     let mut on = vec![0; part.nodes.len()];
     for (i, node) in part.nodes.iter().enumerate().filter(|(i, node)| node.parent != *i) {

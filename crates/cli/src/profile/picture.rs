@@ -9,7 +9,7 @@ use uncopy_measure::units::rough_size;
 use super::model::{Path, PathStep, Program, Sink, Source, add, total};
 
 const WIDTH: f64 = 1100.0;
-/// What of it is for the names of the sinks.
+/// The room for the names of the sinks.
 const MARGIN: f64 = 200.0;
 /// Width of a letter, about.
 const LETTER: f64 = 7.6;
@@ -19,7 +19,7 @@ const TALL: f64 = 300.0;
 /// Between bars, for three lines of names.
 const GAP: f64 = 50.0;
 const TOP: f64 = 46.0;
-/// From line to line.
+/// The distance from line to line.
 const LINE: f64 = 13.0;
 /// A band is at least so wide, that it can be seen.
 const THIN: f64 = 1.0;
@@ -88,15 +88,52 @@ fn gone(column: usize) -> Stop {
     Stop { column, class: "gone", title: "not sent".to_owned(), detail }
 }
 
+/// What goes through each stop, and where it is drawn.
+type Flows = BTreeMap<Stop, Band>;
+/// Bytes from stop to stop.
+type Links = BTreeMap<(Stop, Stop), u64>;
+
 /// An `svg` element.
 pub fn picture(program: &Program, shown: &[Path]) -> Markup {
     let longest = shown.iter().map(|p| p.way.len()).max().unwrap_or(0);
     let last = (longest + 1).clamp(1, COLUMNS);
-    let mut flows: BTreeMap<Stop, Band> = BTreeMap::new();
-    let mut links: BTreeMap<(Stop, Stop), u64> = BTreeMap::new();
+    let mut flows = Flows::new();
+    let mut links = Links::new();
+    for (way, bytes) in &ways(program, shown, last) {
+        for pair in way.windows(2) {
+            add(links.entry((pair[0].clone(), pair[1].clone())).or_default(), *bytes);
+            add(&mut flows.entry(pair[0].clone()).or_default().out, *bytes);
+            add(&mut flows.entry(pair[1].clone()).or_default().into, *bytes);
+        }
+    }
+    let column_bytes = |c: usize| -> u64 {
+        total(flows.iter().filter(|(s, _)| s.column == c).map(|(_, f)| f.into.max(f.out)))
+    };
+    let most = (0..=last).map(column_bytes).max().unwrap_or(1).max(1);
+    let scale = TALL / most as f64;
+    let high = |bytes: u64| (bytes as f64 * scale).max(THIN);
+    let step = (WIDTH - MARGIN - BAR) / last as f64;
+    let x = |column: usize| step * column as f64;
+
+    let bottom = place(&mut flows, &links, last, high);
+    let bands = bands(&mut flows, &links, x, high);
+    html! {
+        svg viewBox={ "0 0 " (WIDTH) " " (format!("{:.0}", bottom + 6.0)) } role="img" aria-label="Flow of data" {
+            @for band in bands { (band) }
+            @for (stop, flow) in &flows {
+                @let bytes = flow.into.max(flow.out);
+                (bar(stop, flow.y, bytes, x(stop.column), high(bytes), (stop.column < last).then_some(step)))
+            }
+        }
+    }
+}
+
+/// The stops of each way, and its bytes: the paths that are shown, and input that ended in the
+/// program without a copy.
+fn ways(program: &Program, shown: &[Path], last: usize) -> Vec<(Vec<Stop>, u64)> {
     let mut ways: Vec<(Vec<Stop>, u64)> = shown.iter().map(|p| (stops(p, last), p.bytes)).collect();
     for (end, input) in &program.inputs {
-        // (What was copied before it ended has a path of its own.)
+        // (Input that was copied before it ended has a path of its own.)
         let source = Source::Input(end.clone());
         let copied = shown.iter().filter(|p| p.sink == Sink::Program && p.source == source);
         let not_sent = input.consumed.saturating_add(input.held());
@@ -111,20 +148,12 @@ pub fn picture(program: &Program, shown: &[Path]) -> Markup {
             ways.push((vec![from, gone(last)], gone_at_once));
         }
     }
-    for (way, bytes) in &ways {
-        for pair in way.windows(2) {
-            add(links.entry((pair[0].clone(), pair[1].clone())).or_default(), *bytes);
-            add(&mut flows.entry(pair[0].clone()).or_default().out, *bytes);
-            add(&mut flows.entry(pair[1].clone()).or_default().into, *bytes);
-        }
-    }
-    let column_bytes = |c: usize| -> u64 {
-        total(flows.iter().filter(|(s, _)| s.column == c).map(|(_, f)| f.into.max(f.out)))
-    };
-    let most = (0..=last).map(column_bytes).max().unwrap_or(1).max(1);
-    let scale = TALL / most as f64;
-    let high = |bytes: u64| (bytes as f64 * scale).max(THIN);
+    ways
+}
 
+/// Places the stops, column by column; `high`: the height of so many bytes. Returns where the
+/// longest column ends.
+fn place(flows: &mut Flows, links: &Links, last: usize, high: impl Fn(u64) -> f64) -> f64 {
     let mut bottom: f64 = 0.0;
     for column in 0..=last {
         // In the order of what they come from, so that bands cross little; the thickest on top.
@@ -149,39 +178,33 @@ pub fn picture(program: &Program, shown: &[Path]) -> Markup {
         }
         bottom = bottom.max(y);
     }
-    let step = (WIDTH - MARGIN - BAR) / last as f64;
-    let x = |column: usize| step * column as f64;
+    bottom
+}
 
+/// The bands between stops that have their places, from top to bottom; `x`: where a column begins.
+fn bands(
+    flows: &mut Flows,
+    links: &Links,
+    x: impl Fn(usize) -> f64,
+    high: impl Fn(u64) -> f64,
+) -> Vec<Markup> {
     let mut bands: Vec<(&(Stop, Stop), &u64)> = links.iter().collect();
     bands.sort_by(|a, b| {
         let y = |stop: &Stop| flows.get(stop).map_or(0.0, |f| f.y);
         (y(&a.0.0), y(&a.0.1)).partial_cmp(&(y(&b.0.0), y(&b.0.1))).expect("numbers")
     });
-    let bands: Vec<(Stop, Stop, u64)> =
-        bands.into_iter().map(|((a, b), n)| (a.clone(), b.clone(), *n)).collect();
-    let bands: Vec<Markup> = bands
-        .into_iter()
-        .map(|(from, to, bytes)| {
-            let width = high(bytes);
-            let mut take = |stop: &Stop, right: bool| {
-                let flow = flows.get_mut(stop).expect("both ends are there");
-                let side = if right { &mut flow.right } else { &mut flow.left };
-                *side += width;
-                *side - width / 2.0
-            };
-            let (y1, y2) = (take(&from, true), take(&to, false));
-            band(&from, &to, bytes, [x(from.column) + BAR, y1, x(to.column), y2], width)
-        })
-        .collect();
-    html! {
-        svg viewBox={ "0 0 " (WIDTH) " " (format!("{:.0}", bottom + 6.0)) } role="img" aria-label="Flow of data" {
-            @for band in bands { (band) }
-            @for (stop, flow) in &flows {
-                @let bytes = flow.into.max(flow.out);
-                (bar(stop, flow.y, bytes, x(stop.column), high(bytes), (stop.column < last).then_some(step)))
-            }
-        }
-    }
+    let drawn = bands.into_iter().map(|((from, to), &bytes)| {
+        let width = high(bytes);
+        let mut take = |stop: &Stop, right: bool| {
+            let flow = flows.get_mut(stop).expect("both ends are there");
+            let side = if right { &mut flow.right } else { &mut flow.left };
+            *side += width;
+            *side - width / 2.0
+        };
+        let (y1, y2) = (take(from, true), take(to, false));
+        band(from, to, bytes, [x(from.column) + BAR, y1, x(to.column), y2], width)
+    });
+    drawn.collect()
 }
 
 /// A band from the right side of one bar to the left side of another: where it begins and ends.

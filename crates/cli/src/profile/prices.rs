@@ -1,16 +1,16 @@
-//! What things cost, for the prediction: what was given, what `uncopy doctor` keeps, or what is
-//! measured as the profile begins.
+//! The prices for the prediction: given ones, those that `uncopy doctor` keeps, or what is measured
+//! as the profile begins.
 
 use uncopy_decide::Costs;
 use uncopy_measure::cache;
 use uncopy_options::COSTS;
 
-use crate::doctor::quick;
+use crate::doctor::{FURTHEST, quick};
 
 /// The prices, and where they are from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prices {
-    /// In ns.
+    /// Prices in ns.
     pub costs: Costs,
     /// Where they are from.
     pub origin: Origin,
@@ -50,7 +50,7 @@ impl Prices {
         }
     }
 
-    /// For people.
+    /// The prices' origin, for people.
     pub fn words(&self) -> String {
         let from = match &self.origin {
             Origin::Given => format!("as {COSTS} has them"),
@@ -66,7 +66,35 @@ impl Prices {
         let [copy_mb, fault, fill, fresh] = [copy_mb, fault, fill, fresh].map(short);
         format!(
             "prices: {from}. Copying 1 MB {copy_mb}, a fault {fault} and {fill} for each page that \
-             it fills, a new page {fresh}"
+             it fills, a new page {fresh}{}",
+            self.doubtful()
+        )
+    }
+
+    /// What measured prices are as far from the reference machine's as they may be, and what to do.
+    fn doubtful(&self) -> String {
+        if !matches!(self.origin, Origin::Kept | Origin::Measured(_)) {
+            return String::new();
+        }
+        let (of, reference) = (&self.costs, &Costs::REFERENCE);
+        let bounded: Vec<&str> = [
+            ("copying", of.copy_mb, reference.copy_mb),
+            ("a fault", of.fault, reference.fault),
+            ("a page that it fills", of.fill, reference.fill),
+            ("a new page", of.fresh, reference.fresh),
+        ]
+        .iter()
+        .filter(|(_, here, there)| *here <= there / FURTHEST || *here >= there * FURTHEST)
+        .map(|(name, ..)| *name)
+        .collect();
+        if bounded.is_empty() {
+            return String::new();
+        }
+        format!(
+            " (at the bound of what is believed, a quarter or {FURTHEST} times the reference \
+             machine's: {}. The machine was busy, then: 'uncopy doctor' while it is idle measures \
+             them, and later profiles use those)",
+            bounded.join(", ")
         )
     }
 
@@ -103,5 +131,17 @@ mod tests {
         assert!(said.contains("those of faults are the reference machine's (no userfaultfd)"));
         let said = of(Origin::Reference("no memory".to_owned())).words();
         assert!(said.starts_with("prices: the reference machine's (no memory). Copying"), "{said}");
+    }
+
+    #[test]
+    fn a_measured_price_at_its_bound_is_said_to_be_doubtful() {
+        let of =
+            |fault, origin| Prices { costs: Costs { fault, ..Costs::REFERENCE }, origin }.words();
+        let most = Costs::REFERENCE.fault * FURTHEST;
+        let said = of(most, Origin::Measured(None));
+        assert!(said.contains("machine's: a fault. The machine was busy"), "{said}");
+        assert!(of(most, Origin::Kept).contains("'uncopy doctor' while it is idle"));
+        assert!(!of(most - 1, Origin::Measured(None)).contains("bound"));
+        assert!(!of(most, Origin::Given).contains("bound"), "given prices are the user's own");
     }
 }

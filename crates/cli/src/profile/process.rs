@@ -21,15 +21,15 @@ use crate::run::exec;
 
 /// How long a program that was told to end is waited for.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// What is left of a program that has ended is looked for so often.
+/// The interval between looks for the files of a program that has ended.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// How a program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// With this status.
+    /// The program exited with this status.
     Status(u8),
-    /// By this signal.
+    /// The program was killed by this signal.
     Signal(i32),
 }
 

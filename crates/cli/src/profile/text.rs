@@ -58,7 +58,7 @@ pub fn percent(share: f64) -> String {
     if percent > 0.0 && percent < 1.0 { format!("{percent:.2}%") } else { format!("{percent:.1}%") }
 }
 
-/// What part `part` is of `whole`.
+/// The share of `part` in `whole`.
 pub fn share(part: u64, whole: u64) -> f64 {
     part as f64 / whole.max(1) as f64
 }
@@ -84,12 +84,12 @@ const ALIKE: f64 = 0.1;
 /// From this share of the CPU time on `uncopy try` tells a gain from noise, mostly.
 pub const WORTH_TRYING: f64 = 0.02;
 
-/// What parts of the CPU time eliding and keeping memory save, as predicted.
+/// The shares of the CPU time that eliding and keeping memory save, as predicted.
 pub fn parts(p: &Program) -> [f64; 2] {
     [p.saving().ns, p.fresh_ns].map(|ns| ns / p.cpu_ns.max(1) as f64)
 }
 
-/// What it comes down to.
+/// The advice that follows.
 pub fn advice(p: &Program) -> String {
     let saving = p.saving();
     let [eliding, memory] = parts(p);
@@ -181,8 +181,8 @@ fn program(p: &Program) -> String {
     text
 }
 
-/// What the tables say of path number `i`; `unseen` where touches are not known, `nothing` where
-/// nothing would be saved.
+/// The cells of path number `i`; `unseen` where touches are not known, `nothing` where nothing
+/// would be saved.
 pub(super) fn cells(
     p: &Program,
     i: usize,

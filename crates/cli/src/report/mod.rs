@@ -40,7 +40,7 @@ pub struct ReportArgs {
 /// A file of the report.
 struct Part {
     name: &'static str,
-    /// What is in it, for the list.
+    /// Its content, for the list.
     holds: &'static str,
     text: String,
 }
@@ -71,7 +71,7 @@ pub fn main(args: &ReportArgs) -> Result<(), Failure> {
     ))
 }
 
-/// What others called a program, as the name of a file.
+/// A file name made of the name that others gave a program.
 fn file_name(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
 }

@@ -12,7 +12,7 @@ use super::Part;
 use crate::stat::symbols::Symbols;
 use crate::stat::{files, json, process, text, view::View};
 
-/// What our variables begin with.
+/// The prefix of our variables.
 const OURS: &[u8] = b"UNCOPY_";
 
 /// Lines of `/proc/PID/status` that hold no data.

@@ -13,7 +13,7 @@ use uncopy_measure::{Failure, elf, failure};
 pub struct Unusable {
     /// The exit status that shells give for it.
     pub status: u8,
-    /// What is wrong, without the command's name in front.
+    /// The failure, without the command's name in front.
     pub text: Failure,
 }
 

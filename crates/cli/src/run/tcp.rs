@@ -7,7 +7,7 @@ use nix::errno::Errno;
 use uncopy_measure::{Failure, failure};
 use uncopy_tcp_service::{Options, Rendezvous, Service, tell};
 
-/// What is missing; `None`: a service answers under this name (without one, this user's or the
+/// The obstacle; `None`: a service answers under this name (without one, this user's or the
 /// system's), or one can be started for `library`.
 pub fn obstacle(name: Option<&str>, library: &Path) -> Option<Failure> {
     let (error, name) = Rendezvous::of(name).ask(tell).err()?;

@@ -19,7 +19,7 @@ const NEW: &str = "new";
 const SUM: &str = "sum";
 /// Nothing of ours is larger, in bytes.
 const LARGEST: u64 = 16 << 20;
-/// What has no header for so long never gets one.
+/// The time after which a file without a header never gets one.
 const UNFINISHED: Duration = Duration::from_secs(60);
 
 /// The directories that hold such files and belong to whom they say.

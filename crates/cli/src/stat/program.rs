@@ -18,11 +18,11 @@ pub struct Program {
     pub command: String,
     /// When it started, in clock ticks since boot.
     pub start_time: u64,
-    /// What was done.
+    /// The work that was done.
     pub counters: Snapshot,
     /// Whether no site elides at present, whatever its account says.
     pub none_elides: bool,
-    /// What was done for each call site and size class.
+    /// The work for each call site and size class.
     pub sites: Vec<Site>,
 }
 
@@ -55,7 +55,7 @@ pub struct Site {
     pub last: usize,
 }
 
-/// What the policy thinks of a site.
+/// The policy's view of a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Copies are elided.
@@ -86,7 +86,7 @@ impl Decision {
     pub const ALL: [Self; 5] =
         [Self::Elides, Self::Watched, Self::Abstains, Self::Rests, Self::Copies];
 
-    /// What it means.
+    /// The meaning of the decision.
     pub fn meaning(self) -> &'static str {
         match self {
             Self::Elides => "Copies are left out.",
@@ -118,7 +118,7 @@ impl Site {
         looked_at.saturating_add(self.rested.max(resting))
     }
 
-    /// What the policy thinks of it.
+    /// The policy's view of it.
     pub fn decision(&self) -> Decision {
         let only_rested = self.missed() > 0 && self.reasons.first() == Some(&self.missed());
         // (The line of all others has no class.)
@@ -207,7 +207,7 @@ impl Words<'_> {
 }
 
 impl Program {
-    /// Who decides, and what was measured, in one sentence.
+    /// The routine that is chosen, and the measurement behind that, in one sentence.
     pub fn why(&self) -> String {
         let c = &self.counters;
         let experiments = match c.trials {

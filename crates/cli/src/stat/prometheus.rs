@@ -11,7 +11,7 @@ use super::symbols::Symbols;
 use super::text::reasons;
 use super::view::View;
 
-/// What is told of every call site: name, meaning, value.
+/// The metrics of every call site: name, meaning, value.
 type Metric = (&'static str, &'static str, fn(&Site) -> u64);
 
 const SITES: &[Metric] = &[

@@ -116,7 +116,7 @@ pub fn reasons(site: &Site) -> impl Iterator<Item = (&'static str, u64)> {
     })
 }
 
-/// What the reasons mean that occur.
+/// The meanings of the reasons that occur.
 fn legend(sites: &[&Site]) -> String {
     let occurs = |name: &str| sites.iter().any(|s| reasons(s).any(|(n, _)| n == name));
     let mut text = String::new();

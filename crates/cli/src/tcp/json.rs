@@ -1,10 +1,12 @@
 //! Connections as JSON.
 
+use std::net::SocketAddr;
+
 use serde_json::{Value, json};
 use uncopy_measure::printable;
 use uncopy_tcp_service::Wired;
 use uncopy_tcp_service::protocol::StayReason;
-use uncopy_tcp_service::state::{DirectionReport, Waits};
+use uncopy_tcp_service::state::{DirectionReport, FlowReport, Program, Stayed, Waits};
 use uncopy_tcp_shared::phase::At;
 
 use super::look::Look;
@@ -18,7 +20,7 @@ fn waits(of: Waits) -> Value {
     }
 }
 
-/// What a phase is called.
+/// The name of a phase.
 pub fn phase(at: Option<At>) -> &'static str {
     match at {
         None => "poisoned",
@@ -75,57 +77,9 @@ fn way(way: &DirectionReport) -> Value {
 /// All of it, as one line.
 pub fn text(look: &Look, said: &Programs) -> String {
     let state = &look.state;
-    let end = |program: u64, address| {
-        json!({
-            "address": address,
-            "pid": look.pid(program),
-            "command": look.command(program),
-        })
-    };
-    let flows: Vec<Value> = state
-        .flows
-        .iter()
-        .map(|flow| {
-            json!({
-                "a": end(flow.programs[0], flow.addresses[0].to_string()),
-                "b": end(flow.programs[1], flow.addresses[1].to_string()),
-                "seconds": look.age(flow.since).as_secs_f64(),
-                "attached": flow.attached,
-                "a_to_b": way(&flow.ways[0]),
-                "b_to_a": way(&flow.ways[1]),
-            })
-        })
-        .collect();
-    let stayed: Vec<Value> = state
-        .stayed
-        .iter()
-        .map(|stayed| {
-            json!({
-                "end": end(stayed.program, stayed.addresses[0].to_string()),
-                "peer": stayed.addresses[1].to_string(),
-                "seconds": look.age(stayed.since).as_secs_f64(),
-                "reason": stayed.reason.name(),
-            })
-        })
-        .collect();
-    let programs: Vec<Value> = state
-        .programs
-        .iter()
-        .map(|program| {
-            let stayed = StayReason::ALL.into_iter().zip(program.stayed).filter(|(_, n)| *n > 0);
-            let stayed: serde_json::Map<String, Value> =
-                stayed.map(|(reason, n)| (reason.name().to_owned(), n.into())).collect();
-            json!({
-                "pid": program.pid,
-                "uid": program.uid,
-                "command": look.command(program.id),
-                "seconds": look.age(program.since).as_secs_f64(),
-                "waiting": program.waiting,
-                "memory_bytes": program.bytes,
-                "stayed": stayed,
-            })
-        })
-        .collect();
+    let flows: Vec<Value> = state.flows.iter().map(|one| flow(look, one)).collect();
+    let stayed: Vec<Value> = state.stayed.iter().map(|one| stayed(look, one)).collect();
+    let programs: Vec<Value> = state.programs.iter().map(|one| program(look, one)).collect();
     let service = json!({
         "name": look.name,
         "pid": state.pid,
@@ -143,6 +97,52 @@ pub fn text(look: &Look, said: &Programs) -> String {
         "unknown": unknown,
     });
     printable::json(&all) + "\n"
+}
+
+/// An end of a connection: its program, and its address there.
+fn end(look: &Look, program: u64, address: SocketAddr) -> Value {
+    json!({
+        "address": address.to_string(),
+        "pid": look.pid(program),
+        "command": look.command(program),
+    })
+}
+
+/// A connection with both ends here.
+fn flow(look: &Look, flow: &FlowReport) -> Value {
+    json!({
+        "a": end(look, flow.programs[0], flow.addresses[0]),
+        "b": end(look, flow.programs[1], flow.addresses[1]),
+        "seconds": look.age(flow.since).as_secs_f64(),
+        "attached": flow.attached,
+        "a_to_b": way(&flow.ways[0]),
+        "b_to_a": way(&flow.ways[1]),
+    })
+}
+
+/// A connection that stays with Linux.
+fn stayed(look: &Look, stayed: &Stayed) -> Value {
+    json!({
+        "end": end(look, stayed.program, stayed.addresses[0]),
+        "peer": stayed.addresses[1].to_string(),
+        "seconds": look.age(stayed.since).as_secs_f64(),
+        "reason": stayed.reason.name(),
+    })
+}
+
+fn program(look: &Look, program: &Program) -> Value {
+    let stayed = StayReason::ALL.into_iter().zip(program.stayed).filter(|(_, n)| *n > 0);
+    let stayed: serde_json::Map<String, Value> =
+        stayed.map(|(reason, n)| (reason.name().to_owned(), n.into())).collect();
+    json!({
+        "pid": program.pid,
+        "uid": program.uid,
+        "command": look.command(program.id),
+        "seconds": look.age(program.since).as_secs_f64(),
+        "waiting": program.waiting,
+        "memory_bytes": program.bytes,
+        "stayed": stayed,
+    })
 }
 
 /// Where no service answers, and why.

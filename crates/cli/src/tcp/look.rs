@@ -1,4 +1,4 @@
-//! What the service says of itself, with what `/proc` says of the processes.
+//! The service's own report, with what `/proc` says of the processes.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use crate::stat::process;
 pub struct Look {
     /// The service's name.
     pub name: String,
-    /// What it said.
+    /// The report.
     pub state: State,
     /// When.
     pub now: SystemTime,
@@ -92,7 +92,7 @@ impl Look {
     }
 }
 
-/// What names a flow as long as it lives.
+/// The key that names a flow as long as it lives.
 pub fn key(flow: &FlowReport) -> ((u64, u64), SystemTime) {
     (flow.place, flow.since)
 }

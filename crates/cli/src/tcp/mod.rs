@@ -107,7 +107,7 @@ fn flows(args: &FlowsArgs) -> Result<(), Failure> {
         programs.only(pid);
     }
     let mut look = match look {
-        // What there is to say of connections does not need a service.
+        // Connections can be reported without a service.
         Err(why) if !args.prometheus && !programs.is_empty() => {
             return uncopy_measure::print(&if args.json {
                 json::without_service(&why.to_string(), &programs)

@@ -1,4 +1,4 @@
-//! What programs say of their connections themselves, and which of these no service knows: they are
+//! The programs' own reports of their connections, and which of these no service knows: they are
 //! there whether a service is or not.
 
 use std::collections::BTreeSet;
@@ -35,7 +35,7 @@ impl Why {
         }
     }
 
-    /// As it is shown.
+    /// The text on the screen.
     fn text(self) -> String {
         match self {
             Self::Remote | Self::NoService => super::text::why(self.name()),
@@ -66,14 +66,14 @@ pub struct CountedProgram {
     pub pid: u32,
     /// Its name.
     pub command: String,
-    /// What it has counted.
+    /// The program's counters.
     pub counters: Snapshot,
 }
 
 /// All of them.
 #[derive(Clone, Debug, Default)]
 pub struct Programs {
-    /// What they say.
+    /// The programs' reports.
     pub told: Vec<CountedProgram>,
     /// Their connections that no service knows.
     pub unknown: Vec<Unknown>,

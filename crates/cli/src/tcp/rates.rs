@@ -1,4 +1,4 @@
-//! What happened on each connection between two looks.
+//! The traffic on each connection between two looks.
 
 use std::collections::HashMap;
 
@@ -50,8 +50,8 @@ pub fn over_wire(before: &Look, now: &Look, seconds: f64) -> Vec<OverWire> {
     all
 }
 
-/// Of all connections of the later look, the busiest first. What is new has been so for no longer
-/// than the interval.
+/// Of all connections of the later look, the busiest first. A new connection has been so for no
+/// longer than the interval.
 pub fn between(before: &Look, now: &Look, seconds: f64) -> Vec<Rate> {
     let old: HashMap<_, _> = before.state.flows.iter().map(|flow| (key(flow), flow)).collect();
     let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds.max(0.001);

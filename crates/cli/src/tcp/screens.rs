@@ -117,7 +117,7 @@ pub fn looks() -> (Look, Look) {
     (look(1), look(2))
 }
 
-/// What is shown of them.
+/// The screens of them.
 pub fn texts(before: &Look, now: &Look) -> Vec<(&'static str, String)> {
     let rates = rates::between(before, now, 1.0);
     vec![

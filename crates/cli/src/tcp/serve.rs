@@ -65,7 +65,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "HOW", requires = "device", default_value = "adaptive")]
     wait: Wait,
     /// Over a device: how connections slow down whose program does not choose (TCP_CONGESTION:
-    /// reno, cubic, dctcp)
+    /// reno, cubic, dctcp, bbr)
     #[arg(long, value_name = "HOW", requires = "device", default_value = "cubic")]
     congestion: Congestion,
     /// Over each device: what one program's connections to other hosts may send together, in bits a
@@ -99,6 +99,7 @@ enum Congestion {
     Reno,
     Dctcp,
     Timely,
+    Bbr,
 }
 
 impl Congestion {
@@ -108,6 +109,7 @@ impl Congestion {
             Self::Reno => Algorithm::Reno,
             Self::Dctcp => Algorithm::Dctcp,
             Self::Timely => Algorithm::Timely,
+            Self::Bbr => Algorithm::Bbr,
         }
     }
 }
@@ -225,7 +227,7 @@ fn whom(args: &ServeArgs) -> Serves {
     if args.all_users { Serves::All { across: args.across_users } } else { Serves::ItsUser }
 }
 
-/// Whom it serves, in one line.
+/// The users that it serves, in one line.
 fn serves(name: &str, args: &ServeArgs, uid: Uid, limits: Limits) -> String {
     let whom = match whom(args) {
         Serves::ItsUser => {

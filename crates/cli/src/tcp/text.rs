@@ -9,7 +9,7 @@ use uncopy_measure::printable::printable;
 use uncopy_measure::units::{self, grouped, rough_size};
 use uncopy_tcp_service::Wired;
 use uncopy_tcp_service::protocol::StayReason;
-use uncopy_tcp_service::state::{DirectionReport, FlowReport, Waits};
+use uncopy_tcp_service::state::{DirectionReport, FlowReport, Program, Waits};
 use uncopy_tcp_shared::phase::At;
 
 use super::look::Look;
@@ -149,27 +149,31 @@ pub fn flows(look: &Look) -> String {
         );
     }
     let several = state.programs.iter().any(|program| program.uid != state.programs[0].uid);
-    for program in &state.programs {
-        let whose = if several { format!(" of user {}", program.uid) } else { String::new() };
-        let stayed = StayReason::ALL.into_iter().zip(program.stayed).filter(|(_, n)| *n > 0);
-        let stayed: Vec<String> =
-            stayed.map(|(reason, n)| format!("{} {}", grouped(n), reason.name())).collect();
-        let stayed = if stayed.is_empty() {
-            String::new()
-        } else {
-            format!(", ever by Linux: {}", stayed.join(", "))
-        };
-        let _ = writeln!(
-            text,
-            "program {}[{}]{whose}, for {}: {} of memory, {} ends wait{stayed}",
-            printable(look.command(program.id)),
-            program.pid,
-            age(look.age(program.since)),
-            rough_size(program.bytes as f64),
-            grouped(program.waiting),
-        );
+    for one in &state.programs {
+        let _ = writeln!(text, "{}", program(look, one, several));
     }
     text
+}
+
+/// A program's line; `several`: of several users.
+fn program(look: &Look, program: &Program, several: bool) -> String {
+    let whose = if several { format!(" of user {}", program.uid) } else { String::new() };
+    let stayed = StayReason::ALL.into_iter().zip(program.stayed).filter(|(_, n)| *n > 0);
+    let stayed: Vec<String> =
+        stayed.map(|(reason, n)| format!("{} {}", grouped(n), reason.name())).collect();
+    let stayed = if stayed.is_empty() {
+        String::new()
+    } else {
+        format!(", ever by Linux: {}", stayed.join(", "))
+    };
+    format!(
+        "program {}[{}]{whose}, for {}: {} of memory, {} ends wait{stayed}",
+        printable(look.command(program.id)),
+        program.pid,
+        age(look.age(program.since)),
+        rough_size(program.bytes as f64),
+        grouped(program.waiting),
+    )
 }
 
 /// The busiest, as many as there is room for.
@@ -185,12 +189,23 @@ pub fn top(look: &Look, rates: &[Rate], over: &[OverWire], lines: usize) -> Stri
         grouped(sum(|r| r.writes[0] + r.writes[1]) as u64),
         rough_size(sum(|r| r.bytes[0] + r.bytes[1])),
     );
+    // (Three lines of the table's own, one above it, one for the cursor; two for each connection.)
+    let shown = rates.iter().take(lines.saturating_sub(5) / 2);
+    let _ = writeln!(text, "{}", here(look, shown));
+    let left = lines.saturating_sub(text.lines().count() + 4);
+    if !over.is_empty() && left > 0 {
+        let _ = writeln!(text, "{}", over_the_wire(look, over.iter().take(left)));
+    }
+    text
+}
+
+/// The connections with both ends here: a line for each direction.
+fn here<'a>(look: &Look, rates: impl Iterator<Item = &'a Rate>) -> Table {
     let mut table = Table::new();
     table.load_style(units::TABLE_STYLE);
     table.set_header(["FROM", "TO", "BY", "WRITES/s", "BYTES/s", "UNREAD", "WAITS"]);
-    // (Three lines of the table's own, one above it, one for the cursor; two for each connection.)
-    for rate in rates.iter().take(lines.saturating_sub(5) / 2) {
-        let flow = &state.flows[rate.flow];
+    for rate in rates {
+        let flow = &look.state.flows[rate.flow];
         for (from, to) in [(0, 1), (1, 0)] {
             let way = &flow.ways[from];
             let by = match way.reason {
@@ -217,11 +232,11 @@ pub fn top(look: &Look, rates: &[Rate], over: &[OverWire], lines: usize) -> Stri
     for column in table.column_iter_mut().skip(3).take(3) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    let _ = writeln!(text, "{table}");
-    let left = lines.saturating_sub(text.lines().count() + 4);
-    if over.is_empty() || left == 0 {
-        return text;
-    }
+    table
+}
+
+/// The connections over the wire, a line each.
+fn over_the_wire<'a>(look: &Look, over: impl Iterator<Item = &'a OverWire>) -> Table {
     let mut table = Table::new();
     table.load_style(units::TABLE_STYLE);
     table.set_header([
@@ -233,8 +248,8 @@ pub fn top(look: &Look, rates: &[Rate], over: &[OverWire], lines: usize) -> Stri
         "AGAIN/s",
         "UNACKED",
     ]);
-    for rate in over.iter().take(left) {
-        let of = &state.wired[rate.flow];
+    for rate in over {
+        let of = &look.state.wired[rate.flow];
         table.add_row([
             of.addresses[0].to_string(),
             of.addresses[1].to_string(),
@@ -248,6 +263,5 @@ pub fn top(look: &Look, rates: &[Rate], over: &[OverWire], lines: usize) -> Stri
     for column in table.column_iter_mut().skip(3) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    let _ = writeln!(text, "{table}");
-    text
+    table
 }

@@ -1,4 +1,5 @@
-//! What is shown: programs with their rates, the order, the selected one; and what keys do to it.
+//! The state of the screen: programs with their rates, the order, the selected one; and what keys
+//! do to it.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -14,7 +15,7 @@ use crate::stat::symbols::Symbols;
 
 const PAGE: f64 = 4096.0;
 
-/// What the lines can be ordered by, and their headings.
+/// The columns by which lines can be ordered, and their headings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Column {
     /// The process.
@@ -51,7 +52,7 @@ pub const COLUMNS: [(Column, &str); 9] = [
 ];
 
 impl Column {
-    /// What it says, for people.
+    /// The meaning of the column, for people.
     pub fn meaning(self) -> &'static str {
         match self {
             Self::Pid => "The process.",
@@ -128,7 +129,7 @@ impl Line {
     }
 }
 
-/// What to do after a key.
+/// The next step after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Go on.
@@ -140,7 +141,7 @@ pub enum Next {
 /// All that is shown.
 #[derive(Debug)]
 pub struct State {
-    /// In the order of the screen.
+    /// The lines in the order of the screen.
     pub lines: Vec<Line>,
     /// The selected one, and how far the table is scrolled.
     pub table: TableState,
@@ -150,7 +151,7 @@ pub struct State {
     pub ascending: bool,
     /// No new looks are taken.
     pub paused: bool,
-    /// What keys do, and what the words mean, is shown in place of all.
+    /// The meaning of keys and words is shown in place of all.
     pub help: bool,
     /// The first line of that that is shown.
     pub help_from: u16,
@@ -227,7 +228,7 @@ impl State {
         self.select((!self.lines.is_empty()).then(|| at.min(self.lines.len() - 1)));
     }
 
-    /// What a key does.
+    /// The effect of a key.
     pub fn key(&mut self, key: KeyEvent) -> Next {
         let asked = key.code == KeyCode::Char('?') || key.code == KeyCode::Char('h');
         let ends = matches!(key.code, KeyCode::Char('c' | 'q'));

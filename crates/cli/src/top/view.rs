@@ -16,7 +16,7 @@ use crate::stat::program::{Decision, Site};
 const HISTORY: u16 = 24;
 /// A shorter history says nothing.
 const SHORTEST: u16 = 8;
-/// Of the columns.
+/// The widths of the columns.
 const WIDTHS: [u16; COLUMNS.len()] = [7, 16, 9, 10, 10, 10, 9, 9, 10];
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 
@@ -71,7 +71,7 @@ const KEYS: [(&str, &str, &str); 7] = [
     ("p", "pause", "Take no new look, or go on (also the space bar)."),
 ];
 
-/// What keys do, and what the words on the screen mean.
+/// The meaning of keys, and of the words on the screen.
 fn legend(frame: &mut Frame, state: &mut State) {
     let [head, body, foot] =
         Layout::vertical([Constraint::Length(1), Constraint::Min(3), Constraint::Length(1)])
@@ -171,7 +171,7 @@ fn programs(frame: &mut Frame, state: &mut State, area: Rect) {
     frame.render_stateful_widget(table, area, &mut state.table);
 }
 
-/// What so many columns need, with what lies between them.
+/// The width that so many columns need, with what lies between them.
 fn needed(columns: usize) -> u16 {
     WIDTHS[..columns].iter().map(|width| width + 1).sum::<u16>().saturating_sub(1)
 }

@@ -1,10 +1,10 @@
 //! Which differences count. Sides are compared within the rounds: what the sides of a round have in
 //! common, a machine that is slower for a while, is nobody's.
 //!
-//! What remains is noise, and it is not the same for all: a plain process may take a quarter more
-//! than the next one for as long as it lives (Django's: 305 or 535 page faults for a request, by
-//! what memory it happens to have), where no process under uncopy does. So each pair of sides is
-//! judged by what it itself differs by from round to round; and since that is known badly from four
+//! The rest is noise, and it is not the same for all: a plain process may take a quarter more than
+//! the next one for as long as it lives (Django's: 305 or 535 page faults for a request, by what
+//! memory it happens to have), where no process under uncopy does. So each pair of sides is judged
+//! by what it itself differs by from round to round; and since that is known badly from four
 //! rounds, by what sides like these do in general, as if there had been some rounds more: those
 //! with glibc's allocator like each other, those with uncopy's like each other.
 
@@ -27,14 +27,14 @@ const CHOICE: f64 = 0.005;
 const EARLY: f64 = 0.001;
 /// Rounds after which they are no first ones.
 const SETTLED: usize = 6;
-/// What chance shows no more often may become sure with more rounds.
+/// A difference that chance shows no more often may become sure with more rounds.
 const PERHAPS: f64 = 0.07;
 /// Of two sides that gain both one may be better by the part `WORTH` unless chance hides that no
 /// more often than this.
 const MAYBE: f64 = 0.1;
-/// What further rounds are worth.
+/// The worth of further rounds.
 const WORTH: f64 = 0.05;
-/// Who is ahead by what chance shows no more often is named first.
+/// A side that is ahead by what chance shows no more often is named first.
 const LIKELY: f64 = 0.2;
 /// A range leaves out so much at each end.
 const OUTSIDE: f64 = 0.025;
@@ -63,7 +63,7 @@ impl Standing {
         Self { measures: [Measure::new(cpu), Measure::new(time)] }
     }
 
-    /// What the plain turns say of processor time.
+    /// The plain turns' processor time.
     pub fn plain(&self) -> &Plain {
         &self.measures[0].plain
     }
@@ -184,7 +184,7 @@ impl Measure {
         let both = self.logs[side as usize].iter().zip(&self.logs[other as usize]);
         let ahead: Vec<f64> = both.map(|(side, other)| other - side).collect();
         let general = |side| match side {
-            // (Of a mean of two a half.)
+            // (A mean of two gets half of it.)
             Side::Plain | Side::Again => 0.5 * self.glibcs,
             Side::Kept => self.glibcs,
             Side::Placed | Side::NoElision | Side::Uncopy => self.ours,
@@ -284,7 +284,7 @@ impl Pair {
         self.ahead + chance::limit(MAYBE, self.freedom) * self.error > part
     }
 
-    /// What it comes to.
+    /// The result.
     pub fn found(&self) -> Difference {
         if self.is_ahead(SURE) {
             Difference::Less
@@ -301,8 +301,8 @@ impl Pair {
             .then(|| (chance::limit(SURE, self.freedom) * self.error).max(LEAST).exp_m1())
     }
 
-    /// What noise leaves of the ratio in 95 of 100 trials, the least first; `None`: one round tells
-    /// nothing.
+    /// The range that noise leaves of the ratio in 95 of 100 trials, the least first; `None`: one
+    /// round tells nothing.
     pub fn range(&self) -> Option<[f64; 2]> {
         (self.rounds >= 2).then(|| {
             let off = chance::limit(OUTSIDE, self.freedom) * self.error;
@@ -345,15 +345,15 @@ pub enum Difference {
     Same,
 }
 
-/// What the plain turns say.
+/// The figures of the plain turns.
 #[derive(Clone, Debug)]
 pub struct Plain {
     /// Their median.
     pub median: f64,
-    /// What the medians of the two sides differ by, as a part of that.
+    /// The difference between the medians of the two sides, as a part of that.
     pub differ: f64,
-    /// What the turns spread over (their middle half, or the former if that is more), as a part of
-    /// the median.
+    /// The spread of the turns (their middle half, or the former if that is more), as a part of the
+    /// median.
     pub spread: f64,
 }
 

@@ -1,5 +1,5 @@
-//! What uncopy did in a turn: from the statistics of processes that live, or from their summaries
-//! at exit.
+//! Counters of uncopy's work in a turn: from the statistics of processes that live, or from their
+//! summaries at exit.
 
 use uncopy_counters::{NAMES, Snapshot, is_gauge};
 
@@ -30,7 +30,7 @@ pub fn is_ours(line: &str) -> bool {
     counted(line).is_some() || line.starts_with("uncopy: ") && line.contains("]: ")
 }
 
-/// What of both says more: processes that were killed leave no summary, those that have ended no
+/// The larger of both: processes that were killed leave no summary, those that have ended no
 /// statistics.
 pub fn larger(a: Snapshot, b: Snapshot) -> Snapshot {
     if saved(&b) > saved(&a) { b } else { a }
@@ -41,7 +41,7 @@ pub fn saved(counters: &Snapshot) -> u64 {
     counters.elided_bytes + counters.lent_bytes
 }
 
-/// What was done between `before` and `after`.
+/// The work between `before` and `after`.
 pub fn between(before: &Snapshot, after: &Snapshot) -> Snapshot {
     let both = after.iter().zip(before.iter());
     Snapshot::from_values(both.map(|((name, after), (_, before))| match is_gauge(name) {

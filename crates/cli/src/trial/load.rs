@@ -20,7 +20,7 @@ const KNOWN: [(&str, &str); 3] = [
 /// A command for the shell.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// As it was given.
+    /// The text that was given.
     pub text: String,
     /// Finds how much work was done: what was given, or what the first output shows.
     count: OnceCell<Option<Regex>>,
@@ -83,7 +83,7 @@ fn known(said: &str) -> Option<Regex> {
     })
 }
 
-/// What the first group finds.
+/// The number that the first group finds.
 fn number(regex: &Regex, text: &str) -> Result<f64, Failure> {
     let found = regex.captures(text).and_then(|groups| groups.get(1)).map(|group| group.as_str());
     match found.map(str::parse::<f64>) {

@@ -178,7 +178,7 @@ fn rehearse(
     Ok(found)
 }
 
-/// What is said of rounds that may be added to those that were asked for, which take `about` so
+/// The sentence about rounds that may be added to those that were asked for, which take `about` so
 /// many seconds.
 fn may_be_added(rounds: usize, about: f64, cap: f64) -> String {
     if rounds < FEWEST || cap <= about {
@@ -208,7 +208,7 @@ impl Pacing {
         self.turns[side as usize] += 1;
     }
 
-    /// What a round of these sides takes, in seconds.
+    /// The time of a round of these sides, in seconds.
     fn round(&self, sides: &[Side]) -> f64 {
         let mean = |side: &Side| self.took[*side as usize] / self.turns[*side as usize].max(1);
         sides.iter().map(mean).sum::<Duration>().as_secs_f64()
@@ -312,7 +312,7 @@ fn missing() -> Option<String> {
     })
 }
 
-/// What was given of `run`'s options, as it is to be handed on.
+/// The given ones of `run`'s options, as they are to be handed on.
 fn options(matches: &ArgMatches) -> Vec<(&'static str, u64)> {
     run::given(matches).map(|(spec, value)| (spec.name, value)).collect()
 }

@@ -13,7 +13,7 @@ use super::tree;
 /// A server that is not ready by then never is.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What to wait for.
+/// The event to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ready {
     /// Nothing.

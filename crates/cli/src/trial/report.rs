@@ -28,7 +28,7 @@ pub struct Report<'a> {
     program: &'a Program,
     turns: &'a Turns,
     rehearsed: Option<Rehearsed>,
-    /// What uncopy did in a run, on the average.
+    /// Uncopy's work in a run, on the average.
     did: Snapshot,
     facts: Facts,
     verdict: Verdict,
@@ -50,7 +50,7 @@ pub fn so_far(standing: &Standing) -> String {
     format!("gain over plain so far: {}", gains.collect::<Vec<_>>().join(", "))
 }
 
-/// What there is to be told apart, and what uncopy did in all turns.
+/// The facts that tell cases apart, and uncopy's work in all turns.
 pub fn facts(load: Option<&Load>, rehearsed: Option<Rehearsed>, turns: &Turns) -> Facts {
     let runs = &turns[Side::Uncopy as usize];
     let run = median(runs.iter().map(|turn| turn.cpu));
@@ -71,7 +71,7 @@ fn fixed_time(turns: &Turns) -> Option<f64> {
 }
 
 impl<'a> Report<'a> {
-    /// From the counted turns.
+    /// A report from the counted turns.
     pub fn new(
         program: &'a Program,
         load: Option<&'a Load>,
@@ -127,7 +127,7 @@ impl<'a> Report<'a> {
         format!("uncopy run {}-- {words}", options.collect::<String>())
     }
 
-    /// For people.
+    /// The report for people.
     pub fn text(&self) -> String {
         let mut text = format!("{}\n", printable(words(&self.program.words)));
         if let Some(load) = self.load {
@@ -203,7 +203,7 @@ impl<'a> Report<'a> {
         )
     }
 
-    /// What was done for it.
+    /// The work that was done for it.
     fn work(&self) -> String {
         let did = &self.did;
         format!(
@@ -218,7 +218,7 @@ impl<'a> Report<'a> {
         )
     }
 
-    /// What a turn was.
+    /// The unit of a turn.
     fn measured(&self) -> String {
         let rounds = self.counted();
         let more = self.more_often();
@@ -237,7 +237,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// For programs.
+    /// The report for programs.
     pub fn json(&self) -> String {
         let standing = &self.facts.standing;
         let uncopy = standing.cpu(Side::Uncopy, Side::Plain);

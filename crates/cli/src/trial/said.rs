@@ -1,4 +1,4 @@
-//! What a program or a load said, quoted where it failed.
+//! Output of a program or a load, quoted where it failed.
 
 use super::counters;
 

@@ -21,7 +21,7 @@ pub struct Program {
     pub words: Vec<OsString>,
     /// The library that goes in front of it.
     pub library: PathBuf,
-    /// What was given of the options of `uncopy run`.
+    /// The given ones of the options of `uncopy run`.
     pub options: Vec<(&'static str, u64)>,
 }
 

@@ -1,4 +1,4 @@
-//! What the rule makes of noise: trials whose truth is known.
+//! Trials of the rule on noise: their truth is known.
 
 use uncopy_measure::medians::median;
 
@@ -76,7 +76,7 @@ impl Noise {
 /// Side by side, round by round.
 type Turns = [Vec<f64>; 6];
 
-/// What a trial came to.
+/// The result of a trial.
 struct Trial {
     verdict: Verdict,
     /// How many turns it took, as rounds of all sides.

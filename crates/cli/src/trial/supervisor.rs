@@ -30,10 +30,10 @@ use crate::run;
 pub const NAME: &str = "__try-supervisor";
 /// Says that the program is a server: it is ended when told, and what it prints is kept.
 pub const SERVER: &str = "--server";
-/// Who has not ended so long after SIGTERM is killed.
+/// The time after SIGTERM at which a process that has not ended is killed.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What there is to say when all have ended.
+/// The result when all have ended.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Ended {
     /// CPU time of the whole tree, in seconds.

@@ -1,4 +1,4 @@
-//! Who descends from whom, and who of them listens, as `/proc` says.
+//! The processes that descend from one, and which of them listen, as `/proc` says.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub fn children(of: u32) -> Vec<u32> {
     all().filter(|(_, parent)| *parent == of).map(|(pid, _)| pid).collect()
 }
 
-/// Processes with their parents. (Who seems to be dead may have threads that live.)
+/// Processes with their parents. (A process that seems to be dead may have threads that live.)
 fn all() -> impl Iterator<Item = (u32, u32)> {
     let processes = procfs::process::all_processes().into_iter().flatten().flatten();
     processes.filter_map(|p| Some((p.pid().cast_unsigned(), p.stat().ok()?.ppid.cast_unsigned())))

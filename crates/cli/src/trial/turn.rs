@@ -16,7 +16,7 @@ use super::sides::{Program, Side};
 use super::supervisor::{Ended, Supervised};
 use super::tree;
 
-/// What a turn is.
+/// The work of a turn.
 pub enum Work<'a> {
     /// The program runs to its end.
     Whole,
@@ -33,7 +33,7 @@ pub struct Pace {
     pub counts: u32,
 }
 
-/// What a server's first turn, which is not measured, has told.
+/// The results of a server's first turn, which is not measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Rehearsed {
     /// How often the load is to run.
@@ -49,8 +49,7 @@ pub struct Rehearsed {
 /// uncopy has learnt after so much CPU time, in seconds: its first experiment takes 24 stretches of
 /// 55 ms at most, once 8 MB were copied; accounts that rest come back until then.
 pub const LEARNS: f64 = 3.0;
-/// What is measured takes such a part of the CPU time before it, if loads can be repeated until
-/// then.
+/// The measured time is such a part of the CPU time before it, if loads can be repeated until then.
 const COUNTS: f64 = 0.5;
 /// A load is not repeated beyond so many seconds before it is measured.
 const TIMEOUT: f64 = 8.0;
@@ -72,7 +71,7 @@ impl Rehearsed {
     }
 }
 
-/// What was measured.
+/// The measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Measured {
     /// CPU time of the whole process tree, in seconds; of a server for one run of the load.
@@ -81,17 +80,17 @@ pub struct Measured {
     pub elapsed: f64,
     /// How much work a run was, if it is counted.
     pub count: Option<f64>,
-    /// What uncopy did, in one run.
+    /// Uncopy's work, in one run.
     pub counters: Snapshot,
 }
 
 impl Measured {
-    /// What is compared: CPU time, for a unit of work if work is counted.
+    /// The cost that is compared: CPU time, for a unit of work if work is counted.
     pub fn cost(&self) -> f64 {
         self.cpu / self.count.unwrap_or(1.0)
     }
 
-    /// What is compared besides: how long that took.
+    /// The time that it took, which is compared besides.
     pub fn time(&self) -> f64 {
         self.elapsed / self.count.unwrap_or(1.0)
     }
@@ -183,7 +182,7 @@ impl From<Failure> for Failed {
     }
 }
 
-/// Who listens, and does nothing for so long, waits for clients.
+/// The time without work after which a program that listens waits for clients.
 const IDLE: Duration = Duration::from_secs(10);
 /// That is nothing: 5% of that time, in clock ticks of 10 ms.
 const NOTHING: u64 = 50;

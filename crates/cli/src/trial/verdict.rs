@@ -1,4 +1,4 @@
-//! What the differences mean, and what to do.
+//! The meaning of the differences, and advice.
 
 use uncopy_measure::side::{KEEP, Side, TUNABLES};
 
@@ -11,7 +11,7 @@ const SIMPLEST_FIRST: [Side; 5] =
 /// Runs of less processor time, in seconds, are mostly their start.
 const SEEN: f64 = 0.05;
 
-/// What there is to be told apart.
+/// The facts that tell cases apart.
 #[derive(Clone, Debug)]
 pub struct Facts {
     /// All sides against each other.
@@ -49,7 +49,7 @@ fn rival(standing: &Standing, leader: Side) -> Option<Side> {
 pub enum Verdict {
     /// This side of uncopy's gains most.
     Pays(Side),
-    /// What it gains can be had without it.
+    /// Its gain can be had without it.
     Memory,
     /// Both gain, and which of them gains more is not told from chance. The first is recommended:
     /// the simpler one, or the other one where that is likely to be better.
@@ -67,7 +67,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// From the facts.
+    /// The verdict that follows from the facts.
     pub fn of(facts: &Facts) -> Self {
         let standing = &facts.standing;
         if facts.learning_counts && standing.plain().median < SEEN {
@@ -118,7 +118,7 @@ impl Verdict {
         }
     }
 
-    /// For programs.
+    /// The verdict's name for programs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Pays(_) => "pays",
@@ -219,7 +219,7 @@ impl Verdict {
         text + &self.too_short(facts)
     }
 
-    /// What is to be said of runs that end before uncopy has learnt.
+    /// The sentence about runs that end before uncopy has learnt.
     fn too_short(self, facts: &Facts) -> String {
         use super::turn::LEARNS;
 
@@ -239,10 +239,10 @@ impl Verdict {
     }
 }
 
-/// What uncopy costs besides.
+/// The other costs of uncopy.
 const PRICE: &str = "a library in the program, which needs userfaultfd there, and memory for what \
                      it keeps (docs/users/memory.md)";
-/// What memory that is kept costs.
+/// The cost of memory that is kept.
 const KEPT_PRICE: &str = "glibc gives nothing back, so the program holds what memory it ever had";
 
 /// Two sides that gain both, and what decides between them.
@@ -253,29 +253,25 @@ fn either(standing: &Standing, first: Side, other: Side, start: &dyn Fn(Side) ->
         _ => "",
     };
     let price = if [first, other].contains(&Side::Kept) {
-        format!("What decides is the price: with memory kept {KEPT_PRICE}; uncopy is {PRICE}.")
+        format!("Its price decides: {PRICE}; with memory kept {KEPT_PRICE}.")
     } else {
         format!("The price of both: {PRICE}.")
     };
-    let ahead = standing.cpu(first, other).ratio() >= 1.0;
-    let (better, than) = if ahead { (first, other) } else { (other, first) };
-    let (rounds, _) = standing.cpu(better, than).won();
+    let (rounds, _) = standing.cpu(first, other).won();
     let has = |side: Side| format!("{} has {}", side.name(), standing.ranges_in_words(side));
     format!(
-        "pays: {}, or {}{why}: both gain. {}; {}. {rounds} rounds do not tell which gains more: \
-         {}. Start it with '{}', or with '{}'. {price} More --rounds, or a longer --time-cap, may \
-         tell which is better.",
+        "pays: {}, or {}{why}. {}; {}. {rounds} rounds do not tell which gains more (a longer \
+         --time-cap may). Start it with '{}', or with '{}'. {price}",
         first.name(),
         other.name(),
         has(first),
         has(other),
-        against(standing, better, than),
         start(first),
         start(other)
     )
 }
 
-/// What there is to be had without uncopy where uncopy is recommended.
+/// The simpler means that there are without uncopy where uncopy is recommended.
 fn simpler(standing: &Standing, side: Side) -> String {
     if !standing.gains(Side::Kept) {
         return String::new();
@@ -355,11 +351,9 @@ mod tests {
         assert_eq!((verdict.side(), verdict.other()), (Side::Uncopy, Some(Side::Kept)));
         let said = verdict.advice(&facts, &|side| format!("<{}>", side.name()));
         for part in [
-            "pays: uncopy, or memory kept where you want no library: both gain. uncopy has 2.07 \
-             (gain, ",
-            "5 rounds do not tell which gains more: uncopy needs less processor time than memory \
-             kept in 4 of 5 rounds, on the average ",
-            "Start it with '<uncopy>', or with '<memory kept>'. What decides is the price: ",
+            "pays: uncopy, or memory kept where you want no library. uncopy has 2.07 (gain, ",
+            "5 rounds do not tell which gains more (a longer --time-cap may). ",
+            "Start it with '<uncopy>', or with '<memory kept>'. Its price decides: ",
         ] {
             assert!(said.contains(part), "{part}: {said}");
         }

@@ -1,4 +1,4 @@
-//! What systemd is asked and told, by `systemctl`.
+//! Questions and orders to systemd, by `systemctl`.
 
 use std::process::{Command, Output};
 

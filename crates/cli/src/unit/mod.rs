@@ -1,7 +1,7 @@
 //! `uncopy enable UNIT` and `uncopy disable UNIT`: a systemd service starts under uncopy, or no
 //! more.
 //!
-//! What is written is one drop-in, in the administrator's directory; the unit's own file stays as
+//! The command writes one drop-in, in the administrator's directory; the unit's own file stays as
 //! it is.
 //!
 //! | file | one idea |
@@ -193,7 +193,7 @@ fn after(matches: &ArgMatches, name: &str, wanted: bool) -> Result<(), Failure> 
 pub struct Unit {
     /// Its name, not an alias.
     pub name: String,
-    /// What is known of it.
+    /// The known properties.
     properties: Vec<(String, String)>,
 }
 

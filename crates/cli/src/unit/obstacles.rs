@@ -1,4 +1,4 @@
-//! What of a unit's settings keeps uncopy from working in its service, and what has to be let in.
+//! The settings of a unit that keep uncopy from working in its service, and what has to be let in.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -20,18 +20,18 @@ pub struct Line {
     pub why: String,
 }
 
-/// What was found.
+/// The findings.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Obstacles {
     /// Why the service cannot run under uncopy: nothing is to be written.
     pub blocks: Vec<String>,
-    /// What is to be let in.
+    /// The lines to let it in.
     pub let_in: Vec<Line>,
-    /// What the user should know.
+    /// The notes for the user.
     pub notes: Vec<String>,
 }
 
-/// What matters of the machine.
+/// The facts of the machine that matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Machine {
     /// Whether the group of those who may use userfaultfd is there.
@@ -60,7 +60,8 @@ impl Machine {
 }
 
 /// System calls that the library makes in a service and a filter may well refuse: most end the
-/// service for that. What every program makes (reading, mapping memory, waiting) is not listed.
+/// service for that. Calls that every program makes (reading, mapping memory, waiting) are not
+/// listed.
 const CALLS: &[&str] = &[
     "clone",
     "close_range",

@@ -1,4 +1,4 @@
-//! What the tests of the built program share: the program, and a library to preload.
+//! The parts that the tests of the built program share: the program, and a library to preload.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

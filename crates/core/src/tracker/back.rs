@@ -75,7 +75,7 @@ impl<M: Memory> Tracker<M> {
             self.extents.cut(v.extent, offset / PAGE);
             self.backing.pool.vacate(self.backing.pool.page(e.at + offset), moved);
         }
-        // (What was moved in part leaves holes in the extent, which read as zeros when its pages
+        // (An extent whose pages were moved in part has holes, which read as zeros when its pages
         // are used again.)
         let there = Span::sized(page, moved * PAGE);
         self.views.remove(there, &mut self.extents, &mut self.backing);
@@ -89,10 +89,10 @@ impl<M: Memory> Tracker<M> {
         let span = Span::new(page, v.end);
         let offset = v.offset as usize + (page - start);
         let e = self.extents.get(v.extent);
-        // (What somebody may refer to must never be written to.)
+        // (Pages that somebody may refer to must never be written to.)
         let last = e.refs == 1 && !e.filling && self.backing.may_move(e);
         let congruent = span == span.covering_pages() && (e.at + offset).is_multiple_of(PAGE);
-        // (What is left of ours has to be a run; others get theirs back whole.)
+        // (The rest of an extent of ours has to be a run; others get theirs back whole.)
         let ends_it =
             e.is_foreign() || offset / PAGE + span.pages() == (e.filled as usize).div_ceil(PAGE);
         last && congruent && ends_it && span.pages() >= MOVE_MIN
@@ -148,7 +148,7 @@ impl<M: Memory> Tracker<M> {
         often && self.control.act(v.site, Act::GiveBack)
     }
 
-    /// What is worn of `buffers`, which are about to be sent, is made ordinary: some 2 MB at once,
+    /// Makes the worn views of `buffers`, which are about to be sent, ordinary: some 2 MB at once,
     /// for the lock is held.
     pub(super) fn rested_output(&mut self, buffers: &[(usize, usize)]) {
         let mut pages = 0;

@@ -1,11 +1,11 @@
-//! What extents lie in: the pool, and regions of others.
+//! The memory that extents lie in: the pool, and regions of others.
 
 use super::pool::{Pool, PoolShape};
 use crate::extents::Extent;
 use crate::regions::Regions;
 use crate::views::Reclaim;
 
-/// What extents lie in.
+/// The memory that extents lie in.
 #[derive(Debug)]
 pub(super) struct Backing {
     pub(super) pool: Pool,

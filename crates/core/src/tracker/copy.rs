@@ -70,17 +70,19 @@ impl<M: Memory> Tracker<M> {
         let (from, to) = (Span::sized(src, len), Span::sized(dst, len));
         self.control.did(|| Operation::Copy { to: dst, from: src, len, caller, input: is_input });
         plan.bypass = true;
-        if from.overlaps(to) {
-            self.missed(caller, len, Reason::Overlap);
+        let site = self.control.site(caller, len);
+        let planned = if from.overlaps(to) {
+            Err(Reason::Overlap)
         } else if let Err(why) = self.books_have_room() {
-            self.missed(caller, len, why);
-        } else if !self.copy_again(to, src, caller, plan) {
-            let planned = self
-                .concerned(from, to, caller, is_input)
-                .and_then(|()| self.copy_anew(from, to, caller, is_input, plan));
-            if let Err(why) = planned {
-                self.missed(caller, len, why);
-            }
+            Err(why)
+        } else if self.copy_again(to, src, site, plan) {
+            Ok(())
+        } else {
+            self.concerned(from, to, site, is_input)
+                .and_then(|()| self.copy_anew(from, to, site, is_input, plan))
+        };
+        if let Err(why) = planned {
+            self.control.tell(site, Event::Missed(why));
         }
     }
 
@@ -109,7 +111,7 @@ impl<M: Memory> Tracker<M> {
         &mut self,
         from: Span,
         to: Span,
-        caller: usize,
+        site: SiteId,
         is_input: bool,
     ) -> Result<(), Reason> {
         let len = to.len();
@@ -123,7 +125,6 @@ impl<M: Memory> Tracker<M> {
         if is_input && len < self.control.threshold() {
             return Err(Reason::TooSmall);
         }
-        let site = self.control.site(caller, len);
         if is_input && self.control.act(site, Act::Elide(len)) {
             return Ok(());
         }
@@ -138,11 +139,6 @@ impl<M: Memory> Tracker<M> {
         Err(if is_input { Reason::Resting } else { Reason::NotInput })
     }
 
-    fn missed(&mut self, caller: usize, len: usize, why: Reason) {
-        let site = self.control.site(caller, len);
-        self.control.tell(site, Event::Missed(why));
-    }
-
     /// Plans a copy that is not what the last one was.
     ///
     /// # Errors
@@ -151,7 +147,7 @@ impl<M: Memory> Tracker<M> {
         &mut self,
         from: Span,
         to: Span,
-        caller: usize,
+        site: SiteId,
         is_input: bool,
         plan: &mut CopyPlan,
     ) -> Result<(), Reason> {
@@ -165,7 +161,6 @@ impl<M: Memory> Tracker<M> {
             return Err(if is_input { Reason::TooSmall } else { Reason::NotInput });
         }
         self.clock += 1;
-        let site = self.control.site(caller, len);
         plan.site = site;
         let elide = self.control.act(site, Act::Elide(len));
         let rested = !elide && (long || self.was_left(to) || self.was_left(from));
@@ -191,8 +186,8 @@ impl<M: Memory> Tracker<M> {
             add(&self.counters.backoff_copies, u64::from(rested));
             self.untrack_destinations(from, to, rested);
         }
-        // What is left unmapped then (parts of pages) would be copied to extents, and handed on as
-        // small views, for as long as it rests.
+        // Unmapped parts that are left then (parts of pages) would be copied to extents, and handed
+        // on as small views, for as long as it rests.
         let parts = rested && self.views.touches(to);
         if parts {
             self.materialize_charged(to);
@@ -215,7 +210,7 @@ impl<M: Memory> Tracker<M> {
         plan.obstacle = Some(why);
         if let Err(why) = self.plan_copy(to.start, &survey, plan) {
             self.abandon(plan);
-            // (What could not be moved lies between the pieces.)
+            // (Pages that could not be moved lie between the pieces.)
             return if why == Reason::Fragmented { way.and(Err(why)) } else { Err(why) };
         }
         plan.bypass = false;
@@ -235,8 +230,7 @@ impl<M: Memory> Tracker<M> {
     /// The steady state: the whole source is one view, and the destination was just such a copy's
     /// before. Nothing is left to be done but to note it.
     #[inline]
-    fn copy_again(&mut self, to: Span, src: usize, caller: usize, plan: &mut CopyPlan) -> bool {
-        let site = self.control.site(caller, to.len());
+    fn copy_again(&mut self, to: Span, src: usize, site: SiteId, plan: &mut CopyPlan) -> bool {
         if !self.control.act(site, Act::ElideAgain(to.len())) {
             return false;
         }
@@ -349,7 +343,7 @@ impl<M: Memory> Tracker<M> {
                         Some(v) if v.extent == ExtentId::NONE => return Err(Reason::Freed),
                         Some(v) => {
                             self.pin(v.extent, &mut plan.pins)?;
-                            // (What was copied out before is as near as a copy would be.)
+                            // (Bytes that were copied out before are as near as a copy would be.)
                             let first = self.extents.get(v.extent).rested <= 1;
                             if !unmapped && first && len >= self.control.threshold() {
                                 let (site, bytes) = plan.read_out;
@@ -420,7 +414,7 @@ impl<M: Memory> Tracker<M> {
     /// Moves resident pages of the source into extents, where they come in runs worth it.
     ///
     /// # Errors
-    /// What stood first in the way of moving some of them.
+    /// Returns the first reason why some of them stay.
     fn move_sources(&mut self, from: Span, site: SiteId) -> Result<(), Reason> {
         let mut way = Ok(());
         let mut at = from.start;
@@ -454,7 +448,7 @@ impl<M: Memory> Tracker<M> {
     /// worth it.
     ///
     /// # Errors
-    /// What stood first in the way of unmapping some of them.
+    /// Returns the first reason why some of them stay resident.
     fn unmap_destinations(&mut self, from: Span, to: Span, site: SiteId) -> Result<(), Reason> {
         let mut way = Ok(());
         let distance = from.start.wrapping_sub(to.start);
@@ -484,7 +478,7 @@ impl<M: Memory> Tracker<M> {
     /// Moves what is resident of `core`, whole pages whose content nobody is owed, out of the way.
     ///
     /// # Errors
-    /// What stood in the way of some of it.
+    /// Returns the reason why some of it stays resident.
     pub(super) fn unmap_resident(&mut self, core: Span, site: SiteId) -> Result<(), Reason> {
         let moved = self.move_out(core, true, site);
         if let Ok(moved) = moved {

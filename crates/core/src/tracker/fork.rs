@@ -15,7 +15,7 @@ impl<M: Memory> Tracker<M> {
     /// One is refused: the child must write every view out.
     pub fn register_all_again(&mut self) -> Result<(), Refusal> {
         self.registered.iter().try_for_each(|r| self.memory.register(r))?;
-        // (What of it was unmapped before fork came by is refused.)
+        // (Memory of it that was unmapped before fork came by is refused.)
         self.reattach_all(M::register);
         Ok(())
     }

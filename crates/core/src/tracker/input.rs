@@ -55,9 +55,8 @@ impl<M: Memory> Tracker<M> {
         }
     }
 
-    /// What a call site that is being left alone had unmapped is made ordinary before it is
-    /// received into: a buffer that comes round would be received into extents for as long as the
-    /// site rests.
+    /// Makes memory ordinary that a resting call site had unmapped, before it is received into: a
+    /// buffer that comes round would be received into extents for as long as the site rests.
     fn make_resting_ordinary(&mut self, run: Span) -> bool {
         let mut given = false;
         let mut at = run.start;
@@ -140,8 +139,9 @@ impl<M: Memory> Tracker<M> {
         plan.bypass = true;
     }
 
-    /// `received` bytes arrived, in the order of the plan's targets: they become views. What must
-    /// be copied (pages touched while the call waited) is in `plan.copies`; release afterwards.
+    /// `received` bytes arrived, in the order of the plan's targets: they become views. Bytes that
+    /// must be copied (pages touched while the call waited) are in `plan.copies`; release
+    /// afterwards.
     pub fn input_commit(&mut self, plan: &mut InputPlan, received: usize) {
         if plan.call != 0 {
             self.control.did(|| Operation::Received { call: plan.call, bytes: received });

@@ -3,7 +3,7 @@
 use crate::views::Views;
 use uncopy_ranges::span::Span;
 
-/// What was detached is reattached, or forgotten, by this.
+/// A ticket for detached memory, by which it is reattached or forgotten.
 #[derive(Debug)]
 #[must_use]
 pub struct Detached(pub(super) u64);

@@ -1,7 +1,7 @@
 //! Output by reference: which pieces of an output are lent to the kernel, what becomes of lent
 //! pages, and ranges that are sent again and again.
 //!
-//! What is filled of an extent is never written again, so the kernel, or a peer on this host, may
+//! The filled part of an extent is never written again, so the kernel, or a peer on this host, may
 //! hold its pages for as long as it likes. The one thing to be kept from it is recycling: pages of
 //! an extent that was lent are dropped (`MADV_DONTNEED`) when it ends, as those are that were the
 //! program's (see `pool`). Whoever refers to them keeps them; our addresses get others.
@@ -95,7 +95,7 @@ impl<M: Memory> Tracker<M> {
         }
         if !lent && sent > 0 && plan.gathered > 0 {
             let cold = plan.cold.min(sent);
-            // (What was sent before is as near as a copy would be.)
+            // (Bytes that were sent before are as near as a copy would be.)
             let read = if plan.again { cold } else { plan.gathered.min(sent) };
             self.control.tell(plan.payer, Event::Gathered { bytes: read, cold });
         }

@@ -10,7 +10,7 @@ use uncopy_ranges::span::{Span, page_down};
 /// Distance within which an eviction takes a whole registered range, in bytes.
 const NEAR: usize = 4 << 20;
 
-/// What was used up.
+/// The resource that was used up.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Lack {
     /// Extent memory, or room in the pool.
@@ -35,7 +35,7 @@ impl From<Lack> for Reason {
 }
 
 impl<M: Memory> Tracker<M> {
-    /// What may be used up at most.
+    /// The limits of what may be used up.
     pub fn limits(&self) -> Limits {
         self.limits
     }

@@ -93,7 +93,7 @@ impl<M: Memory> Tracker<M> {
         add(&self.counters.events, 1);
     }
 
-    /// What of `span` lies before all pages that may still be there and that the kernel is about to
+    /// The part of `span` before all pages that may still be there and that the kernel is about to
     /// drop: it reports that first.
     pub(super) fn before_dropped(&mut self, span: Span) -> Span {
         let there = self.dropping.iter().filter(|s| s.overlaps(span));
@@ -132,7 +132,8 @@ impl<M: Memory> Tracker<M> {
         add(&self.counters.events, 1);
     }
 
-    /// What must never be moved. (What of it is unmapped stays so, until it is touched.)
+    /// The memory that must never be moved. (Pages of it that are unmapped stay so, until they are
+    /// touched.)
     pub fn excluded(&mut self) -> &mut Excluded {
         &mut self.excluded
     }
@@ -180,8 +181,8 @@ impl<M: Memory> Tracker<M> {
     }
 
     /// Takes all tracking of `span` out of the books, whose mapping is about to be removed: the
-    /// addresses may belong to somebody else before the kernel's report of it is read. What it was
-    /// is kept aside: if the kernel refuses, and somebody touches it before [`Tracker::reattach`],
+    /// addresses may belong to somebody else before the kernel's report of it is read. Its views
+    /// are kept aside: if the kernel refuses, and somebody touches it before [`Tracker::reattach`],
     /// his fault is answered from there.
     pub fn detach(&mut self, span: Span) -> Detached {
         self.control.did(|| Operation::Unmapped(span));
@@ -259,7 +260,7 @@ impl<M: Memory> Tracker<M> {
         }
     }
 
-    /// What was detached is in the books again, where it may be registered.
+    /// Puts detached memory back into the books, where it may be registered.
     fn reattach_leaving(
         &mut self,
         leaving: Leaving,

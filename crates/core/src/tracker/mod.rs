@@ -84,7 +84,7 @@ pub const ADOPT_AFTER: usize = 2;
 /// Drops that are told apart.
 const DROPPING: usize = 16;
 
-/// What may be used up at most.
+/// The limits of what may be used up.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Bytes in live extents.
@@ -95,7 +95,7 @@ pub struct Limits {
     pub views: usize,
 }
 
-/// What a fault turned out to be.
+/// The kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The page (and perhaps pages around it) was filled.
@@ -118,7 +118,7 @@ pub struct Tracker<M> {
     excluded: Excluded,
     /// Views of what is about to be unmapped, by the number of the call; see [`Tracker::detach`].
     leaving: Vec<Leaving>,
-    /// What the kernel has said that it is about to drop; see [`Tracker::removed`].
+    /// Spans that the kernel has said it is about to drop; see [`Tracker::removed`].
     dropping: ArrayVec<Span, DROPPING>,
     control: Control,
     limits: Limits,
@@ -151,7 +151,7 @@ impl<M: Memory> Tracker<M> {
         memory: M,
         shape: PoolShape,
         limits: Limits,
-        control: impl Into<Control>,
+        control: Control,
         filter: &'static Filter,
         counters: &'static Counters,
     ) -> Self {
@@ -165,7 +165,7 @@ impl<M: Memory> Tracker<M> {
             excluded: Excluded::new(),
             leaving: Vec::new(),
             dropping: ArrayVec::new(),
-            control: control.into(),
+            control,
             limits,
             filter,
             counters,

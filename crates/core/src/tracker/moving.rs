@@ -37,10 +37,10 @@ pub(super) struct MovedOut {
 
 impl<M: Memory> Tracker<M> {
     /// Registers `span` and moves its pages to vacant pool pages, as many as there are up to the
-    /// first that is refused. What is to be discarded may have holes.
+    /// first that is refused. Memory that is to be discarded may have holes.
     ///
     /// # Errors
-    /// What stood in the way of moving any.
+    /// Returns the reason why none was moved.
     pub(super) fn move_out(
         &mut self,
         span: Span,
@@ -51,7 +51,7 @@ impl<M: Memory> Tracker<M> {
             return Err(self.refused(span, Refusal::Stays, site));
         }
         self.register(span, site)?;
-        // (What is reported to be dropped has still to go: moved away it would stay.)
+        // (Pages that are reported to be dropped have still to go: moved away they would stay.)
         if !discard && self.before_dropped(span) != span {
             return Err(self.refused(span, Refusal::Stays, site));
         }
@@ -94,7 +94,7 @@ impl<M: Memory> Tracker<M> {
         }
     }
 
-    /// What was moved out becomes an extent, and the program's pages become views of it.
+    /// Makes moved pages an extent, and the program's pages views of it.
     pub(super) fn view_moved(&mut self, moved: MovedOut, site: SiteId) -> &mut Extent {
         let (at, pages) = (self.backing.pool.address(moved.slot), moved.span.pages());
         self.clock += 1;
@@ -142,7 +142,8 @@ impl<M: Memory> Tracker<M> {
             if gaps.is_full() {
                 return Err(Reason::Resident);
             }
-            // (What is detached is answered from there, until it is known what became of it.)
+            // (A fault in detached memory is answered from there, until it is known what became of
+            // it.)
             if self.leaving.iter().any(|l| l.tracked(gap)) {
                 return Err(self.refused(gap, Refusal::Stays, site));
             }
@@ -278,8 +279,8 @@ impl<M: Memory> Tracker<M> {
             return;
         }
         self.came_beside = 0;
-        // (What is about to be dropped is left alone, as in `removed`. Where that cannot be known
-        // it is not asked at each copy.)
+        // (Pages that are about to be dropped are left alone, as in `removed`. Where that cannot be
+        // known it is not asked at each copy.)
         if self.may_have_holes() && self.memory.map_changing() == Some(false) {
             self.untrack_beside(from, site);
             self.untrack_beside(to, site);

@@ -18,7 +18,7 @@ impl<M: Memory> Tracker<M> {
     pub fn output_begin(&mut self, buffers: &[(usize, usize)], plan: &mut OutputPlan) {
         let mut planned = self.plan_output(buffers, plan).is_ok();
         if plan.worn {
-            // (What is pinned cannot be moved in.)
+            // (Pinned extents cannot be moved in.)
             self.unpin(&mut plan.pins);
             *plan = OutputPlan::default();
             self.rested_output(buffers);

@@ -98,7 +98,7 @@ impl<M: Memory> Tracker<M> {
         if ready + self.backing.pool.held_pages == 0 {
             return;
         }
-        // (What the counters say may be of before this call. Then an extent less was a free page
+        // (The counters' values may be older than this call. Then an extent less was a free page
         // less.)
         let over = self.memory.over().div_ceil(PAGE);
         if over > 0 {
@@ -113,8 +113,8 @@ impl<M: Memory> Tracker<M> {
         self.drop_over(IDLE_PAGES);
     }
 
-    /// To be called now and then: it is `now`, in seconds since some beginning. What has lain idle
-    /// in the pool is dropped, a part each time.
+    /// To be called now and then: it is `now`, in seconds since some beginning. Pages that have
+    /// lain idle in the pool are dropped, a part each time.
     pub fn drop_idle(&mut self, now: i64) {
         let free = self.backing.pool.ready_pages();
         let keeping = &mut self.backing.pool.keeping;

@@ -27,12 +27,11 @@ pub(super) struct Referenced {
     pub(super) lent: bool,
 }
 
-/// What was the program's may be referred to by whoever the program gave it to: a pipe
-/// (`vmsplice`), a socket's queue
-/// (`MSG_ZEROCOPY`, io_uring's `SEND_ZC`), a device. The kernel moves such pages, for it refuses
-/// only those that are pinned, and tells nobody that they are referred to. So, like what was lent,
-/// they are never filled anew: dropped, they stay what they are for whoever has them, and our
-/// addresses get others.
+/// Pages that were the program's may be referred to by whoever the program gave them to: a pipe
+/// (`vmsplice`), a socket's queue (`MSG_ZEROCOPY`, io_uring's `SEND_ZC`), a device. The kernel
+/// moves such pages, for it refuses only those that are pinned, and tells nobody that they are
+/// referred to. So, like what was lent, they are never filled anew: dropped, they stay what they
+/// are for whoever has them, and our addresses get others.
 #[derive(Debug, Default)]
 pub(super) struct Pool {
     /// Where its page number 0 is.

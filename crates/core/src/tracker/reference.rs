@@ -1,8 +1,8 @@
 //! Input by reference: what was received lies in somebody else's region already, and the program's
 //! buffer becomes a view of it.
 //!
-//! It is a copy that is elided, and so the call site's account decides. What is resident of the
-//! buffer is moved out of the way, where it comes in runs worth that; the parts of pages at its
+//! It is a copy that is elided, and so the call site's account decides. Resident pages of the
+//! buffer are moved out of the way, where they come in runs worth that; the parts of pages at its
 //! ends are copied.
 
 use super::{EXTENT_MAX_PAGES, ISLAND_PAGES, Tracker};
@@ -16,8 +16,8 @@ use uncopy_ranges::span::{PAGE, Span};
 
 impl<M: Memory> Tracker<M> {
     /// Makes `buffers` (address and length of each, as for [`Tracker::input_begin`]) views of
-    /// `received`, ranges of regions that their owners hand over, as far as these reach. What has
-    /// to be copied is in `plan.copies`; release afterwards.
+    /// `received`, ranges of regions that their owners hand over, as far as these reach. Bytes that
+    /// have to be copied are in `plan.copies`; release afterwards.
     ///
     /// # Errors
     /// Why nothing was done: the ranges are still their owner's, and what they hold is to be
@@ -149,8 +149,8 @@ impl<M: Memory> Tracker<M> {
         (viewed, way)
     }
 
-    /// What is resident of `to`, which is about to be overwritten, is moved out of the way where it
-    /// comes in runs worth it.
+    /// Moves resident pages of `to`, which is about to be overwritten, out of the way, where they
+    /// come in runs worth it.
     fn make_way(&mut self, to: Span, site: SiteId) -> Result<(), Reason> {
         let mut way = Ok(());
         let mut at = to.start;

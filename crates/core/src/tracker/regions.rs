@@ -1,11 +1,11 @@
 //! Memory of others that extents lie in: it is handed over, released, and called back.
 //!
-//! What is handed over may stay in use for as long as the program likes. Who wants it back sooner
-//! (it is short of room; it goes away) has it *called back*: what is viewed is copied to the pool,
-//! and the views follow. So it is before fork, too: views of the pool's pages come along as the
-//! pages do, copied when either side writes, but the bytes of a region may be shared with others,
-//! and its owner will use them again once the *parent* has let go of them. A child therefore begins
-//! without any region.
+//! Memory that was handed over may stay in use for as long as the program likes. An owner that
+//! wants it back sooner (it is short of room; it goes away) has it *called back*: what is viewed is
+//! copied to the pool, and the views follow. So it is before fork, too: views of the pool's pages
+//! come along as the pages do, copied when either side writes, but the bytes of a region may be
+//! shared with others, and its owner will use them again once the *parent* has let go of them. A
+//! child therefore begins without any region.
 
 use super::Tracker;
 use crate::extents::ExtentId;
@@ -47,8 +47,8 @@ impl<M: Memory> Tracker<M> {
 
     /// Plans to bring home what is viewed of `region` (`None`: of all of them), as much as one plan
     /// has room for; nothing, if nothing is. The copies are to be made without the lock, then
-    /// follows [`Tracker::recall_commit`], then this again. What there is no room for in the pool
-    /// becomes the program's own.
+    /// follows [`Tracker::recall_commit`], then this again. Bytes that the pool has no room for
+    /// become the program's own.
     ///
     /// # Errors
     /// [`FillError::Again`]: read events first. [`FillError::Refused`]: only the faults of who
@@ -127,7 +127,7 @@ impl<M: Memory> Tracker<M> {
         found
     }
 
-    /// What is viewed of the extent becomes the program's own.
+    /// Makes all views of the extent the program's own bytes.
     fn end_views_of(&mut self, id: ExtentId) -> Result<(), FillError> {
         self.fill_views_of(id)?;
         for i in 0..self.leaving.len() {

@@ -21,44 +21,59 @@ impl<M: Memory> Tracker<M> {
     pub fn fault(&mut self, addr: usize) -> Fault {
         self.control.did(|| Operation::Touch { addr });
         let page = page_down(addr);
-        let Some((_, v)) = self.views.at(page) else {
-            add(&self.counters.empty_faults, 1);
-            let reach = self.before_dropped(within_reach(page));
-            if reach.is_empty() {
-                return Fault::Again;
+        match self.views.at(page) {
+            None => self.bare_fault(page),
+            Some((_, v)) if v.extent == ExtentId::NONE && self.empty_page(page) => {
+                self.empty_fault(page, v.site)
             }
-            return match self.untracked_fault(reach) {
-                Fault::Unknown => self.fault_while_leaving(page, true),
-                known => known,
-            };
-        };
-        if v.extent == ExtentId::NONE && self.empty_page(page) {
-            // What is reported to be dropped has still to go: if it were ordinary by then, the
-            // kernel would take what is written to it now.
-            let reach = self.before_dropped(within_reach(page));
-            if reach.is_empty() {
-                return Fault::Again;
-            }
-            add(&self.counters.empty_faults, 1);
-            let alone = self.is_lone(page, v.site)
-                && self.materialize_pages(Span::sized(page, PAGE)).is_ok();
-            if alone {
-                self.lone_touch = (self.clock, page);
-                self.displaced = self.displaced.saturating_sub(1);
-                self.control.tell(v.site, Event::Reused);
-                self.gauges();
-                return Fault::Resolved;
-            }
-            // Freed memory is in use again: most likely all of it.
-            let mut end = page + PAGE;
-            while end < reach.end && self.empty_page(end) {
-                end += PAGE;
-            }
-            self.control.tell(v.site, Event::Reused);
-            self.untrack_and_populate(Span::new(page, end), v.site);
+            Some((_, v)) => self.viewed_fault(page, v.site),
+        }
+    }
+
+    /// A fault at a page without views.
+    fn bare_fault(&mut self, page: usize) -> Fault {
+        add(&self.counters.empty_faults, 1);
+        let reach = self.before_dropped(within_reach(page));
+        if reach.is_empty() {
+            return Fault::Again;
+        }
+        match self.untracked_fault(reach) {
+            Fault::Unknown => self.fault_while_leaving(page, true),
+            known => known,
+        }
+    }
+
+    /// A fault at a page that `site` emptied.
+    fn empty_fault(&mut self, page: usize, site: SiteId) -> Fault {
+        // Pages that are reported to be dropped have still to go: if they were ordinary by then,
+        // the kernel would take what is written to them now.
+        let reach = self.before_dropped(within_reach(page));
+        if reach.is_empty() {
+            return Fault::Again;
+        }
+        add(&self.counters.empty_faults, 1);
+        let alone =
+            self.is_lone(page, site) && self.materialize_pages(Span::sized(page, PAGE)).is_ok();
+        if alone {
+            self.lone_touch = (self.clock, page);
+            self.displaced = self.displaced.saturating_sub(1);
+            self.control.tell(site, Event::Reused);
             self.gauges();
             return Fault::Resolved;
         }
+        // Freed memory is in use again: most likely all of it.
+        let mut end = page + PAGE;
+        while end < reach.end && self.empty_page(end) {
+            end += PAGE;
+        }
+        self.control.tell(site, Event::Reused);
+        self.untrack_and_populate(Span::new(page, end), site);
+        self.gauges();
+        Fault::Resolved
+    }
+
+    /// A fault at a page that has bytes of extents, for `site`.
+    fn viewed_fault(&mut self, page: usize, site: SiteId) -> Fault {
         self.fault_around = if page == self.last_fault_end {
             (self.fault_around * 2).min(FAULT_AROUND_MAX)
         } else {
@@ -83,7 +98,7 @@ impl<M: Memory> Tracker<M> {
         add(&self.counters.touched_pages, ((end - page) / PAGE) as u64);
         self.last_fault_end = end;
         let filled = if moved == 0 { (end - page) / PAGE } else { 1 };
-        self.control.tell(v.site, Event::Fault { pages: filled });
+        self.control.tell(site, Event::Fault { pages: filled });
         self.gauges();
         Fault::Resolved
     }
@@ -180,7 +195,8 @@ impl<M: Memory> Tracker<M> {
                 end += PAGE;
             }
             let (filled, result) = self.memory.fill(Span::new(page, end), &self.pieces);
-            // What is there ends to be a view at once: the program may write to it without a fault.
+            // Memory that is there ends to be a view at once: the program may write to it without a
+            // fault.
             if end_views {
                 let there = Span::sized(page, filled * PAGE);
                 self.views.remove(there, &mut self.extents, &mut self.backing);
@@ -241,7 +257,7 @@ fn push_piece(pieces: &mut Vec<Piece>, piece: Piece) {
     }
 }
 
-/// What a fault at `page` may make ordinary.
+/// The span that a fault at `page` may make ordinary.
 fn within_reach(page: usize) -> Span {
     Span::new(page, page.saturating_add(POPULATE_MAX * PAGE))
 }

@@ -8,7 +8,8 @@ use uncopy_core::regions::{Owner, Region, RegionId};
 use uncopy_ranges::span::{PAGE, Span};
 
 thread_local! {
-    /// What came back, and to whom: in this test an owner is known by where his memory begins.
+    /// Spans that came back, and to whom: in this test an owner is known by where his memory
+    /// begins.
     static RELEASED: RefCell<Vec<(usize, Span)>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -26,7 +27,7 @@ pub struct Foreign {
     base: usize,
     pages: Vec<Option<Box<[u8; PAGE]>>>,
     movable: bool,
-    /// What the tracker calls it.
+    /// The tracker's number for it.
     pub id: Option<RegionId>,
     out: Vec<Span>,
     /// Ranges that came back.

@@ -91,7 +91,7 @@ impl Machine {
         }
     }
 
-    /// What somebody refers to holds what it held, or what the program wrote to it.
+    /// Memory that somebody refers to holds what it held, or what the program wrote to it.
     pub fn check_references(&self) {
         for r in &self.references {
             let at_home = self.program[r.home].as_ref().is_some_and(|p| p.as_ptr() == r.page);
@@ -113,7 +113,7 @@ impl Machine {
         self.lent.push((at, bytes));
     }
 
-    /// What is lent is what it was, as long as the pages behind it are the same.
+    /// Lent memory is what it was, as long as the pages behind it are the same.
     pub fn check_lent(&self) {
         for (at, bytes) in &self.lent {
             for (i, byte) in bytes.iter().enumerate() {
@@ -221,7 +221,7 @@ impl Memory for Machine {
         }
         self.check_lent();
         self.check_references();
-        // Who refers to the old pages keeps them.
+        // A reference to the old pages keeps them.
         let gone = Span::sized(POOL + slot * PAGE, pages * PAGE);
         for (at, bytes) in std::mem::take(&mut self.lent) {
             let end = at + bytes.len();

@@ -3,7 +3,7 @@ use super::*;
 /// One that begins with none that elides.
 fn proving() -> Policy {
     let pauses = Box::leak(Box::new(Pauses::new()));
-    Policy::new(32 << 10, true, Costs::REFERENCE, pauses)
+    Policy::new(true, Costs::REFERENCE, pauses)
 }
 
 fn policy() -> Policy {
@@ -100,7 +100,7 @@ fn what_a_site_has_earned_it_may_invest_or_waste_later() {
     let mut p = policy();
     let len = 1 << 20;
     let [poor, rich] = [1, 2].map(|caller| p.site(caller, len));
-    // (What making the buffers of 500 connections views takes.)
+    // (So much it takes to make the buffers of 500 connections views.)
     let invest = |p: &mut Policy, site| {
         (0..500).all(|_| {
             p.event(site, Event::Moved { calls: 2, pages: 256 });
@@ -188,7 +188,7 @@ fn while_no_site_elides_no_account_is_kept_but_of_those_that_send_by_reference()
     for _ in 0..500 {
         assert!(!p.elides(elides, len) && p.act(lends, Act::Lend(len)));
         assert!(p.pauses.rests_copies(1, len) && p.act(elides, Act::GiveBack));
-        // (What undoes its copies is not its own loss.)
+        // (Losses that undo its copies are not its own.)
         p.event(elides, Event::Untracked { pages: 256 });
         p.event(elides, Event::CopiedOut { bytes: len });
     }
@@ -322,7 +322,7 @@ fn a_site_that_loses_while_eliding_is_tried_is_left_alone_before_that_is_measure
 #[test]
 fn sites_that_are_never_left_alone_need_no_experiment() {
     let pauses = Box::leak(Box::default());
-    let mut p = Policy::new(32 << 10, false, Costs::REFERENCE, pauses);
+    let mut p = Policy::new(false, Costs::REFERENCE, pauses);
     let site = p.site(1, 1 << 20);
     assert!(!p.event(0, Event::Copied { total: 1 << 30 }) && p.elides(site, 1 << 20));
 }

@@ -513,7 +513,7 @@ impl<'a> Run<'a> {
         let executed = self.world.processes[actor.process()].executed;
         if self.is_received_from(end)
             || flags.has(Flags::OOB) && (e.is_loose() || executed)
-            || by == RecvBy::Splice && e.urgent.is_some()
+            || by == RecvBy::Splice && e.urgent.is_some() && e.is_loose()
             || executed && flags.has(Flags::TRUNC)
         {
             return skip("used");
@@ -807,6 +807,15 @@ impl<'a> Run<'a> {
         });
         if had_ended {
             return skip("ended");
+        }
+        // (Likewise: whose last bytes have no room, and who leaves some unread.)
+        let full = (0..HANDLES).filter_map(|h| self.world.handle(process, h)).any(|handle| {
+            let other = self.world.end((handle.connection, 1 - handle.side));
+            let e = self.world.end((handle.connection, handle.side));
+            other.unread() > SURE && e.unread() > 0
+        });
+        if full {
+            return skip("full");
         }
         // (How much of it was sent nobody knows.)
         let sends = |actor: &Actor| {

@@ -258,6 +258,25 @@ impl End {
         (if nothing { Outcome::End } else { Outcome::Got(ranges) }, at)
     }
 
+    /// As [`receive`](Self::receive), of a call that moves what there is into a pipe. It passes no
+    /// urgent byte, whether that was received or is part of the stream, and does not wait at one.
+    pub fn splice(&self, len: u64) -> (Outcome, u64) {
+        let follows = |u: &Urgent| u.at >= self.copied && u.at < self.lo;
+        match self.urgent.filter(follows) {
+            Some(u) if u.at == self.copied => {
+                let outcome = match self.error {
+                    _ if self.done => Outcome::End,
+                    0 if self.nonblocking && !self.shut_rd => Outcome::Waits(vec![]),
+                    0 => Outcome::End,
+                    error => Outcome::Fails(error),
+                };
+                (outcome, self.copied)
+            }
+            Some(u) => self.at(u.at).receive(len, Flags::default(), 0),
+            None => self.receive(len, Flags::default(), 0),
+        }
+    }
+
     fn receive_urgent(&self, len: u64) -> Outcome {
         match self.urgent {
             _ if self.inline => Outcome::Fails(libc::EINVAL),
@@ -441,6 +460,22 @@ mod tests {
         p[1].takes(4);
         assert!(p[1].at_mark());
         assert_eq!(p[1].receive(3, none, 0).0, Outcome::Got(vec![(5, 8)]));
+    }
+
+    #[test]
+    fn a_splice_ends_at_an_urgent_byte() {
+        let mut p = pair();
+        send(&mut p, 0, 10);
+        for (inline, read) in [(false, false), (false, true), (true, false)] {
+            let mut end = End { inline, urgent: Some(Urgent { at: 4, read }), ..p[1] };
+            assert_eq!(end.splice(100), (Outcome::Got(vec![(0, 4)]), 4));
+            end.takes(4);
+            assert_eq!(end.splice(100), (Outcome::End, 4));
+            end.nonblocking = true;
+            assert_eq!(end.splice(100), (Outcome::Waits(vec![]), 4));
+            end.takes(5);
+            assert_eq!(end.splice(100), (Outcome::Got(vec![(5, 10)]), 10));
+        }
     }
 
     #[test]

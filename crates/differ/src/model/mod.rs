@@ -240,8 +240,9 @@ impl World {
             }
             Call::Recv { end, len, by, flags, ref got } => {
                 let e = self.end(end);
-                let waits =
-                    |e: &End| matches!(e.receive(len, flags, bytes(got)).0, Outcome::Waits(_));
+                let waits = |e: &End| {
+                    matches!(received_by(e, by, len, flags, bytes(got)).0, Outcome::Waits(_))
+                };
                 let fails = by == RecvBy::Recvmmsg && e.error != 0 && got.is_empty();
                 let never =
                     e.nonblocking || flags.has(Flags::DONTWAIT) || flags.has(Flags::OOB) || fails;
@@ -294,8 +295,8 @@ impl World {
     /// A call that receives has nothing yet.
     pub fn has_nothing(&self, call: &Call) -> bool {
         match call {
-            Call::Recv { end, len, flags, got, .. } => {
-                let (outcome, _) = self.end(*end).receive(*len, *flags, bytes(got));
+            Call::Recv { end, len, by, flags, got } => {
+                let (outcome, _) = received_by(self.end(*end), *by, *len, *flags, bytes(got));
                 got.is_empty() && matches!(outcome, Outcome::Waits(more) if more.is_empty())
             }
             _ => true,
@@ -304,9 +305,10 @@ impl World {
 
     /// What a call that waits has taken meanwhile. True: something.
     pub fn absorbs(&mut self, call: &mut Call) -> bool {
-        if let Call::Recv { end, len, flags, got, .. } = call
+        if let Call::Recv { end, len, by, flags, got } = call
             && !flags.has(Flags::PEEK)
-            && let (Outcome::Waits(ranges), at) = self.end(*end).receive(*len, *flags, bytes(got))
+            && let (Outcome::Waits(ranges), at) =
+                received_by(self.end(*end), *by, *len, *flags, bytes(got))
         {
             let took = !ranges.is_empty();
             got.extend(ranges);
@@ -527,7 +529,7 @@ impl World {
         let views = points.iter().map(|&at| e.at(at)).chain([e.flushed()]);
         for view in views {
             let first_part = firsts.contains(&view.lo);
-            let (outcome, mut at) = view.receive(len, flags, before);
+            let (outcome, mut at) = received_by(&view, by, len, flags, before);
             // `recvmmsg` looks for an error first.
             let first = by == RecvBy::Recvmmsg && because == Because::Now && e.error != 0;
             let outcome = match outcome {
@@ -578,14 +580,15 @@ impl World {
             let urgent = flags.has(Flags::OOB);
             let e = self.end_mut(end);
             match outcome {
-                Outcome::Fails(_) if !urgent => e.error = 0,
+                Outcome::Fails(_) if first || !urgent => e.error = 0,
                 Outcome::Got(_) if urgent && !flags.has(Flags::PEEK) => {
                     e.urgent = e.urgent.map(|u| Urgent { read: true, ..u });
                 }
                 _ => {}
             }
             let nothing_left = matches!(outcome, Outcome::End | Outcome::Fails(_)) && !first;
-            let over = nothing_left && !urgent && len > 0;
+            let at_mark = by == RecvBy::Splice && e.at_mark();
+            let over = nothing_left && !urgent && !at_mark && len > 0;
             if over && e.cut {
                 (e.lo, e.hi, e.cut) = (at, at, false);
             }
@@ -852,11 +855,19 @@ pub fn send_flags(by: SendBy, flags: Flags) -> Flags {
     }
 }
 
-/// As above.
+/// Flags that a receiving call of this kind has at all.
 pub fn recv_flags(by: RecvBy, flags: Flags) -> Flags {
     match by {
         RecvBy::Read | RecvBy::Readv | RecvBy::Splice => Flags::default(),
         _ => flags,
+    }
+}
+
+/// What a call of this kind comes to ([`End::receive`]).
+fn received_by(end: &End, by: RecvBy, len: u64, flags: Flags, got: u64) -> (Outcome, u64) {
+    match by {
+        RecvBy::Splice => end.splice(len),
+        _ => end.receive(len, flags, got),
     }
 }
 

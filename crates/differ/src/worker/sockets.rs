@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::IntoRawFd;
 use uncopy_differ::op::{Ask, Opt};
 
-/// Of SO_RCVTIMEO.
+/// The timeout of SO_RCVTIMEO, in microseconds.
 const TIMEOUT: i64 = 20_000;
 
 fn local(v6: bool, port: u16) -> SocketAddr {

@@ -82,7 +82,7 @@ impl<'a> Follower<'a> {
         self.tags.iter()
     }
 
-    /// What is known of `span`.
+    /// The known pieces of `span`.
     pub fn known(&self, span: Span) -> Vec<Piece> {
         self.tags.within(span).collect()
     }
@@ -258,7 +258,7 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// What of `span` still is what arrived. What was rewritten loses its tags.
+    /// The parts of `span` that still are what arrived. Parts that were rewritten lose their tags.
     fn genuine(&mut self, span: Span, memory: &impl ProgramMemory) -> Vec<Piece> {
         let mut good: Vec<Piece> = Vec::new();
         let mut bad = Vec::new();

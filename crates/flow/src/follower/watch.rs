@@ -94,7 +94,7 @@ impl Follower<'_> {
         }
     }
 
-    /// What happens on `pages` is not known any more.
+    /// Changes on `pages` are not known any more.
     pub fn hides(&mut self, pages: Span) {
         let hide = |watch: &mut Watch, start, end| {
             watch.watched.remove_but(start, end, &watch.touched);

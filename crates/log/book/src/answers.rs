@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 /// Which sync it was: they are counted as they return.
 pub type Number = u64;
 
-/// What becomes of something that is about to leave.
+/// The fate of something that is about to leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leaves {
     /// It may.

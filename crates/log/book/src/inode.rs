@@ -1,4 +1,4 @@
-//! What is held of a file, what is at home, what is durable, what is logged.
+//! The books of a file: what is held, what is at home, what is durable, what is logged.
 //!
 //! ```text
 //!              kept          durable     homed        logged           end
@@ -167,7 +167,7 @@ impl Inode {
         self.live
     }
 
-    /// What its syncs took.
+    /// The times of its syncs.
     #[must_use]
     pub fn timing(&self) -> &Timing {
         &self.timing

@@ -38,11 +38,11 @@ const EIO: Errno = 5;
 pub enum At {
     /// To the end: O_APPEND, or the position is there.
     End,
-    /// To this offset.
+    /// The write goes to this offset.
     Offset(u64),
 }
 
-/// What a program calls, or what happens to a file.
+/// A call of a program, or an event of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// write, writev, pwrite, pwritev.
@@ -88,7 +88,7 @@ pub enum Event {
     MakeRoom,
 }
 
-/// What is to be done next. Then [`Inode::next`] is told what came of it.
+/// The next thing to do. Then [`Inode::next`] is told what came of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Copy the write's bytes to the memory for this offset. ([`Outcome::Done`] publishes them.)
@@ -136,7 +136,7 @@ pub enum Step {
     Answer(Answer),
 }
 
-/// What came of a step.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It was done, all of it.

@@ -1,4 +1,4 @@
-//! What of a log is brought to its files, and what is refused.
+//! The part of a log that is brought to its files, and the part that is refused.
 //!
 //! In the boot in which it was written, memory has all that is held, and the kernel has newer bytes
 //! than the log: each inode's entry gets [`Event::Close`](crate::Event::Close), and nothing is
@@ -73,7 +73,7 @@ pub struct File<'a> {
     pub size: u64,
 }
 
-/// What a log says is to be done.
+/// The work that a log asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan<'a> {
     /// Files with live records.
@@ -146,7 +146,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// What there is of a file that has live records.
+/// The state of a file that has live records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnDisk {
     /// No file has this handle; or at this path is none, or one with another inode or generation.
@@ -162,7 +162,7 @@ pub enum OnDisk {
     Saved,
 }
 
-/// What becomes of a file's live bytes.
+/// The fate of a file's live bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// They are written to it.
@@ -239,7 +239,7 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// What recovery does next.
+/// The next task of recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
     /// Look at the file with this number in the plan: [`Recovery::looked`].
@@ -359,7 +359,7 @@ impl Recovery {
         verdict
     }
 
-    /// What became of each file.
+    /// The fate of each file.
     #[must_use]
     pub fn verdicts(&self) -> &[Verdict] {
         &self.verdicts

@@ -11,13 +11,13 @@ pub const ROUNDS: u8 = 4;
 /// How a sync is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncBy {
-    /// By a record in the log.
+    /// A record in the log makes it durable.
     Log,
-    /// By the file's own sync.
+    /// The file's own sync makes it durable.
     Plain,
 }
 
-/// What syncs of one file took.
+/// The times of syncs of one file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timing {
     /// Averages in ns, 0: not known.

@@ -39,7 +39,7 @@ pub enum NoData<E> {
     Bytes(E),
 }
 
-/// What is to be written to the disk, in one piece, and waited for.
+/// The bytes that are to be written to the disk, in one piece, and waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
     /// Where in the file, in bytes; a multiple of [`BLOCK`].

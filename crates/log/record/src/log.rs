@@ -5,7 +5,7 @@ use std::fmt;
 
 /// A block in bytes: each flush begins one, each is written as a whole.
 pub const BLOCK: usize = 4096;
-/// What a disk writes as a whole or not at all, in bytes.
+/// The bytes that a disk writes as a whole or not at all.
 pub const SECTOR: usize = 512;
 /// Length of a segment in bytes, of logs that are made today.
 pub const SEGMENT: usize = 1 << 20;
@@ -17,12 +17,12 @@ pub(crate) const SEGMENT_HEADER: usize = 80;
 const MAGIC: u32 = u32::from_le_bytes(*b"ucSG");
 const CRC_AT: usize = 4;
 
-/// What encoding and scanning must know of a log: [`Superblock::log`](crate::Superblock::log).
+/// The facts of a log that encoding and scanning need: [`Superblock::log`](crate::Superblock::log).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Log {
-    /// As the superblock says.
+    /// The superblock's UUID.
     pub uuid: [u8; 16],
-    /// As the superblock says.
+    /// The superblock's epoch.
     pub epoch: u64,
     /// Length of a segment in bytes.
     pub segment: u32,
@@ -69,7 +69,7 @@ impl Log {
     }
 }
 
-/// What the first block of a segment says.
+/// The content of the first block of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// Its running number: lap and place in one.
@@ -159,7 +159,7 @@ pub struct Cursor {
     pub before: u64,
 }
 
-/// What a flush is for, when room is short.
+/// The purpose of a flush, when room is short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// Bytes: they leave a segment free, in which `HOME` can be written.

@@ -107,7 +107,7 @@ impl<'a> Data<'a> {
     }
 }
 
-/// What a record says.
+/// The content of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body<'a> {
     /// This index is that file.

@@ -90,7 +90,7 @@ impl fmt::Display for Gap {
     }
 }
 
-/// What a scan finds.
+/// A finding of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanItem<'a> {
     /// The next record.

@@ -19,7 +19,7 @@ const MAGIC: [u8; 8] = *b"uncopylg";
 /// Behind magic and version. These three lie there in every version.
 const CRC_AT: usize = 12;
 
-/// What a superblock says.
+/// The content of a superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Superblock {
     /// The log's own, random, made with the file.
@@ -137,7 +137,7 @@ impl Superblock {
     /// Reads one from the bytes at one of [`PLACES`]; a sector suffices.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// Returns what is wrong with them.
     pub fn decode(bytes: &[u8]) -> Result<Superblock, Unusable> {
         let Some(sector) = bytes.first_chunk::<SECTOR>() else {
             return Err(Unusable::Truncated { is: bytes.len() as u64, should: SECTOR as u64 });
@@ -234,7 +234,7 @@ impl Superblock {
         Superblock { epoch, heartbeat, recovering: false, ..self.adopt(here, now) }
     }
 
-    /// What encoding and scanning need of it.
+    /// The facts of it that encoding and scanning need.
     #[must_use]
     pub fn log(&self) -> Log {
         let room = self.size.saturating_sub(HEAD as u64);

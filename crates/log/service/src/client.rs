@@ -76,7 +76,7 @@ impl Client {
         connected(directory).is_ok()
     }
 
-    /// What the service in `directory` says of itself.
+    /// The report of the service in `directory`.
     ///
     /// # Errors
     /// There is none.

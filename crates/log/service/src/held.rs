@@ -266,7 +266,7 @@ fn unsure(entry: &Entry) -> String {
     )
 }
 
-/// As a program is told.
+/// The error that a program is told.
 pub(crate) fn error(why: NotHome) -> u32 {
     match why {
         NotHome::Refused(why) => why.raw_os_error() as u32,

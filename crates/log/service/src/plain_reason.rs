@@ -16,7 +16,7 @@ macro_rules! reasons {
                 match self { $( Self::$name => $text, )* }
             }
 
-            /// What it means.
+            /// The meaning of the reason.
             pub fn text(self) -> &'static str {
                 match self { $( Self::$name => $means, )* }
             }

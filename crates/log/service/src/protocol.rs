@@ -17,7 +17,7 @@ pub const VERSION: u64 = 2;
 const WORDS: usize = 4;
 const DESCRIPTORS: usize = 1;
 
-/// A message. Who sends which is said there; anything else ends the connection.
+/// A message. The sender of each is said there; anything else ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
     /// Program: the first one.

@@ -1,5 +1,5 @@
-//! What a crash left comes home: from memory, where this boot's is still there; else from the logs.
-//! What cannot be brought home for sure is put into files of its own, and said.
+//! A crash's remains come home: from memory, where this boot's is still there; else from the logs.
+//! Bytes that cannot be brought home for sure are put into files of their own, and said.
 
 use crate::held::{give_back, put_aside};
 use crate::homes::{said, whole};

@@ -1,12 +1,12 @@
-//! What a recovery did, and where that is written for who was not there.
+//! The report of a recovery, and where it is written for a reader who was not there.
 
 use crate::place::{Place, now};
 use std::io::Write;
 
-/// What recovery did.
+/// The work of a recovery.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// What there is to say, a line each.
+    /// The report, a line each.
     pub said: Vec<String>,
     /// Something is in `lost`, or aside, that may have belonged into a file.
     pub lost: bool,

@@ -1,4 +1,4 @@
-//! What the logs have, looked at and left as it is; and logs that are not wanted any more.
+//! The content of the logs, looked at and left as it is; and logs that are not wanted any more.
 
 use crate::homes::whole;
 use crate::place::{LOGS, NoPlace, Place};
@@ -10,7 +10,7 @@ use uncopy_log_record::{Body, Gap, Scan, ScanItem};
 use uncopy_log_share::writer::NoLog;
 use uncopy_log_store::{Failed, Kind, open};
 
-/// What there is to say of all logs in `place`, and whether all are sound.
+/// The report on all logs in `place`, and whether all are sound.
 pub fn verify(place: &Place, kind: Kind) -> (String, bool) {
     let (mut text, mut sound) = (String::new(), true);
     for number in 0..LOGS {

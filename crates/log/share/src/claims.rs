@@ -1,6 +1,6 @@
-//! Who lives, and who takes over what a dead service has left: locks on bytes of the shared file.
-//! They are the description's (F_OFD_SETLK), so that they end with whoever has it, and nobody has
-//! to find out whether a holder lives.
+//! Claims to live, and to take over what a dead service has left: locks on bytes of the shared
+//! file. They are the description's (F_OFD_SETLK), so that they end with whoever has it, and nobody
+//! has to find out whether a holder lives.
 //!
 //! unsafe: a system call with a structure of ours.
 
@@ -14,12 +14,12 @@ use uncopy_kernel::descriptors::OwnFd;
 const ENTRIES: i64 = 1 << 40;
 const CLIENTS: i64 = 1 << 62;
 
-/// What can be claimed.
+/// A claim.
 #[derive(Clone, Copy, Debug)]
 pub enum Claim {
     /// To bring the bytes of this entry home in the service's place.
     Entry(usize),
-    /// To be this program.
+    /// The claim to be this program.
     Client(u64),
 }
 

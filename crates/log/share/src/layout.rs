@@ -62,7 +62,7 @@ impl Header {
     }
 }
 
-/// What becomes of a file that an entry is for.
+/// The fate of a file that an entry is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum State {
@@ -178,7 +178,7 @@ fn get(words: &[AtomicU64], length: u32) -> Vec<u8> {
 }
 
 impl Entry {
-    /// What becomes of it.
+    /// The fate of the file.
     pub fn state(&self) -> State {
         State::of(self.state.load(Ordering::Acquire))
     }

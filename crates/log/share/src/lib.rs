@@ -1,5 +1,5 @@
-//! What programs and the log's service share: for each held file an entry, and a ring of memory for
-//! its bytes; and what a program has for itself: the log that its syncs go to.
+//! The memory that programs and the log's service share: for each held file an entry, and a ring of
+//! memory for its bytes; and what a program has for itself: the log that its syncs go to.
 //!
 //! No lock is held by two processes. The program that holds a file appends to it, the service
 //! brings its bytes home, and the words between them ([`words`]) say how far each is. So whoever

@@ -62,7 +62,7 @@ impl Entry {
     }
 }
 
-/// What of an overwritten file is to go into the log.
+/// The ranges of an overwritten file that are to go into the log.
 #[derive(Clone, Copy, Debug)]
 pub struct Overwritten<'a> {
     /// Its slot.
@@ -73,7 +73,7 @@ pub struct Overwritten<'a> {
     pub size: u64,
     /// What [`Entry::logs`] said.
     pub flush: u64,
-    /// What was written.
+    /// The ranges that were written.
     pub ranges: &'a [Range],
 }
 

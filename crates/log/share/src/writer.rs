@@ -74,14 +74,14 @@ pub enum NotLogged {
     Failed(Errno),
 }
 
-/// What is to go into the log of one file.
+/// The bytes that are to go into the log of one file.
 #[derive(Clone, Copy, Debug)]
 pub struct Job {
     /// Its slot.
     pub slot: usize,
     /// Its number in records.
     pub index: u32,
-    /// From this byte of the file on.
+    /// The first byte of the file.
     pub from: u64,
     /// Up to this one.
     pub to: u64,

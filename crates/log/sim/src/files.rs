@@ -27,7 +27,7 @@ struct Inode {
 
 #[derive(Clone, Debug)]
 struct File {
-    /// As the kernel shows it.
+    /// The content that the kernel shows.
     content: Vec<u8>,
     dirty: Vec<bool>,
     name: Option<u32>,

@@ -1,16 +1,16 @@
-//! What did not work, said so that its reader knows what to do.
+//! A failure, said so that its reader knows what to do.
 
 use core::fmt;
 use rustix::io::Errno;
 
-/// What was tried with a log's file and did not work.
+/// A call on a log's file that did not work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failed {
-    /// What was tried, as the middle of a sentence: "open", "map with MAP_SYNC".
+    /// The call, as the middle of a sentence: "open", "map with MAP_SYNC".
     pub what: &'static str,
-    /// What the kernel answered.
+    /// The kernel's answer.
     pub why: Errno,
-    /// What can be done about it; empty: nothing that we know of.
+    /// The advice; empty: nothing that we know of.
     pub hint: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! What stores have in common: calls on a log's file.
+//! The common part of stores: calls on a log's file.
 
 use crate::failed::Failed;
 use crate::staging::{STAGED, Staging};

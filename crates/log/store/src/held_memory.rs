@@ -49,7 +49,7 @@ impl HeldMemory {
         Ok((Self { file }, stat.st_size as u64))
     }
 
-    /// What another process handed over.
+    /// Memory that another process handed over.
     pub fn of(file: OwnedFd) -> Self {
         Self { file }
     }

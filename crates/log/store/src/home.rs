@@ -21,7 +21,7 @@ pub const BLOCK: u64 = 4096;
 /// 430 us of processor time a MB on ext4, against 117 in pieces of 1 to 2 MB.)
 const PIECE: usize = 1 << 20;
 
-/// What came of it.
+/// The result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Homed {
     /// The bytes that are in the file now, from the first on.

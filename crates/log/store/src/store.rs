@@ -1,4 +1,4 @@
-//! What a store is, and which there are.
+//! The stores that there are, and what one is.
 
 use crate::home::{self, Homed};
 use core::fmt;
@@ -55,7 +55,7 @@ impl Kind {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Direct, Self::Dax, Self::Memory];
 
-    /// As people name it.
+    /// The name for people.
     pub fn name(self) -> &'static str {
         match self {
             Self::Direct => "direct",

@@ -90,7 +90,7 @@ pub struct EchoArgs {
     /// gain.
     #[arg(skip = true)]
     pub most: bool,
-    /// What is compared; plain, plain again and uncopy are always among it.
+    /// The sides that are compared; plain, plain again and uncopy are always among them.
     #[arg(skip = Side::ALL.to_vec())]
     pub sides: Vec<Side>,
     /// Time for all rows: repeats are dropped, and windows shortened, to stay within it.

@@ -52,7 +52,7 @@ enum State {
     Sending(usize),
 }
 
-/// What a call on a non-blocking socket came to.
+/// The result of a call on a non-blocking socket.
 enum Transfer {
     Moved(usize),
     Later,
@@ -73,7 +73,7 @@ fn transfer(result: isize) -> io::Result<Transfer> {
 }
 
 impl Connection {
-    /// With its buffers.
+    /// A connection and its buffers.
     pub fn new(stream: TcpStream, plan: &Plan) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
@@ -93,7 +93,7 @@ impl Connection {
         }
     }
 
-    /// What it can go on with.
+    /// The events that it can go on with.
     pub fn waits_for(&self) -> EpollFlags {
         match self.state {
             State::Receiving(_) => EpollFlags::EPOLLIN,

@@ -51,7 +51,7 @@ struct Link {
     echo: Vec<u8>,
 }
 
-/// What a timed run came to.
+/// The result of a timed run.
 pub struct Timed {
     /// Requests that were answered in full.
     pub requests: u64,

@@ -51,6 +51,46 @@ fn plans(args: &EchoArgs, available: &[usize], load_core: usize) -> Result<Vec<P
     Ok(plans)
 }
 
+/// The samples of a row, and what its baseline took, which makes no copy.
+#[derive(Default)]
+struct Measured {
+    samples: Samples,
+    baseline: Vec<f64>,
+}
+
+impl Measured {
+    /// Has all sides of a row serve in turns, each with its plan, and adds what they took.
+    fn race(
+        &mut self,
+        args: &EchoArgs,
+        entries: &[(Side, &Plan)],
+        window: Duration,
+        library: &Path,
+    ) -> Result<(), Failure> {
+        let copies = entries[0].1.copies;
+        let mut contenders = entries
+            .iter()
+            .map(|(side, plan)| Contender::start(args, plan, *side, library))
+            .collect::<Result<Vec<_>, Failure>>()?;
+        Contender::race(&mut contenders, window)?;
+        for ((side, plan), contender) in entries.iter().zip(contenders) {
+            let sample = contender.end(args, library)?;
+            if plan.copies == copies {
+                self.samples.add(*side, sample);
+            } else {
+                self.baseline.push(sample.numbers.cpu_us_per_req);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The most that elision could gain: the CPU time without it, over the `least` that there is.
+fn elision_most(row: &Row, least: Option<&f64>) -> Option<f64> {
+    let (side, least) = row.unelided.as_ref().zip(least)?;
+    Some(round(quotient(side.common.cpu_us_per_req, *least), 3))
+}
+
 /// Measures every row.
 pub fn measure(args: &EchoArgs, library: &Path) -> Result<Results, Failure> {
     let available = cores::all()?;
@@ -81,31 +121,16 @@ pub fn measure(args: &EchoArgs, library: &Path) -> Result<Results, Failure> {
             && args.sides.contains(&Side::NoElision)
             && !listed
             && !baselines.contains_key(&group(plan));
-        let without = Plan { copies: 0, ..plan.clone() };
-        let mut samples = Samples::default();
-        let mut baseline = Vec::new();
+        let without = wants_baseline.then(|| Plan { copies: 0, ..plan.clone() });
+        let mut measured = Measured::default();
         for repeat in 0..args.repeats {
             bar.set_message(format!("{}, {} copies", units::size(plan.size as u64), plan.copies));
             let mut entries: Vec<(Side, &Plan)> =
                 args.sides.iter().map(|side| (*side, plan)).collect();
             entries.rotate_left(repeat % args.sides.len());
-            if wants_baseline {
-                entries.push((Side::NoElision, &without));
-            }
+            entries.extend(without.iter().map(|without| (Side::NoElision, without)));
             let began = Instant::now();
-            let mut contenders = entries
-                .iter()
-                .map(|(side, plan)| Contender::start(args, plan, *side, library))
-                .collect::<Result<Vec<_>, Failure>>()?;
-            Contender::race(&mut contenders, window)?;
-            for ((side, of), contender) in entries.into_iter().zip(contenders) {
-                let sample = contender.end(args, library)?;
-                if of.copies == plan.copies {
-                    samples.add(side, sample);
-                } else {
-                    baseline.push(sample.numbers.cpu_us_per_req);
-                }
-            }
+            measured.race(args, &entries, window, library)?;
             bar.inc(1);
             if let Some(pace) = &mut pace
                 && !pace.again(Instant::now(), began, window * args.sides.len() as u32)
@@ -114,25 +139,20 @@ pub fn measure(args: &EchoArgs, library: &Path) -> Result<Results, Failure> {
                 break;
             }
         }
-        let row = samples.row(plan)?;
+        let row = measured.samples.row(plan)?;
         if args.allowed.is_none() && plans.len() > 1 {
             progress::say(&bar, &summary(&row));
         }
         if let (0, Some(without)) = (plan.copies, &row.unelided) {
             baselines.insert(group(plan), without.common.cpu_us_per_req);
         } else if wants_baseline {
-            baselines.insert(group(plan), median(baseline));
+            baselines.insert(group(plan), median(measured.baseline));
         }
         rows.push((row, plan));
     }
     bar.finish_and_clear();
     let rows = rows.into_iter().map(|(mut row, plan)| {
-        let least = baselines.get(&group(plan));
-        row.elision_most = row
-            .unelided
-            .as_ref()
-            .zip(least)
-            .map(|(side, least)| round(quotient(side.common.cpu_us_per_req, *least), 3));
+        row.elision_most = elision_most(&row, baselines.get(&group(plan)));
         row
     });
     Ok(Results { bench: "echo".to_owned(), rows: rows.collect(), left_out })

@@ -1,4 +1,4 @@
-//! What an echo server is to do, and what it tells of itself: the words between it and the bench.
+//! The orders of an echo server, and its reports: the words between it and the bench.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ pub enum Checksum {
     Every,
 }
 
-/// What the server is to do.
+/// The work of the server.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Plan {
     /// Bytes in a message.
@@ -52,7 +52,7 @@ pub struct Plan {
     pub connections: usize,
     /// Pages of every message that are read and written back.
     pub touch_pages: usize,
-    /// In which buffers.
+    /// The buffers whose pages are touched.
     pub touched: Touched,
     /// Whether other ones in each message.
     pub touch_moving: bool,

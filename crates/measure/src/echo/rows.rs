@@ -36,7 +36,7 @@ pub struct Row {
     pub threads: usize,
     /// Pages of each message that it touches.
     pub touched_pages: usize,
-    /// In which buffers.
+    /// The buffers whose pages are touched.
     pub touched_in: Touched,
     /// Whether they are other ones in each message.
     pub touched_moving: bool,
@@ -46,7 +46,7 @@ pub struct Row {
     pub plain: EchoFigures,
     /// The plain server once more: what it differs by is noise.
     pub again: Compared,
-    /// With glibc's memory kept.
+    /// The figures with glibc's memory kept.
     pub kept: Option<Compared>,
     /// uncopy's allocator alone: nothing elided, nothing sent by reference, libc's copies. (Not in
     /// older results.)
@@ -79,12 +79,12 @@ pub struct Row {
     /// Times that fresh servers of all sides were measured. (0 in older results: they do not say.)
     #[serde(default)]
     pub times: usize,
-    /// What each side's server is. (Not in older results.)
+    /// The facts of each side's server. (Not in older results.)
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub servers: BTreeMap<Side, Facts>,
 }
 
-/// What is measured on every side.
+/// Figures that are measured on every side.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct EchoFigures {
     /// Requests answered in a second.
@@ -110,7 +110,7 @@ pub struct EchoFigures {
 /// A side beside plain.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Compared {
-    /// What was measured.
+    /// The figures.
     #[serde(flatten)]
     pub common: EchoFigures,
     /// Its requests a second over plain's.
@@ -123,10 +123,10 @@ pub struct Compared {
     pub cpu_ratio_spread: [f64; 2],
 }
 
-/// What is measured under uncopy: of counters, what the timed window added.
+/// Figures that are measured under uncopy: of counters, what the timed window added.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct UncopyNumbers {
-    /// What is measured on both sides.
+    /// Figures that are measured on both sides.
     #[serde(flatten)]
     pub common: EchoFigures,
     /// Bytes of copies that were elided.
@@ -149,15 +149,15 @@ pub struct UncopyNumbers {
 
 /// One timed window.
 pub struct Sample {
-    /// What is measured on both sides, of this window alone.
+    /// Figures that are measured on both sides, of this window alone.
     pub numbers: EchoFigures,
     /// Requests answered.
     pub requests: u64,
-    /// What the window added to the library's counters.
+    /// The window's additions to the library's counters.
     pub counters: BTreeMap<String, u64>,
     /// Messages compared byte by byte.
     pub verified: u64,
-    /// What its server is.
+    /// The facts of its server.
     pub facts: Facts,
 }
 

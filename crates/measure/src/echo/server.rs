@@ -26,7 +26,7 @@ use crate::words::told;
 /// The hidden subcommand that is the server.
 pub const NAME: &str = "__echo-server";
 
-/// What it is told.
+/// The server's options.
 #[derive(clap::Args)]
 pub struct ServerArgs {
     #[arg(value_parser = told::<Plan>)]

@@ -4,7 +4,7 @@ use super::plan::Checksum;
 use super::rows::Row;
 use crate::units;
 
-/// What the server does to the bytes: pages that it touches, and copies that it sums up.
+/// The server's work on the bytes: pages that it touches, and copies that it sums up.
 pub fn touch_text(row: &Row) -> String {
     let mut text = row.touched_pages.to_string();
     if row.touched_moving {

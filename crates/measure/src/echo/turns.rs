@@ -1,8 +1,8 @@
 //! Fresh echo servers side by side, plain and under uncopy: verified, warmed up, timed in short
 //! turns, verified.
 //!
-//! What else a shared machine does comes in bursts of a second and more; turns of a fraction of
-//! that meet it alike.
+//! Other work on a shared machine comes in bursts of a second and more; turns of a fraction of that
+//! meet it alike.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -130,7 +130,7 @@ impl Contender {
         })
     }
 
-    /// What its server is, and what it was made to do.
+    /// The facts of its server, and the work that it was given.
     fn facts(&self, args: &EchoArgs) -> Facts {
         let mut facts = self.server.facts();
         let seconds = |time: Duration| format!("{:.2}", time.as_secs_f64());
@@ -158,7 +158,7 @@ fn start(
     Ok((server, port))
 }
 
-/// What it used and did up to now.
+/// The server's use of the machine and its work up to now.
 fn report(server: &mut ServerProcess) -> Result<Report, Failure> {
     server.tell("snapshot")?;
     server.answer()

@@ -1,4 +1,4 @@
-//! What the program says of its pages, and asks about them.
+//! Calls by which the program advises the kernel about its pages, and asks about them.
 //!
 //! unsafe: see the crate.
 
@@ -14,7 +14,7 @@ use uncopy_stack::buffers::each;
 /// dropping of pages is reported by the kernel.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn madvise(addr: *mut c_void, n: size_t, advice: c_int) -> c_int {
     let span = Span::sized(addr as usize, page_up(n));
@@ -35,7 +35,7 @@ pub unsafe extern "C" fn madvise(addr: *mut c_void, n: size_t, advice: c_int) ->
 /// `process_madvise(2)`: as [`madvise`], if it is this process that is meant.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn process_madvise(
     process: c_int,
@@ -68,7 +68,7 @@ fn before_advice(span: Span, advice: c_int) {
         libc::MADV_DONTDUMP,
         libc::MADV_DODUMP,
     ];
-    // What is done once, and what ends other advice.
+    // Advice that is done once, and advice that ends other advice.
     let passing = [
         libc::MADV_DODUMP,
         libc::MADV_DOFORK,
@@ -114,7 +114,7 @@ const ANSWER: usize = 64;
 /// `mincore(2)`: pages that only elision made missing are there.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mincore(addr: *mut c_void, n: size_t, answer: *mut c_uchar) -> c_int {
     // SAFETY: the program's own arguments; the kernel has just written a byte for each page.

@@ -42,7 +42,7 @@ fn address(given: Option<Given>) -> *mut c_void {
     given.map_or(core::ptr::null_mut(), |given| given.addr as *mut c_void)
 }
 
-/// What glibc does with a pointer that is no block: it says so and aborts.
+/// Aborts with a message, as glibc does with a pointer that is no block.
 #[cold]
 fn invalid(call: &str) -> ! {
     let _ = rustix::io::write(rustix::stdio::stderr(), call.as_bytes());
@@ -82,7 +82,7 @@ pub(super) unsafe extern "C" fn calloc_ours(n: size_t, each: size_t) -> *mut c_v
 /// `memalign(3)`.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memalign(align: size_t, n: size_t) -> *mut c_void {
     if align <= PAGE && PROCESS.twin().wants(n) {
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn memalign(align: size_t, n: size_t) -> *mut c_void {
 /// `aligned_alloc(3)`.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aligned_alloc(align: size_t, n: size_t) -> *mut c_void {
     if align <= PAGE && align.is_power_of_two() && PROCESS.twin().wants(n) {
@@ -284,7 +284,7 @@ pub(super) unsafe extern "C" fn realloc_ours(p: *mut c_void, n: size_t) -> *mut 
         }
         let size = real::malloc_usable_size(p);
         let block = Span::sized(p as usize, size);
-        let viewed = size >= crate::facts::threshold()
+        let viewed = size >= PROCESS.space.threshold()
             && perhaps_tracked(p as usize, size)
             && PROCESS.space.with(|b| b.views_in(block)) == Some(true);
         if n <= size || !(joins || viewed) {
@@ -337,7 +337,7 @@ unsafe fn move_block(from: *mut c_void, to: *mut c_void, size: usize) -> *mut c_
 /// `reallocarray(3)`.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn reallocarray(p: *mut c_void, n: size_t, each: size_t) -> *mut c_void {
     // SAFETY: the program's own arguments.

@@ -13,8 +13,8 @@ use core::ffi::c_int;
 use core::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 use core::sync::atomic::{AtomicU64, AtomicUsize};
 
-/// Who was cancelled lately and has not heard of it; zero: nobody. (More at once are interrupted
-/// too, but for the moment before they sleep.)
+/// Threads that were cancelled lately and have not heard of it; zero: nobody. (More at once are
+/// interrupted too, but for the moment before they sleep.)
 static TO_END: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 /// Which of them is the next one's. Threads may end otherwise and stay written down.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -68,7 +68,7 @@ pub fn point() {
 /// `pthread_cancel(3)`.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_cancel(thread: libc::pthread_t) -> c_int {
     // SAFETY: the program's own argument.

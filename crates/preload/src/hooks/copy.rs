@@ -95,7 +95,7 @@ checked!(__memset_chk, c_int, memset, memset_overflows, "`memset` with a known d
 /// `bcopy(3)`.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bcopy(src: *const c_void, dst: *mut c_void, n: usize) {
@@ -132,7 +132,7 @@ pub(super) unsafe extern "C" fn large(
     n: usize,
     caller: usize,
 ) -> *mut c_void {
-    if n >= crate::facts::threshold() {
+    if n >= PROCESS.space.threshold() {
         PROCESS.space.copies(n);
     }
     // SAFETY: the caller's own promise.
@@ -157,7 +157,7 @@ pub unsafe fn move_block(to: *mut c_void, from: *const c_void, n: usize) {
 }
 
 unsafe fn uncounted(dst: *mut c_void, src: *const c_void, n: usize, caller: usize) -> *mut c_void {
-    if n >= crate::facts::threshold() {
+    if n >= PROCESS.space.threshold() {
         PROCESS.space.large_seen();
     }
     // SAFETY: the caller's promise to memcpy or memmove; libc's memmove serves both, and returns
@@ -203,9 +203,9 @@ unsafe fn elided(dst: usize, src: usize, n: usize, caller: usize) -> Done {
     let tracked = PROCESS.space.running()
         && (PROCESS.space.filter.perhaps_tracked(src, n)
             || PROCESS.space.filter.perhaps_tracked(dst, n));
-    // (What overlaps is not elided; untracked, it needs no more than libc.)
+    // (A copy that overlaps is not elided; untracked, it needs no more than libc.)
     let apart = dst.abs_diff(src) >= n;
-    let input = apart && n >= crate::facts::threshold() && PROCESS.space.filter.is_input(src, n);
+    let input = apart && n >= PROCESS.space.threshold() && PROCESS.space.filter.is_input(src, n);
     if !tracked {
         if !input {
             return Done::Not;
@@ -236,7 +236,7 @@ unsafe fn try_elide(dst: usize, src: usize, n: usize, caller: usize, input: bool
     unsafe { copy(&PROCESS, dst, src, n, caller, source, copy_bytes) }
 }
 
-/// What stacks need of the process that they run in.
+/// The functions of the process that stacks need.
 #[inline(always)]
 pub fn host() -> Host {
     Host { process: &PROCESS, copy_bytes, on_own_stack }

@@ -49,7 +49,7 @@ pub(super) unsafe extern "C" fn close_perhaps_ours(fd: c_int) -> c_int {
 /// `close_range(2)`.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     if first <= last && flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 {
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
 /// `closefrom(3)`.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn closefrom(first: c_int) {
     // SAFETY: as above; where close_range is refused, libc's own way is taken.
@@ -136,18 +136,18 @@ fn duplicate_perhaps_ours(old: c_int, new: Option<c_int>, call: impl FnOnce() ->
 /// `dup(2)`.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup(old: c_int) -> c_int {
     // SAFETY: the program's own argument.
     duplicate(old, None, || unsafe { real::dup(old) })
 }
 
-/// `pidfd_getfd(2)`: of this process itself that is a duplicate. (What another process takes so of
-/// ours that process says to nobody.)
+/// `pidfd_getfd(2)`: of this process itself that is a duplicate. (A duplicate that another process
+/// takes so of a descriptor of ours is reported to nobody.)
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pidfd_getfd(process: c_int, fd: c_int, flags: c_uint) -> c_int {
     let [process, fd, flags] = [process as usize, fd as usize, flags as usize];
@@ -160,7 +160,7 @@ pub unsafe extern "C" fn pidfd_getfd(process: c_int, fd: c_int, flags: c_uint) -
 /// `dup2(2)`: a number that the program wants and we hold is made free.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
     if !make_way(new) {
@@ -173,7 +173,7 @@ pub unsafe extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
 /// `dup3(2)`: as [`dup2`].
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
     if flags & !libc::O_CLOEXEC != 0 {
@@ -191,7 +191,7 @@ pub unsafe extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
 /// the same registers.)
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
     // SAFETY: the program's own arguments.
@@ -225,7 +225,7 @@ unsafe fn fcntl_perhaps_ours(fd: c_int, command: c_int, argument: usize) -> c_in
     }
 }
 
-/// What of `fcntl(2)` concerns files whose appends may be held.
+/// The commands of `fcntl(2)` that concern files whose appends may be held.
 unsafe fn fcntl_of_file(fd: c_int, command: c_int, argument: usize) -> c_int {
     // SAFETY: the program's own arguments.
     let call = || unsafe { real::fcntl(fd, command, argument) };

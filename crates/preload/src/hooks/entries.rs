@@ -3,8 +3,8 @@
 //!
 //! An entry is a few compares and a jump; all of them lie in one page. For a call of few bytes
 //! there is no frame, and no branch that is taken (but for lists, which are summed up in a loop).
-//! What its conditions do not settle is judged in Rust, by a function that may be told where the
-//! call returns to: that names the call site.
+//! Calls that its conditions do not settle are judged in Rust, by a function that may be told where
+//! the call returns to: that names the call site.
 //!
 //! The jump leads to libc's function itself once [`go_directly`] has written its address into it. A
 //! jump through a pointer, or an entry in a page of its own, is dear after each sleep of the
@@ -97,7 +97,7 @@ macro_rules! placed {
         #[doc = $doc]
         ///
         /// # Safety
-        /// As its man page says.
+        /// The caller keeps the contract of the man page.
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
         #[unsafe(link_section = "uncopy_entries")]
@@ -545,7 +545,7 @@ macro_rules! entries {
 
 with_rows!(entries);
 
-// (What stands in the entries as numbers.)
+// (These constants stand in the entries as numbers.)
 const _: () = assert!(file::READ_MIN == 1 << 16 && UNUSUAL == 0x2021);
 const _: () = assert!(
     offset_of!(msghdr, msg_iov) == 16

@@ -1,9 +1,9 @@
-//! What is about to be executed: whether this library can be loaded there.
+//! The program that is about to be executed: whether this library can be loaded there.
 //!
 //! Where it cannot, the dynamic loader would say so on standard error (a program of another
 //! architecture, another root directory), or the program would not run (another C library, a
-//! sanitizer): there the library is left out of the environment. What cannot be told is taken for a
-//! program like this one.
+//! sanitizer): there the library is left out of the environment. A program that cannot be examined
+//! is taken for one like this.
 //!
 //! unsafe: reads the program's pointers with care.
 
@@ -23,7 +23,7 @@ const DEEPEST: usize = 5;
 /// yet (`posix_spawn`'s actions may change it).
 #[derive(Clone, Copy)]
 pub(super) enum Executed {
-    /// By its path.
+    /// A file that is named by its path.
     Path(*const c_char, From),
     /// By its name, as a shell looks for it.
     Named(*const c_char, From),
@@ -34,7 +34,7 @@ pub(super) enum Executed {
 /// Where a relative path begins.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum From {
-    /// In the current directory.
+    /// The path begins in the current directory.
     Here,
     /// That is not known.
     Somewhere,

@@ -1,5 +1,5 @@
 //! Files whose appends may be held (`run --log`): how they are opened, synced, and what else is
-//! done to them. What is written and read comes by the shims of input and output.
+//! done to them. Reads and writes of them come by the shims of input and output.
 //!
 //! Without `--log` none of this is called: their entries lead to libc's functions
 //! (`entries::lead_files`).
@@ -59,8 +59,8 @@ macro_rules! opens {
         #[doc = $doc]
         ///
         /// # Safety
-        /// As its man page says. (Where it is variadic in C, what it reads lies in the same
-        /// registers.)
+        /// The caller keeps the contract of the man page. (Where it is variadic in C, what it reads
+        /// lies in the same registers.)
                 pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
             // SAFETY: the program's own arguments.
             opened(opening($flags, || unsafe { real::$name($($arg),*) }), $flags)
@@ -84,7 +84,7 @@ opens! {
 /// `fsync(2)`: what is held is durable once it returns.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 pub unsafe extern "C" fn fsync(fd: c_int) -> c_int {
     // SAFETY: the program's own argument.
     let call = || unsafe { real::fsync(fd) };
@@ -94,7 +94,7 @@ pub unsafe extern "C" fn fsync(fd: c_int) -> c_int {
 /// `fdatasync(2)`: as [`fsync`].
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 pub unsafe extern "C" fn fdatasync(fd: c_int) -> c_int {
     // SAFETY: the program's own argument.
     let call = || unsafe { real::fdatasync(fd) };
@@ -104,7 +104,7 @@ pub unsafe extern "C" fn fdatasync(fd: c_int) -> c_int {
 /// `lseek(2)`: a held file's position and end are not the kernel's.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 pub unsafe extern "C" fn lseek(fd: c_int, at: off_t, whence: c_int) -> off_t {
     if PROCESS.log.in_use()
         && let Some(moved) = PROCESS.log.seek(fd, at, whence)
@@ -135,7 +135,7 @@ unsafe fn put_length(fd: c_int, to: *mut i64) {
 /// `fstat(2)`.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 pub unsafe extern "C" fn fstat(fd: c_int, to: *mut libc::stat) -> c_int {
     // SAFETY: the program's own arguments.
     unsafe {
@@ -159,7 +159,7 @@ pub unsafe extern "C" fn fstat64(fd: c_int, to: *mut libc::stat) -> c_int {
 /// `fstatat(2)`: with AT_EMPTY_PATH and no path as [`fstat`].
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 pub unsafe extern "C" fn fstatat(
     dir: c_int,
     path: *const c_char,
@@ -256,7 +256,7 @@ unsafe fn is_of_number(path: *const c_char, flags: c_int) -> bool {
 /// `statx(2)`: as [`fstatat`].
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 pub unsafe extern "C" fn statx(
     dir: c_int,
     path: *const c_char,
@@ -281,7 +281,7 @@ macro_rules! made_plainly {
         #[doc = $doc]
         ///
         /// # Safety
-        /// As its man page says.
+        /// The caller keeps the contract of the man page.
                 pub unsafe extern "C" fn $name($($arg: $type),*) -> $result {
             // SAFETY: the program's own arguments.
             plainly([$($fd),*], || unsafe { real::$name($($arg),*) })
@@ -320,7 +320,7 @@ macro_rules! changes {
         #[doc = $doc]
         ///
         /// # Safety
-        /// As its man page says.
+        /// The caller keeps the contract of the man page.
         pub unsafe extern "C" fn $name($fd: c_int, $($arg: $type),*) -> c_int {
             // SAFETY: the program's own arguments.
             changing($fd, || unsafe { real::$name($fd, $($arg),*) })
@@ -340,7 +340,7 @@ changes! {
 /// `utimensat(2)`: without a path it is about its descriptor.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 pub unsafe extern "C" fn utimensat(
     dir: c_int,
     path: *const c_char,
@@ -360,7 +360,7 @@ pub unsafe extern "C" fn utimensat(
 /// `sync(2)`: all that is held comes home first.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 pub unsafe extern "C" fn sync() {
     if PROCESS.log.in_use() {
         PROCESS.log.leave_all(PlainReason::NotAppended);
@@ -372,7 +372,7 @@ pub unsafe extern "C" fn sync() {
 /// `syncfs(2)`: as [`sync`].
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 pub unsafe extern "C" fn syncfs(fd: c_int) -> c_int {
     if PROCESS.log.in_use() {
         PROCESS.log.leave_all(PlainReason::NotAppended);
@@ -387,7 +387,7 @@ macro_rules! renames {
         #[doc = $doc]
         ///
         /// # Safety
-        /// As its man page says.
+        /// The caller keeps the contract of the man page.
                 pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
             // SAFETY: the program's own arguments; errno's address is always valid.
             unsafe {

@@ -53,7 +53,7 @@ fn route(buf: *mut c_void, n: size_t, special: bool) -> Route {
     }
 }
 
-/// What a call answers that has received `received` bytes into `n` at `buf`, made as it is.
+/// The answer of a call that was made as it is and has received `received` bytes into `n` at `buf`.
 #[inline(always)]
 fn remembered(received: ssize_t, buf: *mut c_void, n: size_t) -> ssize_t {
     if received < ORIGIN_MIN as isize { received } else { remembered_large(received, buf, n) }
@@ -191,7 +191,7 @@ pub unsafe extern "C" fn __pread64_chk(
 /// `preadv(2)`.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn preadv(fd: c_int, iov: *const iovec, count: c_int, at: off_t) -> ssize_t {
     // SAFETY: the list that the program passed.
@@ -203,7 +203,7 @@ pub unsafe extern "C" fn preadv(fd: c_int, iov: *const iovec, count: c_int, at: 
 /// `preadv2(2)`.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn preadv2(
     fd: c_int,
@@ -362,7 +362,7 @@ pub(super) unsafe extern "C" fn recvmsg_for(
 /// `recvmmsg(2)`: made as it is (faults serve what is unmapped); what arrived is remembered.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recvmmsg(
     fd: c_int,
@@ -413,7 +413,8 @@ unsafe fn recvmmsg_one_by_one(
             return -1;
         }
         for i in 0..count as usize {
-            if received > 0 && PROCESS.tcp.would_lose_error(fd) {
+            let waits = flags & libc::MSG_DONTWAIT == 0;
+            if received > 0 && PROCESS.tcp.would_lose_error(fd, waits) {
                 break;
             }
             let n = recvmsg(fd, &raw mut (*msgs.add(i)).msg_hdr, flags);

@@ -28,7 +28,8 @@ const SIOCATMARK: c_ulong = 0x8905;
 /// not with ours; the source of `UFFDIO_COPY` is read with faults.
 ///
 /// # Safety
-/// As its man page says. (It is variadic in C; what it reads lies in the same registers.)
+/// The caller keeps the contract of the man page. (It is variadic in C; what it reads lies in the
+/// same registers.)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     // SAFETY: the program's own arguments.
@@ -70,7 +71,7 @@ unsafe fn of_file_or_connection(fd: c_int, request: c_ulong, argument: *mut c_vo
     }
 }
 
-/// What the kernel has answered, where a connection's bytes lie in rings.
+/// The answer to a request that the kernel has answered, where a connection's bytes lie in rings.
 unsafe fn of_connection(fd: c_int, request: c_ulong, argument: *mut c_int) -> c_int {
     // SAFETY: the kernel has read or written it.
     unsafe {
@@ -104,7 +105,7 @@ unsafe fn of_connection(fd: c_int, request: c_ulong, argument: *mut c_int) -> c_
 /// `sockatmark(3)`: libc's own makes the call past us.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sockatmark(fd: c_int) -> c_int {
     let mut is_at: c_int = 0;

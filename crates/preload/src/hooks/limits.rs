@@ -11,7 +11,7 @@ use uncopy_kernel::{limits, user_access};
 /// `mlockall(2)`: locked memory is never unmapped, and the pool must not be locked with it.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
     PROCESS.before_lock_all();
@@ -37,7 +37,7 @@ unsafe fn limiting(resource: c_uint, new: *const rlimit, call: impl FnOnce() -> 
 /// `setrlimit(2)`.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn setrlimit(resource: c_uint, new: *const rlimit) -> c_int {
     // SAFETY: the program's own arguments.
@@ -57,7 +57,7 @@ pub unsafe extern "C" fn setrlimit64(resource: c_uint, new: *const rlimit) -> c_
 /// `prlimit(2)`, perhaps of another process.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn prlimit(
     pid: pid_t,

@@ -1,8 +1,8 @@
 //! The calls that map, and unmap.
 //!
-//! What the kernel reports by itself (munmap, madvise, brk, mappings over others, by whomever:
-//! `UFFD_FEATURE_EVENT_*`) needs no shim. These are for what it does not report, or reports too
-//! late.
+//! Changes that the kernel reports by itself (munmap, madvise, brk, mappings over others, by
+//! whomever: `UFFD_FEATURE_EVENT_*`) need no shim. These shims are for changes that it does not
+//! report, or reports too late.
 //!
 //! unsafe: see the crate.
 
@@ -17,7 +17,7 @@ use uncopy_ranges::span::{Span, page_down};
 /// must not be taken for the old ones.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mmap(
     addr: *mut c_void,
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn mmap64(
 /// leave the books first.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(addr: *mut c_void, n: size_t) -> c_int {
     alter(addr, n);
@@ -81,7 +81,7 @@ pub unsafe extern "C" fn munmap(addr: *mut c_void, n: size_t) -> c_int {
 /// reports the unmapping of every other call, but not of this one (ipc/shm.c, `do_shmat`).
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shmat(id: c_int, addr: *const c_void, flags: c_int) -> *mut c_void {
     // SAFETY: the program's own arguments; the segment's size is written where the kernel knows it.

@@ -1,5 +1,5 @@
-//! What the shims of memory calls have in common: whether anything of a range is ours, and what
-//! becomes of that.
+//! The shims of memory calls share this: whether anything of a range is ours, and what becomes of
+//! that.
 
 use crate::process::PROCESS;
 use core::ffi::{c_int, c_void};
@@ -7,13 +7,15 @@ use uncopy_core::excluded::Parts;
 use uncopy_core::tracker::Detached;
 use uncopy_ranges::span::{PAGE, Span};
 
+/// Whether any page of `len` bytes at `addr` may be tracked (without the lock).
 #[inline]
 pub(super) fn perhaps_tracked(addr: usize, len: usize) -> bool {
     PROCESS.space.serving() && len > 0 && PROCESS.space.filter.perhaps_tracked(addr, len)
 }
 
 /// Whether a call on `len` bytes at `addr` is the program's own as it is: nothing of them is
-/// tracked, and no connection goes through a ring.
+/// tracked, and no connection goes through a ring. The state is not asked: the entries have done
+/// that, and whoever changes the books does it with the lock.
 ///
 /// The shims of calls that come with every request ask this first and then *jump* to libc's
 /// function. The kernel leaves the processor no memory of where calls return to, so that each frame
@@ -21,7 +23,7 @@ pub(super) fn perhaps_tracked(addr: usize, len: usize) -> bool {
 /// and a `recv` that finds nothing 320.
 #[inline(always)]
 pub(super) fn concerns_nobody(addr: usize, len: usize) -> bool {
-    !PROCESS.tcp.in_use() && !perhaps_tracked(addr, len)
+    !(PROCESS.tcp.in_use() || len > 0 && PROCESS.space.filter.perhaps_tracked(addr, len))
 }
 
 pub(super) fn tracked(span: Span) -> bool {
@@ -48,7 +50,7 @@ pub(super) const ADDRESSES: usize = 1 << 47;
 /// same) its content is put where the mapping still is. `call` says whether it worked.
 pub(super) fn over<R>(addr: *const c_void, n: usize, call: impl FnOnce() -> (R, bool)) -> R {
     let span = Span::sized(addr as usize, n).covering_pages();
-    // (What the kernel refuses at any time needs nothing.)
+    // (A call that the kernel refuses at any time needs nothing.)
     if !(addr as usize).is_multiple_of(PAGE) || span.is_empty() || span.end > ADDRESSES {
         return call().0;
     }
@@ -110,7 +112,7 @@ fn once_more<T: PartialEq>(first: T, refused: T, call: impl Fn() -> T) -> T {
     result
 }
 
-/// What was detached before an unmapping is forgotten, or reattached.
+/// Forgets the memory that was detached before an unmapping, or reattaches it.
 pub(super) fn after_unmapping(detached: Option<Detached>, excluded: Option<Parts>, gone: bool) {
     if !gone {
         excluded.iter().for_each(|parts| PROCESS.space.put_exclusions(parts));

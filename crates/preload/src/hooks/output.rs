@@ -13,8 +13,10 @@ use core::ffi::{c_int, c_uint, c_void};
 use libc::{MSG_ZEROCOPY, iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 use uncopy_core::excluded::Why;
 use uncopy_ranges::span::Span;
-use uncopy_stack::buffers::{Buffers, IOV_MAX, each, give, header, list, perhaps_tracked, take};
-use uncopy_stack::calls::OutputCall;
+use uncopy_stack::buffers::{
+    Buffers, IOV_MAX, IovList, each, give, header, list, perhaps_tracked, take,
+};
+use uncopy_stack::calls::{Named, OutputCall};
 use uncopy_stack::endpoint;
 use uncopy_stack::output::concerned;
 
@@ -70,7 +72,7 @@ pub(super) unsafe extern "C" fn writev_from(
     // SAFETY: the program's own arguments.
     unsafe {
         if PROCESS.tcp.in_use()
-            || concerned(&PROCESS, (iov, count as usize), PROCESS.lending.from())
+            || concerned(&PROCESS, IovList::new(iov, count), PROCESS.lending.from())
         {
             writev_ours(fd, iov, count, caller)
         } else {
@@ -88,7 +90,7 @@ unsafe fn writev_ours(fd: c_int, iov: *const iovec, count: c_int, caller: usize)
 /// `pwrite(2)`.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pwrite(fd: c_int, buf: *const c_void, n: size_t, at: off_t) -> ssize_t {
     before_positioned(at, n);
@@ -109,7 +111,7 @@ pub unsafe extern "C" fn pwrite64(fd: c_int, buf: *const c_void, n: size_t, at: 
 /// `pwritev(2)`.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pwritev(fd: c_int, iov: *const iovec, count: c_int, at: off_t) -> ssize_t {
     // SAFETY: the list that the program passed.
@@ -121,7 +123,7 @@ pub unsafe extern "C" fn pwritev(fd: c_int, iov: *const iovec, count: c_int, at:
 /// `pwritev2(2)`.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pwritev2(
     fd: c_int,
@@ -162,7 +164,7 @@ unsafe fn send_ours(
     caller: usize,
 ) -> ssize_t {
     // SAFETY: the program's own arguments.
-    unsafe { transmit(fd, (buf, n), flags, &OutputCall::Send { buf, n, flags }, caller) }
+    unsafe { transmit(fd, &OutputCall::Send { buf, n, flags }, caller) }
 }
 
 pub(super) unsafe extern "C" fn sendto_from(
@@ -195,23 +197,17 @@ unsafe fn sendto_ours(
     // (All registers are taken: its call sites share an account, which bears its name.)
     let caller = sendto as *const () as usize + 1;
     // SAFETY: the program's own arguments.
-    unsafe {
-        transmit(fd, (buf, n), flags, &OutputCall::Sendto { buf, n, flags, addr, len }, caller)
-    }
+    unsafe { transmit(fd, &OutputCall::Sendto { buf, n, flags, addr, len }, caller) }
 }
 
 #[inline]
-unsafe fn transmit(
-    fd: c_int,
-    (buf, n): (*const c_void, size_t),
-    flags: c_int,
-    call: &OutputCall,
-    caller: usize,
-) -> ssize_t {
+unsafe fn transmit(fd: c_int, call: &OutputCall, caller: usize) -> ssize_t {
     // SAFETY: the program's own call.
     unsafe {
-        if flags & MSG_ZEROCOPY != 0 {
-            held_by_kernel(core::iter::once((buf as usize, n)));
+        if call.flags() & MSG_ZEROCOPY != 0 {
+            if let Named::One(addr, len) = call.named() {
+                held_by_kernel(core::iter::once((addr, len)));
+            }
             return endpoint::send_as_it_is(&PROCESS, fd, call);
         }
         endpoint::send(fd, call, caller, &host())
@@ -239,9 +235,8 @@ pub(super) unsafe extern "C" fn sendmsg_from(
 unsafe fn message_concerned(msg: *const msghdr) -> bool {
     // SAFETY: the program's own header.
     unsafe {
-        header(&PROCESS, msg).is_some_and(|known| {
-            concerned(&PROCESS, (known.msg_iov, known.msg_iovlen), PROCESS.lending.from())
-        })
+        header(&PROCESS, msg)
+            .is_some_and(|known| concerned(&PROCESS, IovList::of(&known), PROCESS.lending.from()))
     }
 }
 
@@ -282,7 +277,7 @@ unsafe fn sendmsg_ours(fd: c_int, msg: *const msghdr, flags: c_int, caller: usiz
 /// what the kernel does.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendmmsg(
     fd: c_int,
@@ -327,8 +322,8 @@ pub unsafe extern "C" fn sendmmsg(
                 break;
             }
             sent += 1;
-            // What was sent in part is the last, or a stream would have a hole (net/socket.c,
-            // `__sys_sendmmsg`).
+            // A message that was sent in part is the last, or a stream would have a hole
+            // (net/socket.c, `__sys_sendmmsg`).
             if (n as usize) < whole {
                 break;
             }
@@ -341,7 +336,7 @@ pub unsafe extern "C" fn sendmmsg(
 /// `vmsplice(2)`: the pipe refers to the program's pages, so they stay where they are.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vmsplice(
     fd: c_int,

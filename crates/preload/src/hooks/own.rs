@@ -20,7 +20,7 @@ macro_rules! declare {
                 #[doc = $doc]
                 ///
                 /// # Safety
-                /// As its man page says.
+                /// The caller keeps the contract of the man page.
                 #[link_name = concat!("uncopy_entry_", stringify!($name))]
                 pub fn $name $args -> $result;
             )* )*

@@ -21,7 +21,7 @@ type Strings = *const *const c_char;
 /// `_Fork(3)`: fork without the handlers, for signal handlers: the child goes on without us.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _Fork() -> c_int {
     // SAFETY: the program's own call.
@@ -32,7 +32,7 @@ pub unsafe extern "C" fn _Fork() -> c_int {
 /// so everything is materialized before.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn clone(
     f: *mut c_void,
@@ -64,7 +64,7 @@ pub unsafe extern "C" fn clone(
 
 type Main = unsafe extern "C" fn(*mut c_void) -> c_int;
 
-/// What a child of [`clone`] is to run.
+/// The function that a child of [`clone`] is to run.
 struct Run {
     f: Main,
     arg: *mut c_void,
@@ -89,7 +89,7 @@ fn child_goes_on_without_us() {
 /// inherits priority it writes the owner's number.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_mutex_init(
     mutex: *mut libc::pthread_mutex_t,
@@ -158,7 +158,7 @@ fn handed_on<R>(envp: Strings, what: Executed, call: impl FnOnce(Strings) -> R) 
 /// An environment that is made up.
 struct ChangedEnvironment {
     list: Vec<*const c_char>,
-    /// What is new in it.
+    /// The lines that are new in it.
     _lines: Vec<Vec<u8>>,
 }
 
@@ -254,13 +254,13 @@ fn environment_without(library: &[u8], envp: Strings) -> Option<ChangedEnvironme
     found.then_some(made)
 }
 
-/// What the names of our settings begin with.
+/// The prefix of the names of our settings.
 const PREFIX: &[u8] = start::PREFIX.as_bytes();
 
 /// `execve(2)`.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execve(path: *const c_char, argv: Strings, envp: Strings) -> c_int {
     // SAFETY: the program's own arguments.
@@ -272,7 +272,7 @@ pub unsafe extern "C" fn execve(path: *const c_char, argv: Strings, envp: String
 /// `execvpe(3)`.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execvpe(file: *const c_char, argv: Strings, envp: Strings) -> c_int {
     // SAFETY: the program's own arguments.
@@ -288,7 +288,7 @@ unsafe extern "C" {
 /// `execv(3)`.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execv(path: *const c_char, argv: Strings) -> c_int {
     // SAFETY: the program's own arguments and environment.
@@ -298,7 +298,7 @@ pub unsafe extern "C" fn execv(path: *const c_char, argv: Strings) -> c_int {
 /// `execvp(3)`.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execvp(file: *const c_char, argv: Strings) -> c_int {
     // SAFETY: the program's own arguments and environment.
@@ -308,7 +308,7 @@ pub unsafe extern "C" fn execvp(file: *const c_char, argv: Strings) -> c_int {
 /// `execveat(2)`.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execveat(
     dir: c_int,
@@ -328,7 +328,7 @@ pub unsafe extern "C" fn execveat(
 /// `fexecve(3)`.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fexecve(fd: c_int, argv: Strings, envp: Strings) -> c_int {
     // SAFETY: the program's own arguments.
@@ -346,7 +346,7 @@ fn begins(actions: *const c_void) -> From {
 /// `posix_spawn(3)`.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_spawn(
     pid: *mut c_int,
@@ -368,7 +368,7 @@ pub unsafe extern "C" fn posix_spawn(
 /// process holds this end too, and something lies unread.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_spawn_file_actions_adddup2(
     actions: *mut c_void,
@@ -388,7 +388,7 @@ pub unsafe extern "C" fn posix_spawn_file_actions_adddup2(
 /// `posix_spawnp(3)`.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_spawnp(
     pid: *mut c_int,
@@ -412,7 +412,7 @@ macro_rules! variadic_exec {
         #[doc = $doc]
         ///
         /// # Safety
-        /// As its man page says.
+        /// The caller keeps the contract of the man page.
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name() -> c_int {
@@ -489,7 +489,7 @@ unsafe extern "C" fn collect_execle(
 /// for is sent.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _exit(status: c_int) -> ! {
     PROCESS.log.program_ends();
@@ -502,7 +502,7 @@ pub unsafe extern "C" fn _exit(status: c_int) -> ! {
 
 /// The program enters a sandbox.
 pub(super) fn before_sandbox() {
-    // (What is looked up later, it may not be.)
+    // (Limits that are looked up later may be out of reach.)
     PROCESS.space.read_limits();
     if PROCESS.space.wanted() {
         PROCESS.stand_down();

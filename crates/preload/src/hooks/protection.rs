@@ -10,7 +10,7 @@ use libc::size_t;
 /// `mprotect(2)`: memory that the program must not reach is not ours to serve.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mprotect(addr: *mut c_void, n: size_t, prot: c_int) -> c_int {
     if prot != libc::PROT_READ | libc::PROT_WRITE {
@@ -24,7 +24,7 @@ pub unsafe extern "C" fn mprotect(addr: *mut c_void, n: size_t, prot: c_int) -> 
 /// `pkey_mprotect(2)`: as [`mprotect`].
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pkey_mprotect(
     addr: *mut c_void,
@@ -41,7 +41,7 @@ pub unsafe extern "C" fn pkey_mprotect(
 /// `mlock(2)`: the kernel itself has views materialized, by faults.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mlock(addr: *const c_void, n: size_t) -> c_int {
     alter(addr, n);
@@ -52,7 +52,7 @@ pub unsafe extern "C" fn mlock(addr: *const c_void, n: size_t) -> c_int {
 /// `mlock2(2)`: as [`mlock`].
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mlock2(addr: *const c_void, n: size_t, flags: c_uint) -> c_int {
     alter(addr, n);

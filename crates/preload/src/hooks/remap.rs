@@ -19,7 +19,7 @@ use uncopy_ranges::span::{PAGE, Span, page_up};
 /// `mremap(2)`.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mremap(
     addr: *mut c_void,
@@ -37,8 +37,7 @@ pub unsafe extern "C" fn mremap(
     let excluded = PROCESS.space.unmapping(span);
     // SAFETY: as this function.
     let remap = || unsafe { remap(addr, old, new, flags, to, was_ours) };
-    // (What lies in the place that the program names ends, unless the kernel would take none of
-    // it.)
+    // (Memory in the place that the program names ends, unless the kernel would take none of it.)
     let named = names_a_place(span, to as usize, new, flags)
         && !span.overlaps(Span::sized(to as usize, page_up(new)));
     let moved = if named {
@@ -59,7 +58,7 @@ pub unsafe extern "C" fn mremap(
     if !named {
         super::memory_common::mapped_anew(if there.start == span.start { grown } else { there });
     }
-    // What the kernel or children know of the memory moves with it.
+    // Exclusions by the kernel or by children move with the memory.
     if let Some(excluded) = excluded {
         PROCESS.space.put_exclusions(&excluded.moved(span, there));
         if flags & MREMAP_DONTUNMAP != 0 {
@@ -83,7 +82,8 @@ unsafe fn remap(
         let whole = || {
             super::memory_common::with_room(MAP_FAILED, || real::mremap(addr, old, new, flags, to))
         };
-        let in_parts = || piecewise(span, page_up(new), flags, to, was_ours);
+        let asked = Asked { old: span, new: page_up(new), flags, to };
+        let in_parts = || piecewise(asked, was_ours);
         if !PROCESS.space.may_have_split_mappings() {
             return whole();
         }
@@ -147,59 +147,90 @@ impl Stop {
     }
 }
 
-unsafe fn piecewise(
+/// The call that the program makes.
+#[derive(Clone, Copy)]
+struct Asked {
+    /// Its range, in whole pages.
     old: Span,
+    /// The length that is wanted, in whole pages.
     new: usize,
     flags: c_int,
+    /// The place that it names, with MREMAP_FIXED.
     to: *mut c_void,
-    was_ours: bool,
-) -> Result<usize, Stop> {
+}
+
+impl Asked {
+    fn may_move(self) -> bool {
+        self.flags & MREMAP_MAYMOVE != 0
+    }
+
+    fn fixed(self) -> bool {
+        self.flags & MREMAP_FIXED != 0
+    }
+
+    fn stays(self) -> bool {
+        self.flags & MREMAP_DONTUNMAP != 0
+    }
+}
+
+unsafe fn piecewise(asked: Asked, was_ours: bool) -> Result<usize, Stop> {
+    let Asked { old, new, flags, .. } = asked;
     if old.is_empty() || flags & !(MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP) != 0 {
         return Err(Stop::NotForUs);
     }
-    let fixed = flags & MREMAP_FIXED != 0;
-    let stays = flags & MREMAP_DONTUNMAP != 0;
-    if stays && new != old.len() {
+    if asked.stays() && new != old.len() {
         return Err(Stop::NotForUs);
     }
     let Some(mappings) = mappings() else {
         // SAFETY: as this function.
         return unsafe {
-            match by_pages(old, new, flags, to) {
+            match by_pages(asked) {
                 // (It is private, anonymous and writable.)
-                Err(Stop::NotForUs) if was_ours => in_a_new_place(old, new, flags, to, true),
+                Err(Stop::NotForUs) if was_ours => in_a_new_place(asked, true),
                 known => known,
             }
         };
     };
     let (pieces, writable) = private_pieces(&mappings, old).ok_or(Stop::NotForUs)?;
     let last = *pieces.last().ok_or(Stop::NotForUs)?;
-    // SAFETY: mappings of the program that it asked to move, shrink or grow; the target is fresh
-    // or the one that it named.
+    // SAFETY: as this function.
     unsafe {
-        if !fixed && !stays && new <= old.len() {
+        if !asked.fixed()
+            && !asked.stays()
+            && let Some(known) = where_it_is(asked, last)
+        {
+            return known;
+        }
+        in_pieces(asked, &pieces, writable)
+    }
+}
+
+/// Cuts off what is too much, or has the `last` piece grow where it is. `None`: it has to move.
+unsafe fn where_it_is(asked: Asked, last: Span) -> Option<Result<usize, Stop>> {
+    let Asked { old, new, .. } = asked;
+    // SAFETY: mappings of the program that it asked to shrink or grow.
+    unsafe {
+        if new <= old.len() {
             let rest = old.len() - new;
             let cut = rest == 0 || real::munmap((old.start + new) as *mut _, rest) == 0;
-            return if cut { Ok(old.start) } else { Err(Stop::Failed(ENOMEM)) };
+            return Some(if cut { Ok(old.start) } else { Err(Stop::Failed(ENOMEM)) });
         }
-        let more = new.saturating_sub(old.len());
-        if !fixed && !stays {
-            let grown = real::mremap(
-                last.start as *mut _,
-                last.len(),
-                last.len() + more,
-                0,
-                last.start as *mut _,
-            );
-            if grown != MAP_FAILED {
-                return Ok(old.start);
-            }
-            if flags & MREMAP_MAYMOVE == 0 {
-                return Err(Stop::Failed(ENOMEM));
-            }
+        let (at, len) = (last.start as *mut c_void, last.len() + (new - old.len()));
+        if real::mremap(at, last.len(), len, 0, at) != MAP_FAILED {
+            return Some(Ok(old.start));
         }
-        // Each piece moves into the place; the last one grows.
-        let mut place = Place::take(old, new, flags, to)?;
+    }
+    if asked.may_move() { None } else { Some(Err(Stop::Failed(ENOMEM))) }
+}
+
+/// Moves each piece into a place for the whole; the last one grows.
+unsafe fn in_pieces(asked: Asked, pieces: &[Span], writable: bool) -> Result<usize, Stop> {
+    let Asked { old, new, .. } = asked;
+    let more = new.saturating_sub(old.len());
+    // SAFETY: mappings of the program that it asked to move; the target is fresh or the one that it
+    // named.
+    unsafe {
+        let mut place = Place::take(asked)?;
         let mut left = old;
         let mut held = Vec::new();
         for p in pieces {
@@ -209,7 +240,7 @@ unsafe fn piecewise(
             }
             let target = Span::sized(place.0.start + (part.start - old.start), part.len());
             // (The last one: nothing has to be put back after it.)
-            let grows = p == last && more > 0;
+            let grows = Some(p) == pieces.last() && more > 0;
             let done = if grows {
                 left.end = part.start;
                 shift(part, target.start, part.len() + more)
@@ -223,18 +254,19 @@ unsafe fn piecewise(
                     return Err(Stop::Failed(ENOMEM));
                 }
                 // (In a place that the program named the new memory takes its place in one step.)
-                if fixed && writable && !stays && refused == Refused::Before {
-                    return in_a_new_place(old, new, flags, to, writable);
+                let named = asked.fixed();
+                if named && writable && !asked.stays() && refused == Refused::Before {
+                    return in_a_new_place(asked, writable);
                 }
                 place.give_up();
-                if fixed && refused == Refused::ByKernel {
+                if named && refused == Refused::ByKernel {
                     return Err(Stop::Failed(ENOMEM));
                 }
-                return in_a_new_place(old, new, flags, to, writable);
+                return in_a_new_place(asked, writable);
             }
             held.push((part, target));
         }
-        if !left.is_empty() && !stays {
+        if !left.is_empty() && !asked.stays() {
             real::munmap(left.start as *mut _, left.len());
         }
         Ok(place.0.start)
@@ -249,8 +281,9 @@ struct Place(Span);
 
 impl Place {
     /// `new` bytes, where the program wants them or anywhere.
-    unsafe fn take(old: Span, new: usize, flags: c_int, to: *mut c_void) -> Result<Self, Stop> {
-        let fixed = flags & MREMAP_FIXED != 0;
+    unsafe fn take(asked: Asked) -> Result<Self, Stop> {
+        let Asked { old, new, to, .. } = asked;
+        let fixed = asked.fixed();
         if fixed && old.overlaps(Span::sized(to as usize, new)) {
             return Err(Stop::Failed(EINVAL));
         }
@@ -267,7 +300,7 @@ impl Place {
         Ok(Self(Span::sized(at as usize, new)))
     }
 
-    /// What was to come to `at`, `len` bytes, did not. Where the kernel refused, these addresses
+    /// The `len` bytes that were to come to `at` did not. Where the kernel refused, these addresses
     /// may be another thread's by now, and are left alone; what lies behind goes back at once: with
     /// a mapping less the kernel takes the pieces back as it took them.
     unsafe fn not_taken(&mut self, at: usize, len: usize, refused: Refused) {
@@ -290,20 +323,15 @@ impl Place {
 /// Where the kernel does not tell the mappings (no /proc, no descriptors left), or does not move
 /// them: the content goes to a new mapping. `writable`: the old ones are private, anonymous, to be
 /// read and written.
-unsafe fn in_a_new_place(
-    old: Span,
-    new: usize,
-    flags: c_int,
-    to: *mut c_void,
-    writable: bool,
-) -> Result<usize, Stop> {
-    if !writable || flags & MREMAP_DONTUNMAP != 0 {
+unsafe fn in_a_new_place(asked: Asked, writable: bool) -> Result<usize, Stop> {
+    let Asked { old, new, to, .. } = asked;
+    if !writable || asked.stays() {
         return Err(Stop::Failed(EFAULT));
     }
-    if flags & MREMAP_MAYMOVE == 0 {
+    if !asked.may_move() {
         return Err(Stop::Failed(ENOMEM));
     }
-    let fixed = flags & MREMAP_FIXED != 0;
+    let fixed = asked.fixed();
     if fixed && old.overlaps(Span::sized(to as usize, new)) {
         return Err(Stop::Failed(EINVAL));
     }
@@ -337,14 +365,15 @@ unsafe fn in_a_new_place(
 
 /// Where the kernel does not tell the mappings: a page is of one. (Of more than one the kernel may
 /// move some, and refuse then: since Linux 6.17.)
-unsafe fn by_pages(old: Span, new: usize, flags: c_int, to: *mut c_void) -> Result<usize, Stop> {
-    if flags & MREMAP_MAYMOVE == 0 || flags & MREMAP_DONTUNMAP != 0 {
+unsafe fn by_pages(asked: Asked) -> Result<usize, Stop> {
+    let Asked { old, new, .. } = asked;
+    if !asked.may_move() || asked.stays() {
         return Err(Stop::NotForUs);
     }
-    let fixed = flags & MREMAP_FIXED != 0;
+    let fixed = asked.fixed();
     // SAFETY: as in `piecewise`.
     unsafe {
-        let mut place = Place::take(old, new, flags, to)?;
+        let mut place = Place::take(asked)?;
         let at = place.0.start;
         // The last page takes what is more along.
         let kept = old.len().min(new);
@@ -392,7 +421,7 @@ unsafe fn leave_pages(from: Span, to: usize) -> (usize, Result<(), Refused>) {
     (from.len(), Ok(()))
 }
 
-/// What was moved from `there` to `at` goes back. Returns whether it does.
+/// The pages that were moved from `there` to `at` go back. Returns whether it does.
 unsafe fn put_back(at: Span, there: Span) -> bool {
     // SAFETY: as in `piecewise`.
     tried(|| unsafe { leave(at, there.start) }).is_ok()

@@ -17,7 +17,7 @@ macro_rules! followed {
         #[doc = $doc]
         ///
         /// # Safety
-        /// As its man page says.
+        /// The caller keeps the contract of the man page.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
             // SAFETY: the program's own arguments.
@@ -50,7 +50,7 @@ followed! {
 /// kill it for our system calls.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn prctl(op: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
     if op == libc::PR_SET_SECCOMP {
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn prctl(op: c_int, a: usize, b: usize, c: usize, d: usize
 /// namespaces a thread leaves its own, and ours stays behind: it is made anew.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
     const OF_ALL_THREADS: c_int =
@@ -101,11 +101,11 @@ pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
     result
 }
 
-/// `setns(2)`: entering a user or time namespace is refused to a process of several threads. (What
-/// kind of namespace the descriptor is of may be left open.)
+/// `setns(2)`: entering a user or time namespace is refused to a process of several threads. (The
+/// caller may leave open which kind of namespace the descriptor is of.)
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
     // SAFETY: the program's own arguments.

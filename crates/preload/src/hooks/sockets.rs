@@ -17,6 +17,7 @@ use uncopy_stack::buffers::{piece, take};
 use uncopy_stack::calls::OutputCall;
 use uncopy_stack::endpoint;
 use uncopy_tcp_calls::data::answer;
+use uncopy_tcp_socket::kernel::AT_MARK;
 
 /// `struct sockaddr_in`, `struct sockaddr_in6`: so many words hold either.
 type Address = [u32; 7];
@@ -51,7 +52,7 @@ fn prepare() {
 /// `listen(2)`.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
     PROCESS.lending.before_listen(fd);
@@ -70,7 +71,7 @@ pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
 /// `connect(2)`.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
     // SAFETY: the program's own arguments.
@@ -147,7 +148,7 @@ unsafe fn accepted(
 /// `accept(2)`.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn accept(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
     // SAFETY: the program's own arguments.
@@ -157,7 +158,7 @@ pub unsafe extern "C" fn accept(fd: c_int, addr: *mut sockaddr, len: *mut sockle
 /// `accept4(2)`.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn accept4(
     fd: c_int,
@@ -173,7 +174,7 @@ pub unsafe extern "C" fn accept4(
 /// `shutdown(2)`.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     match PROCESS.tcp.shutdown(fd, how) {
@@ -186,7 +187,7 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
 /// `getpeername(2)`: Linux does not know that the peer was killed with bytes unread in its ring.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getpeername(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
     PROCESS.tcp.looks_for_death(fd);
@@ -198,7 +199,7 @@ pub unsafe extern "C" fn getpeername(fd: c_int, addr: *mut sockaddr, len: *mut s
 /// the listener.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn setsockopt(
     fd: c_int,
@@ -233,7 +234,7 @@ pub unsafe extern "C" fn setsockopt(
 /// it to another host; and an error may be kept here.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getsockopt(
     fd: c_int,
@@ -306,7 +307,7 @@ const BY_RING: usize = 64 << 10;
 /// `sendfile(2)`: a little of a file is read and sent through the ring; what is more goes by Linux.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendfile(to: c_int, from: c_int, at: *mut off_t, n: size_t) -> ssize_t {
     // SAFETY: the program's own arguments.
@@ -381,8 +382,8 @@ fn is_regular(file: c_int) -> bool {
     }
 }
 
-/// What of a file has to be waited for, or goes by Linux after all: a little of it by a buffer of
-/// ours. 0: the file ends.
+/// The part of a file that has to be waited for, or goes by Linux after all: a little of it by a
+/// buffer of ours. 0: the file ends.
 unsafe fn send_part(to: c_int, from: c_int, place: off_t, n: usize) -> ssize_t {
     const PART: usize = 8 << 10;
     let mut part = [0u8; PART];
@@ -409,10 +410,10 @@ pub unsafe extern "C" fn sendfile64(to: c_int, from: c_int, at: *mut off_t, n: s
 }
 
 /// `splice(2)`: what it sends goes by Linux; where it receives, the connection is Linux's from then
-/// on. What lies in the ring and nobody takes back is copied.
+/// on. Bytes that lie in the ring and that nobody takes back are copied.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn splice(
     from: c_int,
@@ -446,7 +447,8 @@ pub unsafe extern "C" fn splice(
     done
 }
 
-/// Of a connection into a pipe. `None`: that is not what is asked for, and the kernel says so.
+/// Of a connection into a pipe. `None`: that is not what is asked for, or an urgent byte is next,
+/// and the kernel says so.
 unsafe fn splice_copied(
     from: c_int,
     at: *mut off_t,
@@ -466,7 +468,8 @@ unsafe fn splice_copied(
         let nonblocking = flags & libc::SPLICE_F_NONBLOCK != 0
             || real::fcntl(to, libc::F_GETFL, 0) & libc::O_NONBLOCK != 0;
         let flags = if nonblocking { libc::MSG_DONTWAIT } else { 0 };
-        // What the pipe takes now: so much is taken, and no other thread gets any of it meanwhile.
+        // The room that the pipe has now: so much is taken, and no other thread gets any of it
+        // meanwhile.
         let is_full = core::cell::Cell::new(false);
         let put = |bytes: &[u8]| {
             let piece = [piece(bytes.as_ptr() as usize, bytes.len())];
@@ -480,6 +483,9 @@ unsafe fn splice_copied(
             is_full.set(false);
             let room = PART.min(n);
             let outcome = PROCESS.tcp.receive_by(from, &mut part[..room], flags, put)?;
+            if outcome == Err(AT_MARK) {
+                return None;
+            }
             if is_full.get() && !nonblocking {
                 let mut full = libc::pollfd { fd: to, events: libc::POLLOUT, revents: 0 };
                 if real::poll(&mut full, 1, -1) < 0 {

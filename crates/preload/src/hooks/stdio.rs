@@ -20,7 +20,7 @@ unsafe extern "C" {
 /// `fdopen(3)`: the connection is Linux's from then on. EBUSY: it cannot be.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut c_void {
     if PROCESS.tcp.in_use() {
@@ -34,7 +34,8 @@ pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut c_void {
     unsafe { real::fdopen(fd, mode) }
 }
 
-/// What closes a stream's number, if that is something of ours.
+/// Makes a call that closes a stream's number, and reports the closing if the number is something
+/// of ours.
 unsafe fn closing<R>(stream: *mut c_void, call: impl FnOnce() -> R) -> R {
     if !PROCESS.tcp.in_use() || stream.is_null() {
         return call();
@@ -58,7 +59,7 @@ unsafe fn closing<R>(stream: *mut c_void, call: impl FnOnce() -> R) -> R {
 /// `fclose(3)`.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fclose(stream: *mut c_void) -> c_int {
     // SAFETY: the program's own argument.
@@ -68,7 +69,7 @@ pub unsafe extern "C" fn fclose(stream: *mut c_void) -> c_int {
 /// `freopen(3)`: what the stream had is closed.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freopen(
     path: *const c_char,
@@ -105,7 +106,8 @@ fn printing_past(fd: c_int, print: impl FnOnce() -> c_int) -> c_int {
 /// `vdprintf(3)`: what it sends goes by Linux.
 ///
 /// # Safety
-/// As its man page says. (On x86-64 a `va_list` that is passed is its address.)
+/// The caller keeps the contract of the man page. (On x86-64 a `va_list` that is passed is its
+/// address.)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vdprintf(
     fd: c_int,
@@ -139,7 +141,7 @@ macro_rules! variadic_printf {
         #[doc = $doc]
         ///
         /// # Safety
-        /// As its man page says.
+        /// The caller keeps the contract of the man page.
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name() -> c_int {
@@ -199,7 +201,7 @@ macro_rules! request {
         #[doc = $doc]
         ///
         /// # Safety
-        /// As its man page says.
+        /// The caller keeps the contract of the man page.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(request: *mut c_void) -> c_int {
             if !is_used(request) {
@@ -212,7 +214,7 @@ macro_rules! request {
         /// On x86-64 the same.
         ///
         /// # Safety
-        /// As its man page says.
+        /// The caller keeps the contract of the man page.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $same(request: *mut c_void) -> c_int {
             // SAFETY: the same function.
@@ -229,7 +231,7 @@ request! {
 /// `aio_fsync(3)`: as [`aio_read`].
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aio_fsync(operation: c_int, request: *mut c_void) -> c_int {
     if !is_used(request) {
@@ -242,7 +244,7 @@ pub unsafe extern "C" fn aio_fsync(operation: c_int, request: *mut c_void) -> c_
 /// On x86-64 the same.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aio_fsync64(operation: c_int, request: *mut c_void) -> c_int {
     // SAFETY: the same function.
@@ -252,7 +254,7 @@ pub unsafe extern "C" fn aio_fsync64(operation: c_int, request: *mut c_void) -> 
 /// `lio_listio(3)`: as [`aio_read`].
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lio_listio(
     mode: c_int,

@@ -79,7 +79,7 @@ fn goes_on_by_number(n: i64) -> bool {
 /// `syscall(2)`.
 ///
 /// # Safety
-/// As the system call demands.
+/// The caller keeps the contract of the system call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syscall(
     n: isize,
@@ -156,7 +156,7 @@ unsafe fn shim(n: isize, a: usize, b: usize, c: usize, d: usize, e: usize, f: us
                 real::syscall(n, a, b, c, d, e, f)
             }
             libc::SYS_io_uring_setup => uring::setup(a, b as _),
-            // (What libnuma calls.)
+            // (The calls of libnuma.)
             libc::SYS_mbind | SYS_SET_MEMPOLICY_HOME_NODE | SYS_MSEAL => {
                 memory_common::alter(a as *const u8, b);
                 real::syscall(n, a, b, c, d, e, f)

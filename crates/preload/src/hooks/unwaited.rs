@@ -54,10 +54,9 @@ pub(super) fn before_futex(operation: c_int, words: [usize; 2]) {
     }
 }
 
-/// What the kernel reads or writes where a thread ends, or as a lock that hands priority on. It
-/// does not wait for a fault there
-/// (Linux 6.18: `handle_userfault` for a task that exits, `fault_in_user_writeable`), so the page
-/// stays where it is.
+/// Words that the kernel reads or writes where a thread ends, or as a lock that hands priority on.
+/// The kernel does not wait for a fault there (Linux 6.18: `handle_userfault` for a task that
+/// exits, `fault_in_user_writeable`), so the page stays where it is.
 pub(super) fn written_by_kernel(addr: usize, len: usize) {
     let span = Span::sized(addr, len);
     if PROCESS.space.wanted() && plausible(addr as *const u8) {

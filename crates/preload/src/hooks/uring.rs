@@ -3,9 +3,9 @@
 //!
 //! libuv is spared that. Since 1.49 it makes a ring for each loop, and does nothing with it but to
 //! tell its epoll set of descriptors, several at a time. Where the kernel has no io_uring, as in
-//! most containers, it calls `epoll_ctl` instead: so it is told that there is none. What it is told
-//! apart by is exact: the process has libuv, and the ring is as libuv makes that one. Its other
-//! ring, for files (`UV_USE_IO_URING=1`), is polled by the kernel, and is like anybody's.
+//! most containers, it calls `epoll_ctl` instead: so it is told that there is none. The test that
+//! tells it apart is exact: the process has libuv, and the ring is as libuv makes that one. libuv's
+//! other ring, for files (`UV_USE_IO_URING=1`), is polled by the kernel, and is like anybody's.
 //!
 //! unsafe: see the crate; the linker is asked for a symbol.
 
@@ -29,7 +29,7 @@ const OF_LIBUV: usize = 256;
 /// `io_uring_setup(2)`.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 pub(super) unsafe fn setup(entries: usize, parameters: *mut c_void) -> isize {
     let tcp = &PROCESS.tcp;
     if tcp.begun() && !tcp.is_stopped() {

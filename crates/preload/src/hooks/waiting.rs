@@ -73,7 +73,8 @@ fn polled(
     Some(said(result))
 }
 
-/// What libc's function returns. A thread that was interrupted because it was cancelled ends here.
+/// The return value of libc's function. A thread that was interrupted because it was cancelled ends
+/// here.
 fn said(result: Result<usize, Errno>) -> c_int {
     if result == Err(Errno::INTR) {
         PROCESS.tcp.thread_may_end();
@@ -183,7 +184,7 @@ fn selected(
 /// `select(2)`. As Linux does, it says how much time is left.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn select(
     n: c_int,
@@ -220,7 +221,7 @@ pub unsafe extern "C" fn select(
 /// `pselect(2)`.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pselect(
     n: c_int,
@@ -238,7 +239,7 @@ pub unsafe extern "C" fn pselect(
 /// `epoll_create(2)`.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epoll_create(size: c_int) -> c_int {
     // SAFETY: the program's own argument.
@@ -248,7 +249,7 @@ pub unsafe extern "C" fn epoll_create(size: c_int) -> c_int {
 /// `epoll_create1(2)`.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epoll_create1(flags: c_int) -> c_int {
     // SAFETY: the program's own argument.
@@ -265,7 +266,7 @@ fn made(set: c_int) -> c_int {
 /// `epoll_ctl(2)`.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epoll_ctl(
     set: c_int,
@@ -386,7 +387,7 @@ pub(super) unsafe extern "C" fn epoll_pwait_ours(
 /// `epoll_pwait2(2)`.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epoll_pwait2(
     set: c_int,

@@ -94,14 +94,14 @@ fn has(list: &[(&str, &str)], name: &str) -> bool {
     list.iter().any(|(n, _)| *n == name)
 }
 
-/// What a library has of the table.
+/// The names of the table that a library has.
 fn expected(profile: bool) -> Names {
     let rows = TABLE.iter().filter(|row| row.place.is_in(profile));
     let all = rows.flat_map(names).filter(|name| !(profile && has(NOT_IN_PROFILE, name)));
     all.map(str::to_owned).collect()
 }
 
-/// What names of the same function have in common.
+/// The stem that names of the same function have in common.
 fn stem(name: &str) -> String {
     let mut stem = name.trim_start_matches('_');
     for prefix in ["libc_", "IO_", "GI_"] {
@@ -197,7 +197,7 @@ fn every_system_call_of_the_table_is_reached_by_its_number_too() {
     let listed: Names = listed.map(str::to_owned).collect();
     assert_eq!(listed, known, "the table, and what hooks/syscall.rs and hooks/rights.rs look at");
 
-    // What the kernel has a number for needs one, or a reason.
+    // A call that the kernel has a number for needs one here, or a reason.
     let headers = ["/usr/include/x86_64-linux-gnu/asm/unistd_64.h", "/usr/include/asm/unistd_64.h"];
     let Some(header) = headers.iter().find_map(|file| fs::read_to_string(file).ok()) else {
         leave_out("no asm/unistd_64.h");

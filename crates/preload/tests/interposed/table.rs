@@ -4,7 +4,7 @@
 
 use uncopy_real::with_table;
 
-/// What a function is about.
+/// The subject of a function.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Group {
     Copy,
@@ -35,7 +35,7 @@ use Number::{By, Not};
 /// In which of the libraries a function is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Where {
-    /// In both.
+    /// Both libraries have it.
     Both,
     /// In `libuncopy.so`.
     Run,

@@ -4,8 +4,8 @@
 //! business. Its bytes lie in memory of ours that consists of views; so a read of it is an elided
 //! copy like any other: the policy decides, by the place that the program called from.
 //!
-//! unsafe: has the tracker copy into the program's buffer. What it leaves to be copied by hand goes
-//! through the kernel, because a program may pass a pointer into nowhere.
+//! unsafe: has the tracker copy into the program's buffer. Bytes that the tracker leaves to be
+//! copied by hand go through the kernel, because a program may pass a pointer into nowhere.
 
 use super::on::refused_for_pieces;
 use crate::buffers::{Buffers, Pieces};
@@ -44,7 +44,7 @@ pub struct Read {
     pub at: Option<i64>,
     /// Where its call returns to.
     pub caller: usize,
-    /// What it runs in.
+    /// The process that the call runs in.
     pub host: Host,
 }
 
@@ -55,7 +55,7 @@ pub struct Read {
 pub(super) unsafe fn read(call: &Read, n: usize) -> Option<isize> {
     let &Read { fd, dst, at, caller, ref host } = call;
     let space = &host.process.space;
-    // (What a site that rests would have to be copied, the plain read copies faster.)
+    // (For a site that rests the bytes would have to be copied, and the plain read copies faster.)
     if fd < 0 || at.is_some_and(|at| at < 0) || space.pauses().rests(caller, n) {
         return None;
     }

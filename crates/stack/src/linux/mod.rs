@@ -1,7 +1,7 @@
 //! Linux's own sockets, pipes and files, as a stack.
 //!
-//! What is theirs alone is here: which descriptors take several pieces as one ([`on`]), what
-//! alignment O_DIRECT wants, pages that go by reference through a pipe, files that are kept in
+//! This module has what is Linux's alone: which descriptors take several pieces as one ([`on`]),
+//! what alignment O_DIRECT wants, pages that go by reference through a pipe, files that are kept in
 //! memory ([`mod@file`]).
 //!
 //! unsafe: makes the program's own calls, or the same with other pieces.

@@ -1,4 +1,4 @@
-//! What a call is made on: whether it takes several pieces as one.
+//! The kind of descriptor that a call is made on: whether it takes several pieces as one.
 //!
 //! unsafe: borrows a descriptor for one call.
 
@@ -9,10 +9,10 @@ use uncopy_inject::Call;
 use uncopy_kernel::inject;
 use uncopy_process::calls::{Calls, FILE_SYSTEMS};
 
-/// What a call is made on.
+/// The kind of descriptor that a call is made on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum On {
-    /// What takes several pieces as one: a socket, a regular file.
+    /// A descriptor that takes several pieces as one: a socket, a regular file.
     Vectored,
     /// Any descriptor: only some take several pieces as one.
     Descriptor(i32),
@@ -67,7 +67,7 @@ const KNOWN: [u32; 14] = [
 
 /// Whether a regular file holds data, rather than being made up by the kernel.
 fn holds_data(calls: &Calls, fd: BorrowedFd<'_>, s: &Stat) -> bool {
-    // What has a device, or blocks, is stored somewhere.
+    // A file that has a device, or blocks, is stored somewhere.
     major(s.st_dev) != 0 || s.st_blocks > 0 || known(calls, fd, s.st_dev)
 }
 

@@ -13,8 +13,8 @@ use uncopy_stack::stack::{Input, Output};
 /// Calls return to here.
 const CALLER: usize = 0x5ead;
 
-/// What came back to a ring. It is put there in the middle of whatever let go of it last: nothing
-/// else is done with this lock held.
+/// Spans that came back to a ring. They are put there in the middle of whatever let go of them
+/// last: nothing else is done with this lock held.
 type Inbox = Mutex<Vec<Span>>;
 
 fn release(inbox: usize, span: Span) {
@@ -27,11 +27,11 @@ fn release(inbox: usize, span: Span) {
 pub struct Ring {
     memory: Span,
     region: Option<RegionId>,
-    /// What was sent and not received yet, in order.
+    /// Spans that were sent and not received yet, in order.
     arrived: VecDeque<Span>,
-    /// What is free, in address order.
+    /// Free spans, in address order.
     free: Vec<Span>,
-    /// What views refer to.
+    /// Spans that views refer to.
     out: Vec<Span>,
     inbox: &'static Inbox,
     referred: u64,
@@ -85,7 +85,7 @@ impl Ring {
         self.free.iter().map(|s| s.len()).sum::<usize>() < super::MESSAGE
     }
 
-    /// What came back is free again.
+    /// Spans that came back are free again.
     pub fn reattach_leaving(&mut self) {
         let back = std::mem::take(&mut *self.inbox.lock().expect("nobody panics with it"));
         for span in back {
@@ -105,7 +105,7 @@ impl Ring {
         });
     }
 
-    /// What is free is written to.
+    /// Writes to the spans that are free.
     pub fn scribble(&mut self) {
         for span in &self.free {
             // SAFETY: nobody uses it.

@@ -1,19 +1,19 @@
-//! What one peer has been given of blocks, each by a number, a *handle*. The peer says how many
+//! The blocks that one peer has been given, each by a number, a *handle*. The peer says how many
 //! bytes of it it has done with, in any order and in any parts; when that is all of them the block
-//! is free. What it says is believed to its own harm only: who says too much sees other bytes, who
-//! says too little is charged for it.
+//! is free. Its word is believed to its own harm only: a peer that says too much sees other bytes,
+//! one that says too little is charged for it.
 
 /// Handles that one peer has: more blocks than these are never out to it.
 pub const HANDLES: usize = 512;
 
-/// Who is charged within a peer: its connections.
+/// The places that are charged within a peer: its connections.
 pub const PLACES: usize = 256;
 
 /// Bytes that one connection may have out, whatever it has received of them; beyond that its bytes
 /// are copied.
 pub const MOST_OF_ONE: u64 = 4 << 20;
 
-/// What is out to one peer. `T` is kept as long.
+/// The blocks that are out to one peer. `T` is kept as long.
 #[derive(Debug)]
 pub struct Out<T> {
     handles: Vec<Option<Given<T>>>,
@@ -70,8 +70,8 @@ impl<T> Out<T> {
         Ok(handle)
     }
 
-    /// The peer says that it has done with so many bytes of this, in all. What was kept, if that is
-    /// all of it.
+    /// The peer says that it has done with so many bytes of this, in all. Returns what was kept, if
+    /// that is all of it.
     pub fn done(&mut self, handle: u16, bytes: u32) -> Option<T> {
         let given = self.handles.get_mut(usize::from(handle))?;
         let Given { what, bytes, place } = given.take_if(|given| given.bytes == bytes)?;

@@ -18,19 +18,19 @@ static void example_fail(const char *what, int error) {
 }
 
 static uncopy_tcp *example_begin(const char *name, int argc, char **argv, uint16_t port) {
-    int stack = UNCOPY_TCP_RINGS;
+    int carrier = UNCOPY_TCP_RINGS;
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(port)};
     const char *service = NULL;
     example_name = name;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--sockets") == 0)
-            stack = UNCOPY_TCP_SOCKETS;
+            carrier = UNCOPY_TCP_SOCKETS;
         else if (strcmp(argv[i], "--service") == 0 && i + 1 < argc)
             service = argv[++i];
         else
             address.sin_port = htons((uint16_t)atoi(argv[i]));
     }
-    uncopy_tcp *tcp = uncopy_tcp_open(stack, UNCOPY_TCP_ADAPTIVE, service);
+    uncopy_tcp *tcp = uncopy_tcp_open(carrier, UNCOPY_TCP_ADAPTIVE, service);
     if (!tcp)
         example_fail("cannot begin", errno);
     uncopy_tcp_id listener;

@@ -53,9 +53,9 @@ typedef struct uncopy_tcp_event {
     int32_t error; /* an errno, with UNCOPY_TCP_FAILED and UNCOPY_TCP_REFUSED */
 } uncopy_tcp_event;
 
-/* A context over `stack`, which waits so. `service`: the name of the service that brings both ends together; NULL: this user's, and a thread of this
+/* A context over `carrier`, which waits so. `service`: the name of the service that brings both ends together; NULL: this user's, and a thread of this
  * process is it where there is none. NULL, with errno: no descriptors are left, or an argument is none. */
-uncopy_tcp *uncopy_tcp_open(int stack, int waiting, const char *service);
+uncopy_tcp *uncopy_tcp_open(int carrier, int waiting, const char *service);
 
 /* Ends it, and all its connections. */
 void uncopy_tcp_end(uncopy_tcp *context);

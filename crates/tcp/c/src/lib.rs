@@ -68,14 +68,14 @@ unsafe fn address(at: *const sockaddr, length: socklen_t) -> io::Result<SocketAd
     }
 }
 
-fn settings(stack: c_int, waiting: c_int, service: Option<&CStr>) -> Option<Settings> {
+fn settings(carrier: c_int, waiting: c_int, service: Option<&CStr>) -> Option<Settings> {
     let waiting = match waiting {
         0 => Waiting::Adaptive,
         1 => Waiting::Spin,
         2 => Waiting::Sleep,
         _ => return None,
     };
-    let settings = match (stack, service) {
+    let settings = match (carrier, service) {
         (0, None) => Settings::default(),
         (0, Some(name)) => Settings::by_service(name.to_str().ok()?),
         (1, _) => Settings::sockets(),
@@ -90,13 +90,13 @@ fn settings(stack: c_int, waiting: c_int, service: Option<&CStr>) -> Option<Sett
 /// `service` is NULL or a string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn uncopy_tcp_open(
-    stack: c_int,
+    carrier: c_int,
     waiting: c_int,
     service: *const c_char,
 ) -> *mut Tcp {
     // SAFETY: the caller's promise.
     let service = (!service.is_null()).then(|| unsafe { CStr::from_ptr(service) });
-    let made = settings(stack, waiting, service).ok_or_else(invalid).and_then(Context::new);
+    let made = settings(carrier, waiting, service).ok_or_else(invalid).and_then(Context::new);
     match made {
         Ok(context) => Box::into_raw(Box::new(Tcp { context, events: vec![] })),
         Err(error) => {

@@ -38,7 +38,7 @@ fn build(name: &str, link: &[&str]) -> Option<PathBuf> {
     let mut hasher = DefaultHasher::new();
     std::fs::read(header.join("uncopy_tcp.h")).unwrap().hash(&mut hasher);
     let include = format!("-I{}", header.display());
-    // (What was built is kept; another header makes another program.)
+    // (The built program is kept; another header makes another program.)
     let of_header = format!("-DOF_HEADER={}", hasher.finish());
     let mut flags = vec!["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror"];
     flags.extend([&*include, &*of_header]);
@@ -127,7 +127,7 @@ fn the_key_value_store_answers_byte_for_byte_over_both_stacks() {
 fn an_example_can_be_linked_with_the_static_library() {
     let Some(directory) = library() else { return };
     let archive = directory.join("libuncopy_tcp.a");
-    // (What was built is kept: but not with an older library.)
+    // (The built program is kept: but not with an older library.)
     let mut hasher = DefaultHasher::new();
     std::fs::metadata(&archive).unwrap().modified().unwrap().hash(&mut hasher);
     let of_library = format!("-DOF_LIBRARY={}", hasher.finish());

@@ -4,7 +4,7 @@
 
 use crate::connection::Connection;
 use crate::entry::Entry;
-use crate::tcp::Tcp;
+use crate::tcp::{Settings, Tcp};
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
 use libc::iovec;
@@ -21,7 +21,7 @@ pub const SENDS_OTHERWISE: c_int = libc::MSG_ZEROCOPY | libc::MSG_FASTOPEN;
 /// The same of a call that receives.
 pub const RECEIVES_OTHERWISE: c_int = libc::MSG_ERRQUEUE;
 
-/// What libc's function returns.
+/// The return value of libc's function.
 pub fn answer(result: Result<usize, Errno>) -> isize {
     match result {
         Ok(bytes) => bytes as isize,
@@ -46,39 +46,52 @@ impl Tcp {
         self.thread_may_end();
         let found = self.table.find(fd)?;
         match &*found {
-            Entry::Connection(_) => Some(Ring { tcp: self, fd, found: Some(found) }),
+            Entry::Connection(_) => {
+                Some(Ring { tcp: self, fd, found: Some(found), begun: self.call_begins() })
+            }
             Entry::Set(_) => None,
         }
     }
 
-    /// Makes a call. `Err`: a handler has interrupted it that does not want that (SA_RESTART), or
-    /// the thread was cancelled: it is to sleep again. With a timeout the kernel does not.
+    /// A call of the program's begins.
+    #[inline]
+    fn call_begins(&self) -> Begun<'_> {
+        Begun(self.settings().map(|settings| (settings, (settings.sleeps)())))
+    }
+
+    /// Makes a call. `Err`: as of [`ended`](Self::ended).
     fn interrupted(
         &self,
         call: impl FnOnce() -> Result<usize, Errno>,
         has_timeout: impl FnOnce() -> bool,
     ) -> Result<Result<usize, Errno>, Interrupted> {
-        let Some(settings) = self.settings() else { return Ok(call()) };
-        let before = (settings.sleeps)();
-        let called = match call() {
-            Err(Errno::INTR)
+        let _begun = self.call_begins();
+        self.ended(call(), has_timeout)
+    }
+
+    /// What a call has come to. `Err`: a handler has interrupted it that does not want that
+    /// (SA_RESTART), or the thread was cancelled: it is to sleep again. With a timeout the kernel
+    /// does not.
+    #[inline]
+    fn ended(
+        &self,
+        called: Result<usize, Errno>,
+        has_timeout: impl FnOnce() -> bool,
+    ) -> Result<Result<usize, Errno>, Interrupted> {
+        match (called, self.settings()) {
+            (Err(Errno::INTR), Some(settings))
                 if (settings.is_to_end)() || (settings.goes_on)() && !has_timeout() =>
             {
                 Err(Interrupted)
             }
-            other => Ok(other),
-        };
-        (settings.has_slept)(before);
-        called
+            _ => Ok(called),
+        }
     }
 
     /// Makes a call that waits for descriptors: any handler ends it.
     pub(crate) fn waits<R>(&self, call: impl FnOnce() -> R) -> R {
-        let Some(settings) = self.settings() else { return call() };
-        let before = (settings.sleeps)();
-        let waited = call();
-        (settings.has_slept)(before);
-        waited
+        let _begun = self.call_begins();
+        call()
     }
 
     /// A thread that was cancelled ends here: nothing may be held. Where a call begins, and after
@@ -243,6 +256,21 @@ impl Tcp {
 /// A call is to be made again.
 struct Interrupted;
 
+/// A call of the program's, which handlers interrupt that run from its beginning on: also while its
+/// connection is registered, for which the service may have to be started. (What ran before is of
+/// the call that the calling handler has interrupted.)
+#[derive(Debug)]
+struct Begun<'a>(Option<(&'a Settings, u64)>);
+
+impl Drop for Begun<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some((settings, before)) = self.0 {
+            (settings.has_slept)(before);
+        }
+    }
+}
+
 /// A connection during one call that moves bytes. It was looked up once, and is looked up again
 /// only where a handler has interrupted the call.
 #[derive(Debug)]
@@ -251,6 +279,7 @@ pub struct Ring<'a> {
     fd: c_int,
     /// `None`: the number is no connection any more.
     found: Option<FdGuard<'a, Entry>>,
+    begun: Begun<'a>,
 }
 
 impl<'a> Ring<'a> {
@@ -268,7 +297,7 @@ impl<'a> Ring<'a> {
         self.connection().is_none_or(|connection| connection.flow.is_linux())
     }
 
-    /// Who makes the call, one that `sends` or not.
+    /// The way of a call, one that `sends` or not.
     #[inline]
     pub fn way(&self, sends: bool) -> Way<'_> {
         self.connection().map_or(Way::Linux, |connection| connection.flow.way(sends))
@@ -299,7 +328,7 @@ impl<'a> Ring<'a> {
     /// As [`send`](Self::send), and gives on what it can.
     ///
     /// # Safety
-    /// As there.
+    /// The contract is that of the call above.
     pub unsafe fn send_on(
         &mut self,
         parts: &[iovec],
@@ -375,7 +404,7 @@ impl<'a> Ring<'a> {
     ) -> Option<Result<usize, Errno>> {
         let connection = self.connection()?;
         let flow = &connection.flow;
-        let called = self.tcp.interrupted(|| call(flow), || flow.has_timeout(room));
+        let called = self.tcp.ended(call(flow), || flow.has_timeout(room));
         if called.is_err() {
             self.look_again();
         }
@@ -387,9 +416,10 @@ impl<'a> Ring<'a> {
     pub fn look_again(&mut self) {
         // Nothing is held where a thread may end.
         self.found = None;
+        self.begun = Begun(None);
         *self = match self.tcp.found_ring(self.fd) {
             Some(ring) => ring,
-            None => Self { tcp: self.tcp, fd: self.fd, found: None },
+            None => Self { tcp: self.tcp, fd: self.fd, found: None, begun: Begun(None) },
         };
     }
 
@@ -408,11 +438,11 @@ impl<'a> Ring<'a> {
         let Some(connection) = self.connection() else { return Some(Ok(None)) };
         let flow = &connection.flow;
         let mut bypass = None;
-        let begins = || {
+        let mut begins = || {
             bypass = Some(flow.bypasses_to_send(flags)?);
             Ok(0)
         };
-        match self.tcp.interrupted(begins, || flow.has_timeout(true)) {
+        match self.tcp.ended(begins(), || flow.has_timeout(true)) {
             Ok(begun) => Some(begun.map(|_| bypass)),
             Err(Interrupted) => None,
         }

@@ -1,10 +1,10 @@
-//! What a descriptor of the program's is.
+//! The kind of a descriptor of the program's.
 
 use crate::connection::Connection;
 use crate::epoll::Epoll;
 use std::sync::Arc;
 
-/// What a descriptor is.
+/// The kind of a descriptor.
 #[derive(Clone, Debug)]
 pub enum Entry {
     /// A connection.

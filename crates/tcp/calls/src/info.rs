@@ -140,10 +140,20 @@ impl Tcp {
     }
 
     /// A call on `fd` that has received something ends here: what Linux has next is an error that
-    /// could not be kept ([`uncopy_tcp_socket::Flow::would_lose_error`]).
+    /// could not be kept ([`uncopy_tcp_socket::Flow::would_lose_error`]). One that `waits` for more
+    /// does so here as long as it could not be, and ends where it may wait no longer.
     #[cold]
-    pub fn would_lose_error(&self, fd: RawFd) -> bool {
-        self.connection(fd).is_some_and(|connection| connection.flow.would_lose_error())
+    pub fn would_lose_error(&self, fd: RawFd, waits: bool) -> bool {
+        let Some(connection) = self.connection(fd) else { return false };
+        let flow = &connection.flow;
+        if waits && !flow.is_attached() && !flow.is_nonblocking() {
+            let mut news = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];
+            let waited = self.poll(&mut news, flow.receive_timeout(), None);
+            if matches!(waited, Some(Ok(0) | Err(_))) {
+                return true;
+            }
+        }
+        flow.would_lose_error()
     }
 
     /// (Up to a second, where the service is behind; then this is Linux' answer.)

@@ -1,6 +1,6 @@
-//! What a program's calls on its descriptors mean for its TCP connections within this host: which
-//! number is which connection, and what each of libc's functions does with one. Everything that is
-//! no such connection is the caller's to make as it is.
+//! The meaning of a program's calls on its descriptors for its TCP connections within this host:
+//! which number is which connection, and what each of libc's functions does with one. Everything
+//! that is no such connection is the caller's to make as it is.
 //!
 //! | module | one idea |
 //! | --- | --- |

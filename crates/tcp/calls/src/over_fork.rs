@@ -1,4 +1,4 @@
-//! What is held over a fork.
+//! Contexts, flows and sets whose locks are held over a fork.
 
 use std::sync::Arc;
 use uncopy_tcp_socket::{Context, Flow, Set};

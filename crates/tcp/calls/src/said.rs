@@ -1,4 +1,4 @@
-//! What was said to sets of sockets that have not connected yet.
+//! Requests to sets about sockets that have not connected yet.
 //!
 //! unsafe: the list is behind its lock.
 

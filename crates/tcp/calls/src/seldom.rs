@@ -1,4 +1,4 @@
-//! What is not done again soon after it was done.
+//! Work that is not done again soon after it was done.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;

@@ -26,7 +26,7 @@ use uncopy_tcp_socket::{
 /// A context's descriptors, with those of one program that it is connected to.
 const FEWEST: u64 = 16;
 
-/// What it needs of the process that it runs in.
+/// The functions that it needs of the process that it runs in.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Which service.

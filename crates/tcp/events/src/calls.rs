@@ -171,7 +171,7 @@ pub(crate) fn connect(address: &SocketAddr) -> Result<(OwnedFd, bool), Errno> {
     }
 }
 
-/// What became of it, or why it failed since.
+/// The result, or why it failed since.
 pub(crate) fn pending_error(fd: RawFd) -> Option<Errno> {
     let mut error: c_int = 0;
     let mut length = size_of::<c_int>() as socklen_t;

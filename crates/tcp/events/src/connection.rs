@@ -1,4 +1,4 @@
-//! What is kept of a connection between events.
+//! The state of a connection between events.
 
 use crate::calls;
 use crate::event::What;
@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 pub(crate) const IN: u32 = EPOLLIN as u32;
 pub(crate) const OUT: u32 = EPOLLOUT as u32;
-/// What is told without being asked for.
+/// The events that are told without being asked for.
 const ENDS: u32 = (EPOLLRDHUP | EPOLLHUP | EPOLLERR) as u32;
 /// Of one connection at most so much is received in a poll: others have their turn.
 pub(crate) const CHUNK: usize = 16 << 10;
@@ -20,7 +20,7 @@ pub(crate) struct Connection {
     pub data: u64,
     /// Bytes that were received and not taken.
     pub kept: Vec<u8>,
-    /// What the set was asked for; `None`: it is in none.
+    /// The events that the set was asked for; `None`: it is in none.
     pub asked: Option<u32>,
     /// The last poll that told of it.
     pub told: u64,
@@ -35,7 +35,7 @@ pub(crate) struct Connection {
     failed: bool,
 }
 
-/// What came of a look at it.
+/// The result of a look at it.
 #[derive(Debug, Default)]
 pub(crate) struct Heard {
     pub what: What,
@@ -61,8 +61,8 @@ impl Connection {
         }
     }
 
-    /// What the set is to be asked for. Nothing: then it is in none, for ends are told unasked,
-    /// again and again.
+    /// The events that the set is to be asked for. Nothing: then it is in none, for ends are told
+    /// unasked, again and again.
     pub fn wanted(&self, window: usize) -> Option<u32> {
         if self.failed {
             return None;
@@ -85,7 +85,7 @@ impl Connection {
         Heard { what: What::FAILED, error: Some(error), bytes: 0 }
     }
 
-    /// The set says this of it. What is received goes to `to`.
+    /// The set says this of it. Received bytes go to `to`.
     pub fn hears(&mut self, says: u32, window: usize, to: &mut [u8]) -> Heard {
         let mut heard = Heard::default();
         if self.failed || says == 0 {

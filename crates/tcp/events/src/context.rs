@@ -4,7 +4,7 @@ use crate::calls;
 use crate::connection::{CHUNK, Connection, Heard, IN};
 use crate::event::{Event, Id, What};
 use crate::line::Line;
-use crate::settings::{self, Settings, Stack};
+use crate::settings::{self, Carrier, Settings};
 use crate::slots::Slots;
 use crate::watch::Watch;
 use rustix::io::Errno;
@@ -29,7 +29,7 @@ pub struct Listen {
     /// Other contexts, and programs of this user, may listen at the same port: connections are
     /// shared out among them.
     pub shared: bool,
-    /// What its connections are known by at first.
+    /// The value that its connections are known by at first.
     pub data: u64,
 }
 
@@ -78,9 +78,9 @@ impl Context {
     /// # Errors
     /// No descriptors are left.
     pub fn new(settings: Settings) -> io::Result<Self> {
-        let library = match &settings.stack {
-            Stack::Sockets => None,
-            Stack::Rings(service) => Some(Library::new(OfLibrary {
+        let library = match &settings.carrier {
+            Carrier::Sockets => None,
+            Carrier::Rings(service) => Some(Library::new(OfLibrary {
                 waiting: settings.waiting,
                 start: settings.serves.then_some(settings::serve as fn()),
                 ..OfLibrary::new(service.clone())
@@ -162,7 +162,7 @@ impl Context {
             };
             let count = match self.watch.wait(&mut ready, left) {
                 Err(Errno::INTR) => return Ok(self.told.len()),
-                // What is told once is not told again with the next poll; the error is.
+                // An event that is told once is not told again with the next poll; the error is.
                 Err(_) if !self.told.is_empty() => return Ok(self.told.len()),
                 count => count?,
             };
@@ -360,7 +360,7 @@ impl Context {
         }
     }
 
-    /// Sends no more. What was sent arrives before that.
+    /// Sends no more. Bytes that were sent arrive before that.
     ///
     /// # Errors
     /// Those of shutdown(2).
@@ -368,8 +368,8 @@ impl Context {
         Ok(self.connection(connection)?.line.finish()?)
     }
 
-    /// Ends a connection, or a listener. What was sent arrives, unless something that was received
-    /// was not.
+    /// Ends a connection, or a listener. Bytes that were sent arrive, unless something that was
+    /// received was not taken.
     pub fn close(&mut self, it: Id) {
         drop(self.watched.remove(it));
     }

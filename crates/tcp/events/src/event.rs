@@ -1,4 +1,4 @@
-//! What happened to which connection.
+//! An event, and its connection.
 
 /// A connection, or a listener, of one context. No two ever have the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -18,7 +18,7 @@ impl Id {
     }
 }
 
-/// What happened: several things at once, perhaps.
+/// The kinds of an event: several at once, perhaps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct What(pub u32);
 
@@ -65,9 +65,10 @@ impl std::ops::BitOrAssign for What {
 pub struct Event {
     /// The connection (or, where one could not be accepted, the listener).
     pub connection: Id,
-    /// What the program gave it to be known by; of an accepted connection, its listener's.
+    /// The value that the program gave it to be known by; of an accepted connection, its
+    /// listener's.
     pub data: u64,
-    /// What happened.
+    /// The kinds of the event.
     pub what: What,
     /// Of what failed: an `errno`. Else 0.
     pub error: i32,

@@ -5,7 +5,7 @@
 //!
 //! Where both ends of a connection are programs under uncopy on one host, its bytes go through
 //! shared memory; everything else is Linux's, and nothing differs for the program. The same
-//! interface over Linux' calls alone is [`Stack::Sockets`]: the same program, to compare with.
+//! interface over Linux' calls alone is [`Carrier::Sockets`]: the same program, to compare with.
 //!
 //! ```no_run
 //! use uncopy_tcp_events::{Context, Listen, Settings};
@@ -52,5 +52,5 @@ mod watch;
 
 pub use context::{Context, Listen};
 pub use event::{Event, Id, What};
-pub use settings::{Settings, Stack};
+pub use settings::{Carrier, Settings};
 pub use uncopy_tcp_socket::Waiting;

@@ -100,13 +100,13 @@ impl Line {
         }
     }
 
-    /// What is sent next goes into the program's ring.
+    /// Whether the next bytes go into the program's ring.
     pub fn sends_by_ring(&self) -> bool {
         self.flow.as_ref().is_some_and(|flow| flow.sends_by_ring())
     }
 
-    /// What lies in the program's ring and was not received. None: what is sent next goes by
-    /// Linux.
+    /// The bytes that lie in the program's ring and were not received. None: what is sent next goes
+    /// by Linux.
     ///
     /// # Errors
     /// ECONNRESET: the program has written nonsense.

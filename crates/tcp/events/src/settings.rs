@@ -3,9 +3,9 @@
 use uncopy_tcp_service::{Options, Service};
 use uncopy_tcp_socket::{Rendezvous, Waiting};
 
-/// What carries the bytes.
+/// The way by which bytes go.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stack {
+pub enum Carrier {
     /// Shared memory, where the other end is under uncopy on this host; else Linux. The two ends
     /// are brought together by this service.
     Rings(Rendezvous),
@@ -16,8 +16,8 @@ pub enum Stack {
 /// How a context is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// What carries the bytes.
-    pub stack: Stack,
+    /// The way by which bytes go.
+    pub carrier: Carrier,
     /// How [`Context::poll`](crate::Context::poll) waits.
     pub waiting: Waiting,
     /// Bytes that a connection may have received and not taken. Where there are so many, no more
@@ -31,12 +31,12 @@ pub struct Settings {
 impl Settings {
     /// Over rings, by the service of this name, which runs already.
     pub fn by_service(name: impl Into<Rendezvous>) -> Self {
-        Self { stack: Stack::Rings(name.into()), serves: false, ..Self::default() }
+        Self { carrier: Carrier::Rings(name.into()), serves: false, ..Self::default() }
     }
 
     /// Settings for Linux' sockets alone.
     pub fn sockets() -> Self {
-        Self { stack: Stack::Sockets, serves: false, ..Self::default() }
+        Self { carrier: Carrier::Sockets, serves: false, ..Self::default() }
     }
 }
 
@@ -44,7 +44,7 @@ impl Default for Settings {
     /// Over rings, by this user's service, or the system's.
     fn default() -> Self {
         Self {
-            stack: Stack::Rings(Rendezvous::OfUser),
+            carrier: Carrier::Rings(Rendezvous::OfUser),
             waiting: Waiting::Adaptive,
             window: 64 << 10,
             serves: true,

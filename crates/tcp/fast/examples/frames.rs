@@ -1,6 +1,6 @@
-//! What a frame costs a lane, in nanoseconds: its headers are parsed, 64 bytes summed, its flow
+//! The cost of a frame to a lane, in nanoseconds: its headers are parsed, 64 bytes summed, its flow
 //! found, locked and changed. For some numbers of flows, of which each frame is for another one,
-//! and some lengths of batches. (What the application does with it is not in it.)
+//! and some lengths of batches. (The application's work on it is not in it.)
 //!
 //! `cargo run --release -p uncopy-tcp-fast --example frames`
 
@@ -67,7 +67,7 @@ fn main() {
     }
 }
 
-/// Of each round.
+/// The times of each round.
 fn run(flows: usize, batch: usize) -> Vec<f64> {
     let config = Config { flows: flows + 1, secret: [3; 16], ecn: false, ..Config::default() };
     let shared = SharedFlows::new(&config, 1);

@@ -1,4 +1,4 @@
-//! What the threads of a service want of its applications, and what these may ask of them.
+//! The calls of a service's threads to its applications, and what these may ask of them.
 
 use crate::View;
 use core::net::Ipv4Addr;
@@ -22,7 +22,7 @@ pub trait Applications: Sync {
 
     /// Copies `payload`, without the bytes that are to be left out at its front, to its place in
     /// the flow's receive buffer; how many of these were taken (see [`Actions::place`]). A lane has
-    /// received it, or the slow path (none). The flow is held. What is in order is told of by
+    /// received it, or the slow path (none). The flow is held. Bytes in order are reported by
     /// [`Event::Readable`] next, before anything else of this flow.
     fn place(&self, lane: Option<usize>, flow: FlowId, place: Place, payload: &[u8]) -> u32;
 
@@ -46,11 +46,11 @@ pub trait Applications: Sync {
     /// counts, and does not ask for more.
     fn event(&self, lane: Option<usize>, flow: FlowId, event: Event);
 
-    /// What applications ask of this lane.
+    /// Does what applications ask of this lane.
     fn turn(&self, lane: usize, calls: &mut dyn Calls) -> Turn;
 
-    /// What applications ask of the slow path, and what lanes could not do for them. True if that
-    /// was something.
+    /// Does what applications ask of the slow path, and what lanes could not do for them. True if
+    /// that was something.
     fn slow_turn(
         &self,
         time: Time,
@@ -66,9 +66,9 @@ pub trait Applications: Sync {
         Some(0)
     }
 
-    /// The hardware addresses of a way. None: they are not known now. What the slow path sends
-    /// there waits until [`Service::ask`](crate::Service::ask) says that more may be known; what
-    /// lanes send is lost, as on any wire.
+    /// The hardware addresses of a way. None: they are not known now. Frames that the slow path
+    /// sends there wait until [`Service::ask`](crate::Service::ask) says that more may be known;
+    /// frames that lanes send are lost, as on any wire.
     fn link(&self, route: u16) -> Option<Link>;
 
     /// A set of the kernel's (epoll) in which a lane sleeps, and which has what wakes it besides
@@ -87,7 +87,7 @@ pub trait Applications: Sync {
     fn awake(&self, _lane: usize, _said: &[epoll::Event]) {}
 }
 
-/// What there was to do for a lane.
+/// The work that there was for a lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turn {
     /// Something.
@@ -130,19 +130,19 @@ impl Calls for Lane<View<'_>> {
     }
 }
 
-/// What the slow path sends: frames that a lane takes along.
+/// The slow path's output: frames that a lane takes along.
 pub struct SlowOut<'a, A> {
     pub(crate) applications: &'a A,
     pub(crate) payload: &'a [u8],
     pub(crate) frames: Vec<Vec<u8>>,
-    /// What waits until it is known where its way leads.
+    /// Frames that wait until it is known where their way leads.
     pub(crate) unsent: &'a mut VecDeque<(u16, Vec<u8>)>,
     /// An application was told something.
     pub(crate) told: bool,
 }
 
 impl<A: Applications> SlowOut<'_, A> {
-    /// What waited.
+    /// Sends the frames that waited.
     pub(crate) fn send_rest(&mut self) {
         for _ in 0..self.unsent.len() {
             let Some((route, mut frame)) = self.unsent.pop_front() else { return };

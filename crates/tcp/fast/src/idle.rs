@@ -1,4 +1,4 @@
-//! What a lane does while there is nothing to do: it looks again, gives the processor away, or
+//! The policy of a lane while there is nothing to do: it looks again, gives the processor away, or
 //! sleeps. To sleep and be woken costs the lane and whoever wakes it some microseconds; to look
 //! costs as long as it is looked. So who looks no longer than a sleep costs wastes at most as much
 //! again; and where it was in vain the last few times, it is not even tried.
@@ -14,7 +14,7 @@ pub enum Wait {
     Adaptive,
 }
 
-/// What a sleep costs: falling asleep and waking up in the lane, and the call that wakes it.
+/// The price of a sleep: falling asleep and waking up in the lane, and the call that wakes it.
 const SLEEP: Duration = Duration::from_micros(20);
 /// A program that has waited for this processor answers within that. Where it takes longer,
 /// somebody else has had the processor: who gives it away is not woken for a frame that arrives, as
@@ -55,7 +55,7 @@ impl Trial {
     }
 }
 
-/// What to do now.
+/// The next thing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Now {
     /// Look again.
@@ -66,7 +66,7 @@ pub enum Now {
     Sleep,
 }
 
-/// What it does.
+/// The lane's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doing {
     Looks,
@@ -178,8 +178,8 @@ impl IdlePolicy {
 mod tests {
     use super::*;
 
-    /// What a lane does, which has given a program something, until there is work; that comes after
-    /// so long. A look takes a microsecond, and so does giving the processor away.
+    /// The steps of a lane, which has given a program something, until there is work; that comes
+    /// after so long. A look takes a microsecond, and so does giving the processor away.
     fn until(policy: &mut IdlePolicy, work: Duration) -> Vec<Now> {
         policy.worked(Duration::ZERO, true);
         let mut all = vec![];

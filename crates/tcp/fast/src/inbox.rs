@@ -1,5 +1,5 @@
-//! What others ask a lane to send: slots of flows, each in one inbox or list at a time, so that
-//! there is always room.
+//! Requests of others that a lane send: slots of flows, each in one inbox or list at a time, so
+//! that there is always room.
 
 use crate::spin::Spin;
 use crate::sync::atomic::AtomicBool;

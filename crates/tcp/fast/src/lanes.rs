@@ -19,9 +19,10 @@ use uncopy_tcp_proto::wire::{Checksums, Packet, emit, headers_len, parse, seal};
 use uncopy_tcp_proto::{Actions, Event, FlowId, Lane, Left, Outgoing, Time};
 use uncopy_tcp_wire::{Offload, Wire, copied};
 
-/// Frames that are taken at once, at most. What has arrived is taken before anything is sent for
-/// it: it waits better in its flow's buffer than in a wire's ring, which drops what it has no room
-/// for. But acknowledgements must not be late: so many take some hundred microseconds.
+/// Frames that are taken at once, at most. Frames that have arrived are taken before anything is
+/// sent for them: they wait better in their flow's buffer than in a wire's ring, which drops what
+/// it has no room for. But acknowledgements must not be late: so many take some hundred
+/// microseconds.
 const BATCH: usize = 512;
 
 /// Payloads of so many bytes and more are handed to the wire where they lie, if it takes them so:
@@ -153,9 +154,9 @@ impl<A: Applications> Service<A> {
         Ok(true)
     }
 
-    /// Until a frame arrives, a rate allows something, or somebody rings. Who rings has published
-    /// his work before, and is to be seen here after it has begun to park. Says what there was to
-    /// do before, after all.
+    /// Until a frame arrives, a rate allows something, or somebody rings. A thread that rings has
+    /// published its work before, and is to be seen here after it has begun to park. Says what
+    /// there was to do before, after all.
     fn sleep<W>(
         &self,
         number: usize,
@@ -189,14 +190,14 @@ impl<A: Applications> Service<A> {
     }
 }
 
-/// What frames lead to, until all have been looked at.
+/// The effects of frames, until all have been looked at.
 struct Met<'a> {
     /// Wait until the wire can be sent on.
     answers: &'a mut Vec<(Option<FlowId>, Outgoing)>,
     leaving: &'a mut Leaving,
 }
 
-/// What answers a segment, while the wire is being read.
+/// The answers to segments, while the wire is being read.
 struct Answers<'a, A> {
     applications: &'a A,
     number: usize,
@@ -217,7 +218,7 @@ impl<A: Applications> Actions for Answers<'_, A> {
     }
 }
 
-/// What a lane sends.
+/// The output of a lane.
 struct LaneOut<'a, A, W> {
     service: &'a Service<A>,
     number: usize,

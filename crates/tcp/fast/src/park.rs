@@ -1,7 +1,7 @@
-//! What a lane sleeps in: a set of the kernel's (epoll) with its bell, the wires that it serves,
-//! and what its applications want to be woken by. Where those have a set, it is theirs: so one call
-//! sleeps and says of all what woke it, and who wakes a lane by a socket or a pipe has the kernel
-//! know that he is about to wait for it.
+//! The set that a lane sleeps in: one of the kernel's (epoll) with its bell, the wires that it
+//! serves, and what its applications want to be woken by. Where those have a set, it is theirs: so
+//! one call sleeps and says of all what woke it, and who wakes a lane by a socket or a pipe has the
+//! kernel know that he is about to wait for it.
 
 use crate::wires::Wires;
 use core::time::Duration;
@@ -10,7 +10,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::io;
 
-/// What is said at once, at most. The rest is said the next time.
+/// The number of events that are said at once, at most. The rest is said the next time.
 const EVENTS: usize = 64;
 
 enum Set<'a> {

@@ -36,7 +36,7 @@ pub const QUIET: Duration = Duration::from_millis(10);
 /// No sleep is longer, so that clocks that jump harm nobody.
 pub(crate) const LONGEST: Duration = Duration::from_secs(1);
 
-/// What others see of a lane, and leave for it.
+/// The part of a lane that others see, and where they leave work for it.
 pub(crate) struct LaneState {
     pub parker: Parker,
     pub bell: OwnedFd,
@@ -109,8 +109,8 @@ impl<A: Applications> Service<A> {
         self
     }
 
-    /// The kernel is told which connections are the service's, and which are no more. (Who listens
-    /// says so itself.) There has to be room for as many as [`Config::flows`].
+    /// The kernel is told which connections are the service's, and which are no more. (A listener
+    /// is reported by itself.) There has to be room for as many as [`Config::flows`].
     pub fn steered_by(mut self, steer: Arc<Steer>) -> Self {
         self.shared.steered_by(steer);
         self

@@ -18,7 +18,7 @@ use uncopy_tcp_wire::steer::Steer;
 /// byte.
 pub const LANES: usize = uncopy_tcp_wire::QUEUES as usize;
 
-/// What all threads of a service share.
+/// The flows that all threads of a service share.
 pub struct SharedFlows {
     config: Config,
     flows: Box<[Spin<Flow>]>,
@@ -64,7 +64,8 @@ impl SharedFlows {
         Endpoint::over(config, View { shared: self, lane: None, held: None })
     }
 
-    /// What others want a lane to send goes into its list. To be called before each [`Lane::poll`].
+    /// Takes into the lane's list what others want it to send. To be called before each
+    /// [`Lane::poll`].
     #[inline]
     pub fn collect(&self, number: usize, lane: &mut Lane<View<'_>>) {
         self.inboxes[number].take(|slot| lane.woken(slot));

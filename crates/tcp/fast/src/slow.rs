@@ -12,7 +12,7 @@ use std::time::Instant;
 use uncopy_tcp_proto::Time;
 use uncopy_tcp_proto::segment::Flags;
 
-/// What lanes leave of so many turns is dealt with before anything else has its turn.
+/// Work that lanes leave of so many turns is dealt with before anything else has its turn.
 const BATCHES: usize = 4;
 
 impl<A: Applications> Service<A> {
@@ -86,7 +86,7 @@ impl<A: Applications> Service<A> {
                 self.lane_states[0].some.store(true, Release);
             }
             for (number, lane_state) in self.lane_states.iter().enumerate() {
-                // (What applications were told is for a lane to go on with.)
+                // (A lane goes on with what applications were told.)
                 if told || lane_state.some.load(Relaxed) || !self.shared.is_idle(number) {
                     self.ring(number);
                 }

@@ -33,7 +33,8 @@ impl<T> Spin<T> {
         Spin { locked: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
-    /// The value, once nobody else has it. Who asks for it while he has it waits for ever.
+    /// The value, once nobody else has it. A thread that holds it and asks again waits for
+    /// ever.
     #[inline]
     pub fn lock(&self) -> Guard<'_, T> {
         nearer(self);

@@ -45,7 +45,7 @@ impl<W: Wire> Wires<W> {
 }
 
 impl<W> Wires<W> {
-    /// What becomes readable when a frame arrives for this lane.
+    /// The descriptors that become readable when a frame arrives for this lane.
     pub fn descriptors(&self, lane: usize, active: usize) -> impl Iterator<Item = &OwnedFd> {
         served(lane, active, self.descriptors.len()).map(|wire| &self.descriptors[wire])
     }

@@ -1,5 +1,5 @@
-//! What lanes leave to the slow path, and applications ask of it. A lane hands over all of a turn
-//! at once, when it has sent: the slow path's thread sleeps, and often has the same processor;
+//! Work that lanes leave to the slow path, and applications ask of it. A lane hands over all of a
+//! turn at once, when it has sent: the slow path's thread sleeps, and often has the same processor;
 //! woken for each, it would put the lane aside each time (with 1,000 connections over AF_XDP that
 //! was a third of the lane's rate). Whoever floods a host with segments makes that path late, and
 //! takes no memory: of segments so many wait at most, and those beyond are lost, as on any wire;
@@ -23,7 +23,7 @@ fn count(bytes: usize) -> usize {
     1 + bytes / SEGMENT
 }
 
-/// What is to be done.
+/// A thing to be done.
 pub(crate) enum Work {
     Segment(Segment, Vec<u8>),
     TooBig {
@@ -37,7 +37,7 @@ pub(crate) enum Work {
     Turn,
 }
 
-/// What a lane leaves of its turn.
+/// The work that a lane leaves of its turn.
 #[derive(Default)]
 pub(crate) struct Leaving(Vec<Work>);
 
@@ -96,7 +96,7 @@ impl Queue {
         }
     }
 
-    /// What is left of it, all in all.
+    /// The rest of it, all in all.
     pub fn take_left(&self, slot: u32) -> Left {
         Left::of(self.left[slot as usize].swap(0, AcqRel))
     }
@@ -129,7 +129,7 @@ mod tests {
     fn of_a_flood_of_segments_so_many_wait_and_those_after_it_have_room_again() {
         let (queue, from) = Queue::new(3000);
         let mut leaving = Leaving::default();
-        // What the wire has joined counts as the segments that it was made of.
+        // A frame that the wire has joined counts as the segments that it was made of.
         for (bytes, count) in [(0, 3000), (1448, 3000), (60_000, 3000 / 30)] {
             (0..100_000).for_each(|_| queue.segment(&mut leaving, bytes, segment));
             queue.hand_over(&mut leaving);

@@ -31,7 +31,7 @@ fn byte(port: u16, from: usize, at: u64) -> u8 {
     (mixed.wrapping_mul(0xbf58_476d_1ce4_e5b9) >> (8 * (at & 7))) as u8
 }
 
-/// What an application has of a connection.
+/// An application's side of a connection.
 #[derive(Debug)]
 struct Socket {
     id: FlowId,
@@ -59,7 +59,7 @@ impl std::fmt::Debug for Buffer {
 
 type Frame = (Segment, Vec<u8>);
 
-/// What lanes leave to the slow path.
+/// The work that lanes leave to the slow path.
 enum Work {
     Frame(Frame),
     Left(u32, Left),
@@ -140,8 +140,8 @@ impl Actions for Out<'_> {
         place.to.len
     }
 
-    /// The flow is held: so what threads count of one flow is in its order. What is to be done
-    /// about it has to wait until it is not.
+    /// The flow is held: so what threads count of one flow is in its order. Work that it causes has
+    /// to wait until it is not.
     fn event(&mut self, flow: FlowId, event: Event) {
         if self.machine.hear(flow, event) {
             self.events.push_back((flow, event));
@@ -178,14 +178,14 @@ impl<F: uncopy_tcp_proto::flows::Flows> Calls for uncopy_tcp_proto::Endpoint<F> 
 }
 
 impl Machine {
-    /// What an event means to the application. True if it has something to do.
+    /// The meaning of an event to the application. True if it has something to do.
     fn hear(&self, flow: FlowId, event: Event) -> bool {
         let mut socket = self.sockets[flow.slot as usize].lock().unwrap();
         match event {
             Event::Closed => {
                 let gone = socket.take().expect("it was open");
                 assert_eq!((gone.id, gone.arrived, gone.acked), (flow, BYTES, BYTES));
-                // What is left in its buffer can still be read.
+                // Bytes that are left in its buffer can still be read.
                 self.compare(&gone, gone.arrived - gone.read);
                 self.done.fetch_add(1, SeqCst);
                 return false;

@@ -8,7 +8,7 @@ pub const VALUE: usize = 32 << 10;
 /// The words before a value.
 const LINE: usize = 2048;
 
-/// What a client wants.
+/// A client's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request<'a> {
     /// The values of these keys, of those that there are.
@@ -31,13 +31,13 @@ pub enum Request<'a> {
         /// No answer.
         quiet: bool,
     },
-    /// Who answers.
+    /// The version of the server.
     Version,
     /// No more.
     Quit,
 }
 
-/// What the first bytes are.
+/// The parse of the first bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Parsed<'a> {
     /// The beginning of something.

@@ -27,7 +27,7 @@ pub struct Server<'a> {
 }
 
 impl<'a> Server<'a> {
-    /// From this one.
+    /// A server that answers from this store.
     pub fn new(store: &'a Store) -> Self {
         Self { store, backlog: HashMap::new(), answers: vec![] }
     }
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(server.answer(&both), (both.len(), false));
         assert!(server.answers.capacity() < 4 * ANSWER, "{}", server.answers.capacity());
         assert_eq!(server.answers, [TOO_MUCH, END].concat());
-        // As many as fit come.
+        // The values that fit come.
         let few = [b"get".as_slice(), &b" k".repeat(20), b"\r\n"].concat();
         assert_eq!(server.answer(&few), (few.len(), false));
         assert!(server.answers.len() > 20 * VALUE && server.answers.ends_with(END));

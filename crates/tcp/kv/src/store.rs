@@ -46,7 +46,7 @@ impl Store {
         });
     }
 
-    /// From now on it is this.
+    /// Sets the value of `key`.
     pub fn set(&self, key: &[u8], flags: u32, bytes: &[u8]) {
         self.with(key, |part| match part.get_mut(key) {
             Some(value) => {

@@ -1,5 +1,5 @@
-//! Goodput over a link that loses. `beside_linux [FLOWS] [LOSS PERCENT] [MBIT/S] [SENDERS]`. Needs
-//! root for Linux' hosts.
+//! Goodput over a link that loses. `beside_linux [FLOWS] [LOSS PERCENT] [MBIT/S] [SENDERS] [DELAY
+//! US]`. Needs root for Linux' hosts.
 
 use std::time::Duration;
 use uncopy_tcp_link::direction::Terms;
@@ -10,9 +10,10 @@ fn main() -> std::io::Result<()> {
     let mut words = std::env::args().skip(1).map(|word| word.parse::<f64>().expect("a number"));
     let mut next = |usual: f64| words.next().unwrap_or(usual);
     let (flows, loss, mbit, senders) = (next(100.0), next(0.0), next(200.0), next(1.0));
+    let delay = next(50.0);
     let link = Terms {
         rate: (mbit * 125_000.0) as u64,
-        delay: 50_000,
+        delay: (delay * 1e3) as u64,
         queue: 1_000_000,
         mark: 65 * 1500,
         loss: loss / 100.0,
@@ -23,6 +24,7 @@ fn main() -> std::io::Result<()> {
         Tcp::Uncopy(Algorithm::Cubic),
         Tcp::Uncopy(Algorithm::Dctcp),
         Tcp::Uncopy(Algorithm::Timely),
+        Tcp::Uncopy(Algorithm::Bbr),
     ] {
         let plan = Plan {
             from: tcp.clone(),

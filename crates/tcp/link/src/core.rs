@@ -33,7 +33,7 @@ struct Socket {
     received: Received,
 }
 
-/// What the endpoint acts on.
+/// The endpoint's surroundings, on which it acts.
 struct Outside {
     host: usize,
     sends: bool,

@@ -5,7 +5,7 @@ use crate::frame;
 use fastrand::Rng;
 use std::collections::VecDeque;
 
-/// What Ethernet puts around each frame: preamble, checksum, gap.
+/// The bytes that Ethernet puts around each frame: preamble, checksum, gap.
 const AROUND: u64 = 24;
 
 /// How a direction is.
@@ -23,7 +23,7 @@ pub struct Terms {
     pub loss: f64,
 }
 
-/// What became of frames.
+/// The fates of frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// All that came.
@@ -44,7 +44,7 @@ pub struct Direction {
     /// The last frame has left then.
     busy: u64,
     on_way: VecDeque<(u64, Vec<u8>)>,
-    /// What became of frames.
+    /// The fates of frames.
     pub counts: Counts,
 }
 

@@ -1,4 +1,4 @@
-//! What the connections of a side are, as data: what the threads that fill and take are, what the
+//! Facts of the connections of a side, as data: what the threads that fill and take are, what the
 //! sockets say of themselves, and what the link sees of their handshakes. Two sides are compared by
 //! it: a difference that is no name of the row is a comparison that is not fair.
 //!
@@ -14,16 +14,16 @@ use std::sync::{Mutex, PoisonError};
 /// Facts by their names. (Of flows that differ, all values.)
 pub type Facts = BTreeMap<&'static str, String>;
 
-/// Who sends, or who receives.
+/// The sender, or the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Who sends.
+    /// The sender.
     From,
-    /// Who receives.
+    /// The receiver.
     To,
 }
 
-/// What is known of both ends so far.
+/// The facts of both ends that are known so far.
 #[derive(Debug, Default)]
 pub struct Known([Mutex<BTreeMap<&'static str, BTreeSet<String>>>; 2]);
 
@@ -34,7 +34,7 @@ impl Known {
         facts.entry(fact).or_default().insert(value.into());
     }
 
-    /// What a socket of Linux' says of itself, and its thread.
+    /// Enters what a socket of Linux' says of itself, and its thread.
     ///
     /// # Errors
     /// The kernel's.
@@ -45,7 +45,7 @@ impl Known {
         Ok(())
     }
 
-    /// What a handshake offers.
+    /// Enters the offer of a handshake.
     pub fn tell_offer(&self, end: End, offer: &Offer) {
         let yes = |is: bool| if is { "yes" } else { "no" };
         self.tell(end, "marks", yes(offer.ecn));
@@ -74,7 +74,7 @@ pub const SMALL: &str = "small segments";
 /// The place in the kernel's schedule of the thread that fills or takes.
 pub const SCHEDULED: &str = "scheduled";
 
-/// In words.
+/// The word for whether small segments wait.
 pub fn small(nagle: bool) -> &'static str {
     if nagle { "wait" } else { "go at once" }
 }

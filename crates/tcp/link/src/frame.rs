@@ -7,7 +7,7 @@ pub const RECEIVER: usize = 100;
 /// The port at which it listens.
 pub const PORT: u16 = 7000;
 
-/// Of a host.
+/// The address of a host.
 pub fn address(host: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 78, 0, host as u8 + 1)
 }
@@ -43,7 +43,7 @@ pub fn mark(frame: &mut [u8]) -> bool {
     true
 }
 
-/// What the first segment of a connection's end offers: a SYN's or a SYN-ACK's.
+/// The offer of the first segment of a connection's end: a SYN's or a SYN-ACK's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offer {
     /// To mark instead of to drop: both ECE and CWR of a SYN, ECE alone of its answer (RFC 3168,
@@ -59,7 +59,7 @@ pub struct Offer {
     pub segment: u16,
 }
 
-/// What this frame offers; `None`: it is no first segment.
+/// The offer of this frame; `None`: it is no first segment.
 pub fn offer(frame: &[u8]) -> Option<Offer> {
     const SYN: u8 = 2;
     const ACK: u8 = 16;

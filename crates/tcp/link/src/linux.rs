@@ -25,7 +25,7 @@ pub struct Linux {
     namespace: String,
 }
 
-/// What threads of hosts share.
+/// The flows that threads of hosts share.
 #[derive(Debug)]
 pub struct Flows {
     /// Bytes that the receiver has of each, in the order in which they came.
@@ -34,9 +34,9 @@ pub struct Flows {
     pub accepted: AtomicU64,
     /// All is over.
     pub stop: AtomicBool,
-    /// What went wrong: a wrong byte. (No flow has an end before all have.)
+    /// Whether a byte was wrong. (No flow has an end before all have.)
     pub wrong: AtomicBool,
-    /// What both ends' connections are.
+    /// The facts of both ends' connections.
     pub known: Known,
 }
 
@@ -128,7 +128,7 @@ impl Linux {
         }
     }
 
-    /// A frame for it. What finds no room there is lost.
+    /// A frame for it. A frame that finds no room there is lost.
     pub fn give(&self, frame: &[u8]) {
         let _ = rustix::io::write(&self.tap, frame);
     }

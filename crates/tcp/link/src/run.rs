@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use uncopy_tcp_proto::Algorithm;
 
-/// Whose TCP the hosts have.
+/// The TCP of the hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tcp {
     /// Linux', with this congestion control.
@@ -24,12 +24,12 @@ pub enum Tcp {
     Uncopy(Algorithm),
 }
 
-/// What is to be measured.
+/// The measurement to make.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Of the hosts that send.
+    /// The TCP of the hosts that send.
     pub from: Tcp,
-    /// Of the one that receives.
+    /// The TCP of the host that receives.
     pub to: Tcp,
     /// Hosts that send.
     pub senders: usize,
@@ -50,13 +50,13 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Whose TCP this host has.
+    /// The TCP of this host.
     fn of(&self, host: usize) -> &Tcp {
         if host == RECEIVER { &self.to } else { &self.from }
     }
 }
 
-/// What came of it.
+/// The result.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// Bytes that the receiver got of each flow, and compared, in each interval.
@@ -68,7 +68,7 @@ pub struct Report {
     /// The longest time for which the link did nothing though something was due: its machine was
     /// busy otherwise.
     pub late: Duration,
-    /// What the connections of who sends are, and of who receives.
+    /// The facts of the sender's connections, and of the receiver's.
     pub ends: [Facts; 2],
 }
 
@@ -274,7 +274,7 @@ fn sleep(hosts: &[(usize, Host)], nanoseconds: u64) -> io::Result<()> {
     }
 }
 
-/// What each flow has, from time to time.
+/// The bytes of each flow, from time to time.
 #[derive(Default)]
 struct Samples {
     begun: Option<u64>,

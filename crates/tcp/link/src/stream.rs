@@ -23,7 +23,7 @@ pub fn fill(name: u64, at: u64, to: &mut [u8]) {
     }
 }
 
-/// What was received of a flow.
+/// The received bytes of a flow.
 #[derive(Debug, Default)]
 pub struct Received {
     name: [u8; WORD],

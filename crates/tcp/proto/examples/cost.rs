@@ -1,4 +1,4 @@
-//! What a segment costs, in nanoseconds: the parts of the fast path one by one, and a whole
+//! The cost of a segment, in nanoseconds: the parts of the fast path one by one, and a whole
 //! exchange between two endpoints in one thread.
 //!
 //! `cargo run --release -p uncopy-tcp-proto --example cost`

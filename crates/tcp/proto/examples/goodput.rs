@@ -1,4 +1,4 @@
-//! What is left of a link's rate when it loses frames: 100 flows over one link, as in the paper's
+//! The rest of a link's rate when it loses frames: 100 flows over one link, as in the paper's
 //! figure 3.7, in virtual time.
 //!
 //! `cargo run --release -p uncopy-tcp-proto --example goodput [PERCENT]`

@@ -1,4 +1,4 @@
-//! What comes out: segments to send, places for payload, events; and errors for commands.
+//! The endpoint's output: segments to send, places for payload, events; and errors for commands.
 
 use crate::flow::Place;
 use crate::segment::Outgoing;
@@ -32,12 +32,12 @@ pub enum ResetReason {
     Unread,
 }
 
-/// What happened.
+/// An event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
     /// A connection came in and waits to be accepted. Its buffers are needed from now on.
     Incoming {
-        /// Who listens.
+        /// The listener.
         listener: ListenerId,
     },
     /// A connection that was asked for is there. Its buffers are needed from now on.
@@ -55,7 +55,8 @@ pub enum Event {
     Reset(ResetReason),
 }
 
-/// Who carries it out. Everything is told in the order in which it has to be done.
+/// The caller's part that carries it out. Everything is told in the order in which it has to be
+/// done.
 pub trait Actions {
     /// Send this; its payload lies in the send buffer of `flow` (where it has one).
     fn send(&mut self, flow: Option<FlowId>, segment: &Outgoing);

@@ -1,4 +1,4 @@
-//! What each application may use, and uses.
+//! The limits and the use of each application.
 
 use crate::actions::Refusal;
 use crate::config::Limits;
@@ -17,7 +17,7 @@ struct App {
     refused: u64,
 }
 
-/// What each application may send. All who send look here.
+/// The rate that each application may send at. All who send look here.
 pub struct Rates(Box<[Rate]>);
 
 struct Rate {

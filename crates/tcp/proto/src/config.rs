@@ -1,4 +1,4 @@
-//! What can be chosen: for an endpoint, a listener, a connection.
+//! Settings: for an endpoint, a listener, a connection.
 
 use crate::congestion::Algorithm;
 use crate::seq::Seq;
@@ -7,7 +7,7 @@ use core::net::Ipv4Addr;
 use core::ops::RangeInclusive;
 use siphasher::sip::SipHasher13;
 
-/// What holds for all connections of an [`Endpoint`](crate::Endpoint).
+/// Settings of all connections of an [`Endpoint`](crate::Endpoint).
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Connections that there is room for, those that wait for their end (TIME_WAIT) among them.
@@ -118,19 +118,19 @@ impl Default for KeepAlive {
     }
 }
 
-/// What can be chosen for each connection; those of a listener take its.
+/// Settings of each connection; those of a listener take its.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowOptions {
     /// The size of the receive buffer, as a power of two.
     pub rcv_bits: u8,
     /// It may become so large later ([`Lane::resize`](crate::Lane::resize)), as a power of two:
-    /// windows are scaled for that. What is more than `rcv_bits` counts for no limit. None: it
-    /// stays as it is.
+    /// windows are scaled for that. The part above `rcv_bits` counts for no limit. None: it stays
+    /// as it is.
     pub rcv_most: Option<u8>,
     /// The size of the send buffer, as a power of two.
     pub snd_bits: u8,
-    /// What of it counts for the application's limit, where the rest of its bytes lie in memory
-    /// that is not for this: as a power of two. None: all of it.
+    /// The part of it that counts for the application's limit, where the rest of its bytes lie in
+    /// memory that is not for this: as a power of two. None: all of it.
     pub snd_counted: Option<u8>,
     /// How to slow down.
     pub algorithm: Algorithm,
@@ -188,7 +188,7 @@ pub struct Listen {
     /// Connections that may wait to be accepted, and as many that may be half open before SYN
     /// cookies take over.
     pub backlog: u32,
-    /// For its connections.
+    /// Options of its connections.
     pub flow: FlowOptions,
 }
 
@@ -211,7 +211,7 @@ pub struct Connect {
     pub flow: FlowOptions,
 }
 
-/// What an application may use.
+/// The limits of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Connections, also half-open ones.

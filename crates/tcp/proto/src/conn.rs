@@ -1,4 +1,4 @@
-//! What only the slow path knows of a connection.
+//! The slow path's own state of a connection.
 
 use crate::config::FlowOptions;
 use crate::congestion::Control;
@@ -39,7 +39,7 @@ impl State {
     }
 }
 
-/// What a connection may wait for.
+/// The timers of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Timer {
     /// The next look at its counters: congestion control, retransmission timeout.
@@ -63,7 +63,7 @@ pub(crate) const NONE: u32 = u32::MAX;
 /// A connection, as the slow path sees it.
 pub(crate) struct Conn {
     pub state: State,
-    /// Who listened, until the connection is accepted.
+    /// The listener, until the connection is accepted.
     pub listener: u32,
     /// It came in: half open, or waiting to be accepted.
     pub half_open: bool,
@@ -77,9 +77,12 @@ pub(crate) struct Conn {
     pub tries: u8,
     /// Retransmission timeouts one after another.
     pub backoff: u8,
-    /// What was acknowledged at the last look.
+    /// The bytes that were acknowledged at the last look.
     pub counted: Seq,
-    /// What was unacknowledged at the last look, since when, and how many looks ago that began.
+    /// Bytes that the peer had behind gaps at the last look.
+    pub behind_gaps: u32,
+    /// The number that was unacknowledged at the last look, since when, and how many looks ago that
+    /// began.
     pub stalled: (Seq, Time, u8),
     pub last_control: Time,
     /// When the SYN went out; NEVER if it went out again, and an answer measures nothing (Karn).
@@ -115,6 +118,7 @@ impl Conn {
         Conn {
             state: State::Closed,
             counted: terms.iss + 1,
+            behind_gaps: 0,
             listener: NONE,
             half_open: false,
             app_closed: false,

@@ -21,7 +21,7 @@ pub(crate) const LIFETIME: Nanos = 120 * SECOND;
 /// In the stamp's last bits, where the peer offered no window scale.
 const NO_SHIFT: u8 = 15;
 
-/// What a SYN offered.
+/// The offer of a SYN.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Offer {
     pub mss: u16,
@@ -72,7 +72,7 @@ pub(crate) fn make(
     (Seq(iss), stamp)
 }
 
-/// What was offered, if `segment` acknowledges a cookie of this minute or the last.
+/// The offer, if `segment` acknowledges a cookie of this minute or the last.
 pub(crate) fn check(key: &SipHasher13, now: Time, segment: &Segment) -> Option<Offer> {
     let cookie = (segment.ack - 1).0;
     let bits = segment.stamp.map_or(NO_SHIFT << 2, |(_, echo)| (echo & 63) as u8);

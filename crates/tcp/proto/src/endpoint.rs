@@ -25,7 +25,7 @@ const CONTROL_TICK: u32 = 16;
 /// Where the interval is chosen, it is kept to an eighth.
 const CONTROL_PART: u32 = 3;
 
-/// What a connection is like, for those who look at it from outside.
+/// The state of a connection, for those who look at it from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Info {
     /// Its ends.
@@ -56,7 +56,7 @@ pub struct Info {
     pub totals: Totals,
 }
 
-/// What happened to segments that belong to no connection, and what was refused.
+/// Counts of segments that belong to no connection, and of refusals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// SYNs answered by a cookie.
@@ -221,7 +221,7 @@ impl<F: Flows> Endpoint<F> {
             return;
         }
         flow.set(flag::READY);
-        // What is not the fast path's no other lane would send.
+        // A segment that is not the fast path's no other lane would send.
         if !(flow.has(flag::FAST) && self.lane.flows.wake(slot)) {
             self.lane.ready.push_back(slot);
         }
@@ -271,8 +271,8 @@ impl<F: Flows> Endpoint<F> {
             .map(|due| due.max(time))
     }
 
-    /// Does what a [`Lane`] left of a flow. (What that was about may be over by now: then nothing
-    /// happens, or nothing that matters.)
+    /// Does what a [`Lane`] left of a flow. (The cause may be over by now: then nothing happens, or
+    /// nothing that matters.)
     pub fn attend(&mut self, time: Time, slot: u32, left: Left, out: &mut impl Actions) {
         if !matches!(self.conns[slot as usize].state, State::Closed | State::TimeWait) {
             let now = self.now(time);
@@ -314,7 +314,7 @@ impl<F: Flows> Endpoint<F> {
             let flow = self.lane.flows.at(slot);
             conn.stalled = (flow.snd_una, now.time, 0);
             conn.last_control = now.time;
-            // What was acknowledged before nobody looked belongs to no interval.
+            // Bytes that were acknowledged before nobody looked belong to no interval.
             let acked = flow.snd_una.min(flow.snd_end);
             conn.totals.acked += u64::from(acked.distance(conn.counted));
             conn.counted = acked;
@@ -361,7 +361,7 @@ impl<F: Flows> Endpoint<F> {
         conn.armed = first;
     }
 
-    /// What the application may use from now on; connections that it has stay.
+    /// Sets what the application may use from now on; connections that it has stay.
     pub fn set_limits(&mut self, app: u16, limits: Limits) -> Result<(), Refusal> {
         self.apps.set_limits(app, limits)?;
         self.lane.flows.rates().set(app, limits.rate);
@@ -412,7 +412,7 @@ impl<F: Flows> Endpoint<F> {
         if same { conn.state } else { State::Closed }
     }
 
-    /// What a segment of the peer's would have: the number that we expect, what it would
+    /// The numbers that a segment of the peer's would have: the one that we expect, what it would
     /// acknowledge if it had everything, its latest stamp. For tests that forge such segments.
     pub fn expected(&mut self, flow: FlowId) -> Option<(Seq, Seq, u32)> {
         let slot = self.slot(flow).ok()?;
@@ -428,7 +428,7 @@ impl<F: Flows> Endpoint<F> {
         Ok(())
     }
 
-    /// What the connection is like.
+    /// The state of the connection.
     pub fn info(&mut self, flow: FlowId) -> Result<Info, Refusal> {
         let slot = self.slot(flow)?;
         let (flow, conn) = (self.lane.flows.at(slot as u32), &self.conns[slot]);

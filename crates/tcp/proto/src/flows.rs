@@ -40,7 +40,7 @@ pub trait Flows {
     /// no more. (The slow path's.)
     fn cookies(&mut self, _are_out: bool) {}
 
-    /// What applications may send.
+    /// The rates at which applications may send.
     fn rates(&self) -> &Rates;
 
     /// The flow of `slot`, which is held, has something to send. True if somebody else's

@@ -1,5 +1,5 @@
 //! A core's part of the fast path (TAS, 3.2.1): it finds the flow of a segment, handles what is
-//! common, and drains the flows that have something to send. What is left it says, and the slow
+//! common, and drains the flows that have something to send. It hands on what is left, and the slow
 //! path attends to it ([`Endpoint::attend`](crate::Endpoint::attend)).
 //!
 //! An [`Endpoint`](crate::Endpoint) has one lane of its own. Beside it there may be more, each on a
@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 /// Ticks of the wheels for what waits some milliseconds: 1 ms.
 const WAITING_TICK: u32 = 20;
 
-/// What the fast path leaves to the slow path, of one flow.
+/// The work that the fast path leaves to the slow path, of one flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[must_use]
 pub struct Left(u8);
@@ -152,7 +152,7 @@ impl<F: Flows> Lane<F> {
         left
     }
 
-    /// What the flow does with a segment.
+    /// Handles a segment of the flow.
     #[inline]
     pub(crate) fn receive(
         &mut self,
@@ -246,7 +246,7 @@ impl<F: Flows> Lane<F> {
     }
 
     /// The next flow that has had something on the way for so long that the slow path has to look.
-    /// What was acknowledged meanwhile, and met nothing, does not concern it.
+    /// A flow whose bytes were acknowledged meanwhile, and met nothing, is passed over.
     #[inline]
     pub(crate) fn next_unwatched(&mut self, time: Time) -> Option<u32> {
         while let Some(slot) = self.unwatched.pop(time.0) {
@@ -333,7 +333,7 @@ impl<F: Flows> Lane<F> {
                 self.unwatched.set(slot, (now.time + self.watch_after).0);
             }
         } else if self.watch_after > 0 && flow.has(flag::LIMITED) && self.unwatched.has(slot) {
-            // What holds it back is the slow path's to set.
+            // The limit that holds it back is the slow path's to set.
             self.unwatched.clear(slot);
             left = left.with(Left::WATCH);
         }
@@ -437,9 +437,9 @@ impl<F: Flows> Lane<F> {
         result
     }
 
-    /// What came of `flow` before its turn has not come from now on: `gone` throws it away before
-    /// more can come. (Nothing of it was acknowledged. What was only named as received may be given
-    /// up: RFC 2018, 8.)
+    /// Bytes of `flow` that came before their turn have not come from now on: `gone` throws them
+    /// away before more can come. (Nothing of it was acknowledged. Bytes that were only named as
+    /// received may be given up: RFC 2018, 8.)
     pub fn forget_early(&mut self, flow: FlowId, gone: impl FnOnce()) {
         if (flow.slot as usize) < self.flows.count() {
             let state = self.flows.at(flow.slot);
@@ -451,8 +451,8 @@ impl<F: Flows> Lane<F> {
         self.flows.leave();
     }
 
-    /// What a round trip takes at least, most of the time, in microseconds: what it takes, less
-    /// what that varies by. 0: it is not known.
+    /// The time that a round trip takes at least, most of the time, in microseconds: what it takes,
+    /// less what that varies by. 0: it is not known.
     #[inline]
     pub fn round_trip(&mut self, flow: FlowId) -> u32 {
         let mut round_trip = 0;

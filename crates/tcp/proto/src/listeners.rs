@@ -1,4 +1,4 @@
-//! Who listens where.
+//! The listeners by address.
 
 use crate::actions::{ListenerId, Refusal};
 use crate::config::Listen;
@@ -67,7 +67,7 @@ impl Listeners {
         self.all.get_mut(id as usize)?.as_mut()
     }
 
-    /// Who listens at this address: one that names it before one that takes all.
+    /// The listener at this address: one that names it before one that takes all.
     pub fn find(&self, ip: Ipv4Addr, port: u16) -> Option<u32> {
         let mut any = None;
         let mut at = self.ports[usize::from(port)];

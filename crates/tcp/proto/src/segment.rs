@@ -83,7 +83,7 @@ impl Blocks {
     }
 }
 
-/// What a SYN offers.
+/// The options of a SYN.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct SynOptions {
     /// The largest payload that the sender wants to receive.
@@ -101,7 +101,7 @@ pub struct Segment {
     pub tuple: Tuple,
     /// The number of its first byte.
     pub seq: Seq,
-    /// What the peer expects next, if ACK is set.
+    /// The number that the peer expects next, if ACK is set.
     pub ack: Seq,
     /// Its window, unscaled.
     pub window: u16,
@@ -113,7 +113,7 @@ pub struct Segment {
     pub payload: u32,
     /// Its timestamp and the echo of ours.
     pub stamp: Option<(u32, u32)>,
-    /// What arrived out of order at the peer.
+    /// The runs that arrived out of order at the peer.
     pub sack: Blocks,
     /// The options that only a SYN has.
     pub syn: SynOptions,
@@ -153,7 +153,7 @@ pub struct Outgoing {
     pub route: u16,
     /// The number of its first byte.
     pub seq: Seq,
-    /// What we expect next.
+    /// The number that we expect next.
     pub ack: Seq,
     /// Our window, unscaled.
     pub window: u16,
@@ -163,9 +163,9 @@ pub struct Outgoing {
     pub markable: bool,
     /// Our timestamp and the echo of the peer's.
     pub stamp: Option<(u32, u32)>,
-    /// What arrived out of order here.
+    /// The runs that arrived out of order here.
     pub sack: Blocks,
-    /// What our SYN offers.
+    /// The options of our SYN.
     pub syn: Option<SynOptions>,
     /// Where in the send buffer its payload lies.
     pub payload: RingRange,

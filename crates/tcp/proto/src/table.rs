@@ -105,7 +105,8 @@ impl Table {
                 _ => at = (at + 1) & mask,
             }
         }
-        // What follows moves up, so that no search meets a hole before it meets what it seeks.
+        // The entries behind it move up, so that no search meets a hole before it meets what it
+        // seeks.
         let mut hole = at;
         loop {
             at = (at + 1) & mask;

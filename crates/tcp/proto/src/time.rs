@@ -65,10 +65,10 @@ pub(crate) fn elapsed(now: u32, then: u32) -> u32 {
 pub struct Now {
     /// The moment.
     pub time: Time,
-    /// What our timestamp option says now: milliseconds, and an offset that hides how long this
-    /// machine runs. Finer ticks would be of use for round trips only, which are measured by the
-    /// clock instead; and a peer throws away what comes after half a turn of idleness: 35 minutes
-    /// with ticks of a microsecond, 24 days with these (RFC 7323, 5.5).
+    /// The present value of our timestamp option: milliseconds, and an offset that hides how long
+    /// this machine runs. Finer ticks would be of use for round trips only, which are measured by
+    /// the clock instead; and a peer throws away what comes after half a turn of idleness: 35
+    /// minutes with ticks of a microsecond, 24 days with these (RFC 7323, 5.5).
     pub stamp: u32,
 }
 

@@ -37,7 +37,7 @@ pub struct Link {
     pub peer: [u8; 6],
 }
 
-/// Who looks after checksums.
+/// The side that looks after checksums.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Checksums {
     /// We compute and check them.
@@ -50,7 +50,7 @@ pub enum Checksums {
     Nobody,
 }
 
-/// What a frame holds.
+/// The content of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Packet {
     /// A segment, and where in the frame its payload begins.
@@ -146,7 +146,8 @@ pub fn parse(frame: &[u8], checksums: Checksums) -> Result<Packet, Refused> {
 }
 
 fn options(mut rest: &[u8], segment: &mut Segment) {
-    // What nearly all segments have, and nothing else: two times nothing, and the timestamps.
+    // The options that nearly all segments have, and nothing else: two times nothing, and the
+    // timestamps.
     if let [1, 1, 8, 10, stamps @ ..] = rest
         && let Ok(stamps) = <[u8; 8]>::try_from(stamps)
     {
@@ -176,7 +177,7 @@ fn options(mut rest: &[u8], segment: &mut Segment) {
                 }
                 continue;
             }
-            // From here on it cannot be read. What was read before counts, as with Linux.
+            // From here on it cannot be read. Options that were read before count, as with Linux.
             Err(_) => return,
         }
         rest = options.rest();
@@ -258,8 +259,8 @@ pub fn relink(link: &Link, frame: &mut [u8]) {
 /// Ethernet, IPv4, TCP, and of the options the timestamps alone.
 const COMMON: usize = 14 + 20 + 32;
 
-/// What is the same in the headers of nearly all segments. A template for each flow would save a
-/// few stores more, and cost a cache line and a half of each flow.
+/// The part of the headers that is the same in nearly all segments. A template for each flow would
+/// save a few stores more, and cost a cache line and a half of each flow.
 const TEMPLATE: [u8; COMMON] = {
     let mut bytes = [0; COMMON];
     bytes[12] = 0x08; // IPv4

@@ -1,4 +1,4 @@
-//! What happens in which state, one example each. The names say state and event.
+//! Events in each state, one example each. The names say state and event.
 
 mod support;
 
@@ -41,7 +41,7 @@ fn states(pair: &mut Pair, a: FlowId, b: FlowId) -> (State, State) {
     (pair.hosts[0].endpoint.state(a), pair.hosts[1].endpoint.state(b))
 }
 
-/// What host 1 answers to `segment`.
+/// The answers of host 1 to `segment`.
 fn answers(pair: &mut Pair, segment: &Segment) -> Vec<uncopy_tcp_proto::Outgoing> {
     pair.hosts[1].keep = true;
     pair.hosts[1].sent.clear();
@@ -483,13 +483,14 @@ fn a_receive_buffer_that_grows_and_shrinks_lets_its_peer_send_as_much() {
     let read = |pair: &mut Pair, bytes: usize| {
         let now = pair.now;
         assert_eq!(pair.hosts[1].read(now, b, usize::MAX).len(), bytes);
-        // (What was lost while the window closed is sent again when its time has come.)
+        // (Segments that were lost while the window closed are sent again when their time has
+        // come.)
         pair.run(70 * SECOND);
     };
     resize(&mut pair, 20);
     assert_eq!(write(&mut pair, 100_000), 100_000);
     assert_eq!(pair.hosts[1].endpoint.info(b).unwrap().unread, 100_000);
-    // What is there stays, and nothing comes until there is less of it than room.
+    // Bytes that are there stay, and nothing comes until there is less of them than room.
     pair.hosts[1].endpoint.resize(b, 12).unwrap();
     assert_eq!(pair.hosts[1].endpoint.info(b).unwrap().unread, 100_000);
     assert_eq!(write(&mut pair, 10_000), 100_000);
@@ -667,7 +668,7 @@ fn data_for_an_application_that_has_closed_resets_the_peer() {
     assert_eq!(pair.hosts[0].was_reset(a), Some(ResetReason::ByPeer));
 }
 
-/// From a host that is not there.
+/// A SYN from a host that is not there.
 fn syn(port: u16) -> Segment {
     Segment {
         tuple: Tuple {
@@ -756,7 +757,7 @@ fn of_all_slots_half_are_left_to_who_comes_back_by_a_cookie() {
     pair.run(10 * MILLISECOND);
     assert_eq!(pair.hosts[1].endpoint.counters().cookies_accepted, 4);
     assert!(clients.iter().all(|&a| pair.hosts[0].socket(a).connected));
-    // Who was not there has been given up after a while: then SYNs have slots again.
+    // A client that was not there has been given up after a while: then SYNs have slots again.
     pair.run(100 * SECOND);
     assert_eq!(pair.hosts[1].endpoint.used(), 4);
     let cookies = pair.hosts[1].endpoint.counters().cookies_sent;

@@ -56,6 +56,7 @@ fn options(random: &mut Random) -> FlowOptions {
             Algorithm::Timely,
             Algorithm::Reno,
             Algorithm::Cubic,
+            Algorithm::Bbr,
         ]),
         nagle: random.chance(0.5),
         ..FlowOptions::default()

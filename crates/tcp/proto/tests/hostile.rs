@@ -143,7 +143,7 @@ fn attack(seed: u64) {
             assert!(timers <= 8 && paced <= 8);
         }
     }
-    // What both applications give up is gone in the end.
+    // A connection that both applications give up is gone in the end.
     for side in 0..2 {
         let live: Vec<FlowId> =
             pair.hosts[side].sockets.iter().flatten().map(|socket| socket.id).collect();

@@ -89,13 +89,13 @@ fn frame(endpoint: &mut Endpoint, made: &SegmentPlan, generations: &[u32; FLOWS]
     };
     let (ends, (seq, ack, stamp)) = there.unwrap_or((stranger, (Seq(0), Seq(0), 0)));
     let mut sack = Blocks::default();
-    // (What there is room for.)
+    // (As many as there is room for.)
     for &(start, length) in made.sack.iter().take(if made.syn.is_none() { 3 } else { 0 }) {
         let start = ack + i32::from(start) as u32;
         sack.push(start, start + u32::from(length));
     }
     let segment = Outgoing {
-        // As its peer sends it.
+        // The segment as its peer sends it.
         tuple: Tuple {
             local_ip: ends.peer_ip,
             local_port: ends.peer_port,
@@ -214,7 +214,7 @@ impl Test {
         self.now = self.now.max(until);
     }
 
-    /// What holds after each step.
+    /// The invariants after each step.
     fn look(&mut self) {
         for frame in self.host.frames.drain(..) {
             assert!(

@@ -1,5 +1,5 @@
-//! What is put off where it may be had for nothing: acknowledgements that go along with an answer,
-//! and looks at flows that are acknowledged anyway.
+//! Work that is put off where it may be had for nothing: acknowledgements that go along with an
+//! answer, and looks at flows that are acknowledged anyway.
 
 mod support;
 
@@ -237,7 +237,7 @@ fn kept_closed(for_long: u64) -> (Pair, FlowId, FlowId) {
     assert_eq!(sent, 1 << 17);
     pair.run(MILLISECOND * 100);
     let now = pair.now;
-    // (What it takes is written anew, so that it never has all.)
+    // (Bytes that it takes are written anew, so that it never has all.)
     pair.hosts[1].write(now, b, &[7; 1 << 17]);
     pair.run(for_long);
     assert!(pair.hosts[1].endpoint.info(b).unwrap().totals.probes > 0);
@@ -252,7 +252,7 @@ fn a_window_that_was_closed_for_long_and_closes_again_is_asked_about_soon() {
     assert_eq!(pair.hosts[0].read(now, a, 1 << 16).len(), 1 << 16);
     pair.run(5 * MILLISECOND);
     assert_eq!(pair.hosts[1].endpoint.info(b).unwrap().peer_window, 0);
-    // What says that it is open once more is lost.
+    // The segment that says that it is open once more is lost.
     pair.wires[0].faults.drop = 1.0;
     let now = pair.now;
     pair.hosts[0].read(now, a, 1 << 17);

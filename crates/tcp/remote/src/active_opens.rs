@@ -245,8 +245,8 @@ impl ActiveOpens {
         Some(cookie)
     }
 
-    /// A socket that is to connect again may have been a connection's here before. What is to be
-    /// taken back then, once it is [`freed`].
+    /// A socket that is to connect again may have been a connection's here before. Returns what is
+    /// to be taken back then, once it is [`freed`].
     pub fn had(&self, socket: &Lent) -> Option<Before> {
         let mark = number(socket, libc::SOL_SOCKET, libc::SO_MARK).ok()?;
         let ours = mark == STAND_IN.cast_signed() || self.detour.is_taken(socket);
@@ -424,7 +424,7 @@ impl ActiveOpens {
         opening: &Opening,
         connects: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
-        // What the program's socket answers is passed on once that is so, and not before: then the
+        // The answer of the program's socket is passed on once that is so, and not before: then the
         // program can send.
         let mut meeting = lock(&self.meeting);
         meeting.retain(|_, since| since.elapsed() < TIMEOUT);

@@ -1,7 +1,7 @@
 //! One connection: what has come by the wire goes to the stand-in, and what the program sends to
 //! the wire. Both buffers are the protocol's: a byte's place follows from its number, so that a
-//! lane puts payload where it belongs, and takes from there what it sends. What lies in the
-//! program's ring is sent from there, and is the program's again once it was acknowledged.
+//! lane puts payload where it belongs, and takes from there what it sends. Bytes in the program's
+//! ring are sent from there, and are the program's again once they were acknowledged.
 //!
 //! How much the peer may send is what the buffer has by right: what goes on from there is read.
 //! That much a near peer sends again and again while it lies in caches. A far one waits a round
@@ -64,7 +64,7 @@ const ROOM: u32 = (1 << MOST) / 3;
 /// connection reset. (Linux would wait without end; but here the service has its buffers.)
 const UNREAD_FOR: Duration = Duration::from_secs(60 * 60);
 
-/// What goes to the wire: a circular buffer, and how many bytes ever went in and out.
+/// The bytes that go to the wire: a circular buffer, and how many bytes ever went in and out.
 #[derive(Debug)]
 struct Buffer {
     bytes: Box<[u8]>,
@@ -93,7 +93,7 @@ impl Buffer {
     }
 }
 
-/// What the lane has done, and the protocol has yet to hear.
+/// The lane's work that the protocol has yet to hear of.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Unreported {
     /// Bytes that were taken out of the receive buffer.
@@ -150,7 +150,7 @@ pub struct Bridge {
     pub key: u64,
     line: Option<Line>,
     connecting: bool,
-    /// From the wire to the program.
+    /// The way from the wire to the program.
     inward: Inward,
     /// So much may come by right, as a power of two.
     bits: u8,
@@ -160,7 +160,7 @@ pub struct Bridge {
     straight: u32,
     /// Of what went to the program so many bytes are read.
     received: u64,
-    /// What comes goes to the program's ring, when that was looked at last.
+    /// The bytes that come go to the program's ring, when that was looked at last.
     by_ring: bool,
     /// The peer is far away: as much may come as that ring has room for.
     wide: bool,
@@ -284,10 +284,10 @@ impl Bridge {
         self.line = Some(line);
     }
 
-    /// A segment's payload: how many of its bytes were taken. What is next in order goes to the
-    /// program's ring where the buffer has no room for it, as far as the ring has; so does what is
-    /// large where nothing is before it and it is the connection's `own` lane that has received it.
-    /// What is in order comes by [`came`](Self::came) next.
+    /// A segment's payload: how many of its bytes were taken. Bytes that are next in order go to
+    /// the program's ring where the buffer has no room for them, as far as the ring has; so does a
+    /// large payload where nothing is before it and it is the connection's `own` lane that has
+    /// received it. Bytes in order come by [`came`](Self::came) next.
     pub fn place(&mut self, place: Place, payload: &[u8], own: bool) -> u32 {
         let bytes = &payload[place.skip as usize..][..place.to.len as usize];
         let mut gone = 0;
@@ -332,8 +332,8 @@ impl Bridge {
         now.saturating_duration_since(*since) >= HELD_FOR
     }
 
-    /// What came before its turn has not come from now on: the protocol was told so, and nothing
-    /// has come since.
+    /// Bytes that came before their turn have not come from now on: the protocol was told so, and
+    /// nothing has come since.
     pub fn forgets_early(&mut self) {
         self.inward.forgets();
         self.grown = None;
@@ -352,12 +352,12 @@ impl Bridge {
         {
             return false;
         }
-        // (What waits is before it.)
+        // (Bytes that wait are before it.)
         self.pours();
         self.inward.waiting() == 0 && !self.stuck && !self.failed
     }
 
-    /// What is in order goes to the program, as far as that has room.
+    /// Moves bytes in order to the program, as far as that has room.
     fn pours(&mut self) {
         let Some(line) = &self.line else { return };
         while !self.stuck && !self.failed && self.inward.waiting() > 0 {
@@ -438,12 +438,13 @@ impl Bridge {
         self.inward.comes(bytes.saturating_sub(straight));
     }
 
-    /// What went to the program is read; of a wide window, what the program has received of it.
-    /// Where such a window is hardly used that is not looked at, unless it `looks` all the same.
+    /// Bytes that went to the program are read; of a wide window, those that the program has
+    /// received of it. Where such a window is hardly used that is not looked at, unless it `looks`
+    /// all the same.
     ///
-    /// No wide window stays closed unnoticed. What comes has a lane look. Where it finds less room
-    /// than sets tell of, the bridge [wants](Self::wanted) to be told: the set arms the ring's word
-    /// for that, and looks once more, so that it sees what the program has received since this
+    /// No wide window stays closed unnoticed. Bytes that come have a lane look. Where it finds less
+    /// room than sets tell of, the bridge [wants](Self::wanted) to be told: the set arms the ring's
+    /// word for that, and looks once more, so that it sees what the program has received since this
     /// look, or the program sees the word. Where it finds as much room as sets tell of, or has not
     /// looked, the peer may send at least a third of the ring, and has it look again.
     fn has_received(&mut self, looks: bool) {
@@ -507,8 +508,8 @@ impl Bridge {
         }
     }
 
-    /// The ring and the buffer have room for a wide window. What lies in the ring now counts as
-    /// read, and is in no window: it must not be more than the buffer has by right. (Who sends
+    /// The ring and the buffer have room for a wide window. Bytes that lie in the ring now count as
+    /// read, and are in no window: they must not be more than the buffer has by right. (The sender
     /// finds out where the program has written nonsense.)
     fn has_room_for_all(&self) -> bool {
         match self.line.as_ref().map(Line::in_ring) {
@@ -661,7 +662,7 @@ impl Bridge {
         self.has_received(false);
     }
 
-    /// What the protocol has yet to hear. What it refuses comes back by
+    /// The work that the protocol has yet to hear of. Reports that it refuses come back by
     /// [`refused`](Self::refused).
     pub fn take_unreported(&mut self) -> Unreported {
         if self.wire != Wire::Open {
@@ -677,7 +678,7 @@ impl Bridge {
         self.unreported.written += unreported.written;
     }
 
-    /// What the slow path is to do, once it has reported what is unreported.
+    /// The slow path's next work, once it has reported what is unreported.
     pub fn wants(&self) -> Wants {
         match (self.wire, self.failed, self.ended) {
             (Wire::Open, true, _) if !self.aborted => Wants::Abort,

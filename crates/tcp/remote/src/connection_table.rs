@@ -57,7 +57,7 @@ const FAR_BITS: u8 = 20;
 /// Sockets of one address that are known, of the workers of a server; the oldest are forgotten.
 const SOCKETS: usize = 1024;
 
-/// What the slow path is to do.
+/// A command for the slow path.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// This program has registered a socket that listens. Its connections slow down by this
@@ -109,7 +109,7 @@ impl Command {
     }
 }
 
-/// What a lane has of its own.
+/// A lane's own state.
 pub(crate) struct LaneState {
     pub(crate) context: Arc<Context>,
     set: Set,
@@ -186,7 +186,7 @@ pub struct Sizes {
 /// See the module.
 pub struct ConnectionTable {
     bits: u8,
-    /// What buffers may grow by together: as much again as all have by right.
+    /// The bytes that buffers may grow by together: as much again as all have by right.
     spare: Arc<Spare>,
     /// How connections slow down of which the program does not say.
     congestion: Algorithm,
@@ -592,10 +592,10 @@ impl ConnectionTable {
         FlowOptions {
             algorithm: by.unwrap_or(self.congestion),
             rcv_bits: self.bits,
-            // (What is more lies in the program's ring, or is the service's to spare.)
+            // (More than that lies in the program's ring, or is the service's to spare.)
             rcv_most: Some(inward::MOST.max(self.bits)),
             snd_bits: self.send_bits(),
-            // (What is lent lies in the program's ring.)
+            // (Lent bytes lie in the program's ring.)
             snd_counted: Some(self.bits),
             // Bytes of the program's have waited for it already.
             nagle: false,

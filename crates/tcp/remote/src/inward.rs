@@ -1,13 +1,13 @@
-//! What has come by the wire and did not go to the program yet: a circular buffer. A byte's place
-//! follows from its position in the stream.
+//! Bytes that have come by the wire and did not go to the program yet: a circular buffer. A byte's
+//! place follows from its position in the stream.
 //!
 //! It has room for a small window by right. A peer may send more than that while the program's ring
 //! has room: what comes in order goes there, but what comes before its turn stays here, and so does
 //! what comes after the program has given its ring back, until the protocol is told: it takes what
 //! has room by right from then on. For that a buffer grows, as far as all of a service's together
 //! have something to spare, and is as it was once it is empty, or its peer lets nothing of it go on
-//! for too long. What finds no room has not come: the protocol is told so, and its peer sends it
-//! again.
+//! for too long. Bytes that find no room have not come: the protocol is told so, and its peer sends
+//! them again.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -153,9 +153,9 @@ impl Inward {
         self.moves(size);
     }
 
-    /// What came before its turn has not come from now on: the protocol was told so. It is as it
-    /// was, but where what waits has no room in that; and it grows once as much has gone on as it
-    /// can have.
+    /// Forgets the bytes that came before their turn: the protocol was told so. The buffer is as
+    /// it was, but where what waits has no room in that; and it grows once as much has gone on as
+    /// it can have.
     pub fn forgets(&mut self) {
         self.grows_from = self.went + (1 << MOST);
         self.end = self.came;
@@ -172,7 +172,8 @@ impl Inward {
         let mut other: Box<[u8]> = vec![0; size].into();
         let mut at = self.went;
         while at < self.end {
-            // (What does not pass the end of the smaller one does not pass the larger one's.)
+            // (A piece that does not pass the end of the smaller one does not pass the larger
+            // one's.)
             let from = self.piece(at, self.end - at);
             let to = at as usize & (size - 1);
             let bytes = from.len().min(size - to);
@@ -296,7 +297,7 @@ mod tests {
                 let from = came + if rng.bool() { 0 } else { rng.u64(..2000) };
                 let to = from + rng.u64(1..500);
                 if from == came && inward.waiting() == 0 && rng.u8(..4) == 0 {
-                    // (What is here of it, too: a segment is sent again as a whole.)
+                    // (The part of it that is here, too: a segment is sent again as a whole.)
                     inward.passes((to - from) as u32);
                     went = to;
                     came = to;

@@ -1,11 +1,11 @@
-//! How many bytes of a program's ring may be on the way to its peer. What keeps a near one busy is
-//! soon fetched from caches, and many connections share these. A far one acknowledges what was on
-//! the way a round trip later: so it may have more, as long as it takes long.
+//! How many bytes of a program's ring may be on the way to its peer. Bytes that keep a near one
+//! busy are soon fetched from caches, and many connections share these. A far one acknowledges what
+//! was on the way a round trip later: so it may have more, as long as it takes long.
 
 use std::time::{Duration, Instant};
 
-/// A peer that acknowledges so late all that may be on the way is far away. (What may be on the way
-/// at first, a quarter of a ring, is 25 MB a second then.)
+/// A peer that acknowledges so late all that may be on the way is far away. (The bytes that may be
+/// on the way at first, a quarter of a ring, are 25 MB a second then.)
 const FAR: Duration = Duration::from_millis(10);
 
 /// See the module.
@@ -70,7 +70,7 @@ mod tests {
             limit.acknowledged(went);
             came += u64::from(size);
             assert_eq!(limit.left_for_more(came, went), 0);
-            // (What follows what was on the way then is not waited for.)
+            // (Bytes behind those that were on the way then are not waited for.)
             limit.acknowledged(came - 1);
             assert_eq!(limit.left(came, came - 1), size - 1);
             assert_eq!(limit.left_for_more(came, went), 0);

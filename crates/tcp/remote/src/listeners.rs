@@ -1,4 +1,4 @@
-//! Who listens for other hosts, as programs have registered, and whether that one still does, as
+//! Listeners for other hosts, as programs have registered them, and whether each still listens, as
 //! Linux says. A port that its program has given up may be another user's next: what comes for that
 //! one is not ours.
 

@@ -42,7 +42,7 @@ impl Remotes {
     /// before this process has other threads.
     ///
     /// # Errors
-    /// What is missing: a device, a right, something of the kernel's.
+    /// Returns what is missing: a device, a right, something of the kernel's.
     pub fn open(options: &Options) -> Result<Self, Failure> {
         let trace = Arc::default();
         let opened = options.devices.iter().map(|device| Opened::of(device, options));
@@ -65,7 +65,7 @@ impl Remotes {
         self.all.iter()
     }
 
-    /// What hears of programs' sockets.
+    /// The part that hears of programs' sockets.
     pub fn listening(&self) -> impl Listening + use<> {
         AllDevices {
             running: self.running.clone(),

@@ -32,7 +32,7 @@ pub fn set_bytes(socket: impl AsFd, level: i32, option: i32, value: &[u8]) -> Re
     if done { Ok(()) } else { Err(failed()) }
 }
 
-/// What is set, up to the buffer's length.
+/// The option's value, up to the buffer's length.
 ///
 /// # Errors
 /// Those of getsockopt(2).
@@ -59,6 +59,7 @@ pub fn chosen(name: &[u8]) -> Option<Algorithm> {
         b"reno" => Algorithm::Reno,
         b"cubic" => Algorithm::Cubic,
         b"dctcp" => Algorithm::Dctcp,
+        b"bbr" => Algorithm::Bbr,
         _ => return None,
     };
     let usual = std::fs::read("/proc/sys/net/ipv4/tcp_congestion_control").ok()?;

@@ -1,5 +1,5 @@
-//! What one user may have of connections over the wire and of listeners: all there are; where the
-//! service is several users', half.
+//! One user's part of connections over the wire and of listeners: all there are; where the service
+//! is several users', half.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,5 +1,5 @@
-//! What is given up once all is open. What stays of a service over a device: CAP_NET_ADMIN, by
-//! which a socket may have another host's name and Linux is asked for neighbours;
+//! The privileges that are given up once all is open. A service over a device keeps: CAP_NET_ADMIN,
+//! by which a socket may have another host's name and Linux is asked for neighbours;
 //! CAP_NET_BIND_SERVICE, for peers whose port is below 1024; and, where Linux wants it for changing
 //! a map, CAP_BPF.
 
@@ -10,15 +10,15 @@ use rustix::thread::{
 };
 use std::io;
 
-/// What a service over a device keeps.
+/// The capabilities that a service over a device keeps.
 pub const OF_WIRES: CapabilitySet =
     CapabilitySet::NET_ADMIN.union(CapabilitySet::NET_BIND_SERVICE).union(CapabilitySet::BPF);
 
-/// What a service without one keeps.
+/// The capabilities that a service without one keeps.
 pub const NONE: CapabilitySet = CapabilitySet::empty();
 
 /// For the rest of this process' life, for all threads that the calling one makes; there must be no
-/// others. With `user`, it is that user's from now on. What it has of `kept` it keeps.
+/// others. With `user`, it is that user's from now on. It keeps what it has of `kept`.
 ///
 /// # Errors
 /// The kernel's.

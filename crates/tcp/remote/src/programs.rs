@@ -11,7 +11,7 @@ use uncopy_tcp_proto::Limits;
 pub trait Applications {
     /// How many connections it has.
     fn connections(&self, app: u16) -> u32;
-    /// What it may have from now on.
+    /// Sets what it may have from now on.
     fn limit(&mut self, app: u16, limits: Limits);
     /// Connections that it did not get, since that was asked last.
     fn refused(&mut self, app: u16) -> u64;
@@ -50,7 +50,7 @@ impl Programs {
         let app = self.free.pop().unwrap_or(0);
         applications.limit(app, self.limits);
         if app != 0 {
-            // (What was counted for it before is somebody else's.)
+            // (The counts for it before are somebody else's.)
             applications.refused(app);
             self.all.insert(program, (app, 0));
         }

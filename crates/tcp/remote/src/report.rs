@@ -1,4 +1,4 @@
-//! What is reported of connections to who looks from outside.
+//! Reports of connections, for readers outside.
 
 use crate::bridge::{Connection, Wants};
 use crate::connection_table::ConnectionTable;
@@ -31,6 +31,7 @@ fn report(of: &Info, lane: usize) -> Wired {
         Algorithm::Reno => 2,
         Algorithm::Cubic => 3,
         Algorithm::Caller => 4,
+        Algorithm::Bbr => 5,
     };
     let (stamps, sack, ecn) = of.agreed;
     Wired {

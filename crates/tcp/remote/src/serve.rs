@@ -76,7 +76,7 @@ impl Options {
         }
     }
 
-    /// What one user may have. (Where it serves all users, the limits are a user's too.)
+    /// The part of one user. (Where it serves all users, the limits are a user's too.)
     fn parts(&self) -> Parts {
         let Limits { connections, buffers, .. } = self.limits;
         let most = (connections as usize).min((buffers >> (self.bits + 1)) as usize);
@@ -172,7 +172,7 @@ pub(crate) struct Opened {
 
 impl Opened {
     /// # Errors
-    /// What is missing: a device, a right, something of the kernel's.
+    /// Returns what is missing: a device, a right, something of the kernel's.
     pub fn of(device: &str, options: &Options) -> Result<Self, Failure> {
         let index = rustix::net::netdevice::name_to_index(
             &rustix::net::socket(

@@ -35,7 +35,7 @@ fn byte(at: usize) -> u8 {
     (at * 7 % 251) as u8
 }
 
-/// What the wire brings, and what the protocol was told.
+/// The wire's bytes, and what the protocol was told.
 struct Wire {
     bridge: Bridge,
     came: usize,
@@ -210,7 +210,7 @@ fn in_any_order(service: &str, seed: u64, spare: u64, gives_back: bool) {
                 }
             }
         });
-        // What came before its turn, and up to where the peer was told that it may send.
+        // The runs that came before their turn, and up to where the peer was told that it may send.
         let mut early: BTreeMap<usize, usize> = BTreeMap::new();
         let mut edge = wire.edge();
         let (mut largest, mut ahead, mut refused) = (0, 0, 0);
@@ -258,7 +258,7 @@ fn in_any_order(service: &str, seed: u64, spare: u64, gives_back: bool) {
             if wire.came == end || rng.u32(0..3) == 0 || edge - wire.came < 3000 {
                 let _ = wire.bridge.hears(OUT);
                 if wire.came == end {
-                    // (Who closes has the program's last bytes counted, however few.)
+                    // (An end that closes has the program's last bytes counted, however few.)
                     wire.bridge.unreported_read();
                 }
                 wire.turn();
@@ -266,7 +266,7 @@ fn in_any_order(service: &str, seed: u64, spare: u64, gives_back: bool) {
         }
         wire.bridge.peer_closed();
         wire.turn();
-        // (What Linux has still to take of what was given back goes before the end.)
+        // (Bytes of those given back that Linux has still to take go before the end.)
         while wire.bridge.unread_until().is_some() {
             let _ = wire.bridge.hears(OUT);
             wire.turn();
@@ -395,7 +395,7 @@ fn a_peer_may_send_what_the_ring_has_room_for_and_the_lane_is_told_of_room() {
     let _ = wire.bridge.hears(OUT);
     wire.turn();
     assert_eq!((wire.read, wants_room(&mut wire)), (begins + read, false));
-    // What is small is not looked for, and is known to who asks.
+    // A small number of bytes is not looked for, and is known to a caller that asks.
     while let Ok(1..) = program.receives(&mut buffer) {}
     wire.turn();
     let read = wire.read;

@@ -1,5 +1,5 @@
-//! What has a mark goes by a device, whatever its address: a rule, and a route.
-//! (`ip rule add fwmark M lookup T`; `ip route add default dev D src A table T`.)
+//! Packets with a mark go by a device, whatever their address: a rule, and a route. (`ip rule add
+//! fwmark M lookup T`; `ip route add default dev D src A table T`.)
 //!
 //! The route goes with the device: from then on the rule finds nothing, and Linux goes on with its
 //! other tables. So a device that dies with its process leaves nothing that anybody would notice;
@@ -22,7 +22,7 @@ use std::net::Ipv4Addr;
 const PRIORITY: u32 = 101;
 
 /// Sets the device up, and makes the rule and the route. `source`: what a packet has as its source
-/// that has none yet. Who has used this table before does not any more.
+/// that has none yet. A device that has used this table before does not any more.
 ///
 /// # Errors
 /// No right (CAP_NET_ADMIN); `source` is no address of this host; a kernel without policy routing.

@@ -1,6 +1,6 @@
-//! What has a mark comes back to this host, whatever its address: a rule, and a route by the
-//! loopback device. So a socket of this host can have a peer's address.
-//! (`ip rule add fwmark M lookup T`; `ip route add local default dev lo table T`.)
+//! Packets with a mark come back to this host, whatever their address: a rule, and a route by the
+//! loopback device. So a socket of this host can have a peer's address. (`ip rule add fwmark M
+//! lookup T`; `ip route add local default dev lo table T`.)
 //!
 //! Both stay when the process ends: other services may use them, and nothing else has the mark.
 
@@ -37,7 +37,7 @@ pub fn open(mark: u32, table: u32) -> io::Result<()> {
     add_rule(&mut kernel, PRIORITY, mark, table)
 }
 
-/// What has the mark is routed by the table, from now on.
+/// Has the table route packets with the mark, from now on.
 pub(crate) fn add_rule(
     kernel: &mut Kernel,
     priority: u32,

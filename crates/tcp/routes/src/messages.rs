@@ -1,5 +1,5 @@
-//! Netlink's bytes. What cannot be read, or is of no interest here (IPv6, other tables), is passed
-//! over.
+//! Netlink's bytes. A message that cannot be read, or is of no interest here (IPv6, other tables),
+//! is passed over.
 
 use crate::table::{Change, Hardware, Route};
 use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REPLACE, NLM_F_REQUEST};
@@ -18,14 +18,14 @@ use std::net::{IpAddr, Ipv4Addr};
 /// The length of a message stands in its first four bytes; messages begin at multiples of four.
 const HEADER: usize = 16;
 
-/// What one datagram says.
+/// The content of one datagram.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Said {
-    /// In its order.
+    /// The changes in the datagram's order.
     pub changes: Vec<Change>,
     /// A dump has ended.
     pub done: bool,
-    /// What was asked for was refused (an errno) or done (0).
+    /// The answer to a request: it was refused (an errno) or done (0).
     pub answer: Option<i32>,
 }
 
@@ -37,7 +37,7 @@ pub fn read(mut datagram: &[u8]) -> Said {
         if length < HEADER || length > datagram.len() {
             break;
         }
-        // (What is no message has an attribute that this library does not know well.)
+        // (Bytes that are no message have an attribute that this library does not know well.)
         if let Ok(message) = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&datagram[..length])
         {
             match message.payload {
@@ -171,7 +171,7 @@ fn route_of(message: &RouteMessage) -> Option<Route> {
     Some(route)
 }
 
-/// What can be asked for as a whole.
+/// The things that can be asked for as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum All {
     /// Devices.

@@ -15,13 +15,13 @@ pub struct Route {
     pub prefix: u8,
     /// The lowest is taken.
     pub metric: u32,
-    /// By this device.
+    /// The device that packets go by.
     pub device: Option<u32>,
     /// To this host, who knows the rest; none: the peer itself is a neighbour.
     pub gateway: Option<Ipv4Addr>,
 }
 
-/// What Linux says.
+/// A change that Linux reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// A device is so.
@@ -82,9 +82,9 @@ pub struct Device {
 /// Where a packet to a peer goes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NextHop {
-    /// By this device.
+    /// The device that packets go by.
     pub device: u32,
-    /// To this neighbour.
+    /// The neighbour that packets go to.
     pub neighbour: Ipv4Addr,
 }
 
@@ -93,7 +93,7 @@ pub struct NextHop {
 pub struct Table {
     devices: HashMap<u32, Device>,
     addresses: BTreeSet<(u32, Ipv4Addr)>,
-    /// With whether they are fixed.
+    /// Hardware addresses, and whether they are fixed.
     neighbours: HashMap<NextHop, (Hardware, bool)>,
     /// By prefix length, address, metric, device (0: none): one of several with the same is the
     /// last that was told.

@@ -24,8 +24,7 @@ const SOON: Duration = Duration::from_millis(100);
 /// and again and again after so long, as long as something is sent there.
 const LOST: Duration = Duration::from_secs(1);
 
-/// What is known of the ways of one device. Any thread may ask; [`Routes::keep`] is for one of its
-/// own.
+/// The known ways of one device. Any thread may ask; [`Routes::keep`] is for one of its own.
 #[derive(Debug)]
 pub struct Routes {
     device: u32,
@@ -215,8 +214,8 @@ fn own_word(table: &Table, device: u32) -> u64 {
 }
 
 /// By a socket that hears no news: where they overran it, the rest of a dump would be in the way of
-/// the next question. What changes meanwhile comes as news, and is taken behind this: the last of
-/// it is how things are.
+/// the next question. Changes meanwhile come as news, and are taken behind this: the last of them
+/// is how things are.
 fn read_all(dumps: &mut Kernel, table: &mut Table) -> io::Result<()> {
     for what in [All::Devices, All::Addresses, All::Routes, All::Neighbours] {
         dumps.all(what, |said| said.changes.iter().for_each(|change| table.apply(change)))?;

@@ -1,4 +1,4 @@
-//! What Linux says of this network namespace's TCP sockets (sock_diag(7)): one question by
+//! Answers of Linux about this network namespace's TCP sockets (sock_diag(7)): one question by
 //! addresses, answered at once, for which no socket has to be here.
 
 use rustix::io::Errno;
@@ -54,7 +54,7 @@ impl Diag {
     /// socket.
     ///
     /// # Errors
-    /// As above.
+    /// The errors are those above.
     pub fn begin() -> Result<Self, Errno> {
         let socket = rustix::net::socket_with(
             AddressFamily::NETLINK,
@@ -86,7 +86,7 @@ impl Diag {
     /// It is told with these attributes.
     ///
     /// # Errors
-    /// As above.
+    /// The errors are those above.
     pub fn listener(&self, at: SocketAddrV4, attributes: u8) -> Result<DiagSocket, Errno> {
         let nobody = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
         let found = self.ask([at, nobody].map(Into::into), attributes)?;

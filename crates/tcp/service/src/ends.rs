@@ -27,14 +27,14 @@ impl EndName {
             .map(|(address, port)| SocketAddr::new(IpAddr::V6(address.into()).to_canonical(), port))
     }
 
-    /// As messages have it.
+    /// The words of it in messages.
     pub(crate) fn words(self) -> ([u64; 4], u32) {
         let [[a, b], [c, d]] =
             [self.local, self.peer].map(|(address, _)| [(address >> 64) as u64, address as u64]);
         ([a, b, c, d], u32::from(self.local.1) << 16 | u32::from(self.peer.1))
     }
 
-    /// As above.
+    /// The name that such words say.
     pub(crate) fn of_words([a, b, c, d]: [u64; 4], ports: u32) -> Self {
         let address = |high, low| u128::from(high) << 64 | u128::from(low);
         let (local, peer) = ((ports >> 16) as u16, ports as u16);

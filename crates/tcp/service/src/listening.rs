@@ -1,4 +1,4 @@
-//! What a service that has a wire to other hosts does for programs.
+//! The work of a service that has a wire to other hosts for programs.
 
 use crate::diag::DiagSocket;
 use crate::linger::Lent;

@@ -3,7 +3,7 @@
 use crate::rendezvous;
 use std::time::Duration;
 
-/// What one program may have; where a service serves all users, what all of a user's may have
+/// The limits of one program; where a service serves all users, what all of a user's may have
 /// together, and half of what there is.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {

@@ -1,5 +1,5 @@
-//! What proves that a program has a socket: a set of epoll's that has the socket in it. Only who
-//! has a descriptor can add it there.
+//! The proof that a program has a socket: a set of epoll's that has the socket in it. Only who has
+//! a descriptor can add it there.
 //!
 //! A set does not keep the socket open, as a copy of the descriptor would, also one under way: a
 //! close by the program is the last one, whether the service runs or not.

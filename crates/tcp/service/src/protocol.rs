@@ -28,7 +28,7 @@ const DESCRIPTORS: usize = 1 + DOOR_COUNT;
 /// Eventfds by which a program is woken: `DOORS` for those that wait, and [`ASK`].
 pub const DOOR_COUNT: usize = ASK + 1;
 
-/// A message. Who sends which is said there; anything else ends the connection.
+/// A message. The sender of each is said there; anything else ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
     /// Program: the first one. With its doors (eventfds).
@@ -156,9 +156,9 @@ pub enum Message {
     /// service does not heed. With the same, and one end of a pair of sockets: a byte comes there
     /// once nothing is taken for it any more.
     Withdraw {
-        /// As above.
+        /// The socket's address, of IPv4.
         address: u64,
-        /// As above.
+        /// Its port.
         port: u64,
     },
     /// Program: with a socket that is about to connect to another host by IPv4, and one end of a

@@ -40,7 +40,7 @@ pub struct PairRegion {
 /// A connection that has a slot.
 #[derive(Clone, Copy, Debug)]
 struct Named {
-    /// As side 0 names it.
+    /// The name by side 0.
     name: EndName,
     since: SystemTime,
     /// The tokens by which its programs have registered it.

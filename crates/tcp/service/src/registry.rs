@@ -1,5 +1,5 @@
-//! What a service knows: programs, ends that wait for their other end, regions. Nothing of it waits
-//! for a program.
+//! The books of a service: programs, ends that wait for their other end, regions. Nothing of it
+//! waits for a program.
 
 use crate::ends::EndName;
 use crate::matching::{Inodes, Registration, Waiting};
@@ -385,7 +385,7 @@ impl Registry {
         left
     }
 
-    /// What is told to this one.
+    /// The state as it is told to this one.
     pub fn state(&self, to: Owner, wires: Wires) -> State {
         let all = self.serves.sees_all(to);
         let is_its = |owner: Owner| all || owner == to;

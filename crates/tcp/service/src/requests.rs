@@ -1,5 +1,5 @@
-//! What programs say: one message is taken at a time, its descriptors are looked at and closed, and
-//! the registry is told what it says.
+//! Requests of programs: one message is taken at a time, its descriptors are looked at and closed,
+//! and the registry is told what it says.
 //!
 //! What a program has sent may make whoever asks about it, or closes it, wait: a file of FUSE, a
 //! socket that lingers. So that is done by a thread of its user's, where there are others, and
@@ -344,7 +344,7 @@ impl ServerState {
     }
 }
 
-/// As a program says it.
+/// The address that a program's words say.
 fn place(address: u64, port: u64) -> Option<SocketAddrV4> {
     Some(SocketAddrV4::new(u32::try_from(address).ok()?.into(), u16::try_from(port).ok()?))
 }

@@ -127,7 +127,7 @@ impl Service {
         self
     }
 
-    /// What ends it.
+    /// The handle that ends it.
     pub fn stop(&self) -> Stop {
         Stop(self.stop.clone())
     }

@@ -1,5 +1,5 @@
-//! What the service tells of itself: programs, their connections, what stayed with Linux and why.
-//! As words in a memfd, of one fixed number for each record, so that a service of another build is
+//! The service's report of itself: programs, their connections, what stayed with Linux and why. As
+//! words in a memfd, of one fixed number for each record, so that a service of another build is
 //! refused by its version and not misread.
 //!
 //! Of a connection's bytes the service knows what the two programs write into their region: it is

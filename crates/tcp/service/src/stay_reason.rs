@@ -97,7 +97,7 @@ impl StayReason {
         }
     }
 
-    /// As it is shown.
+    /// The text on the screen.
     pub const fn text(self) -> &'static str {
         match self {
             Self::PeerNotHere => "the other end is not under uncopy",

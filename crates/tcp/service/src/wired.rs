@@ -17,7 +17,7 @@ pub const STATES: [&str; 10] = [
 ];
 
 /// How it slows down, by number.
-pub const CONTROLS: [&str; 5] = ["dctcp", "timely", "reno", "cubic", "caller"];
+pub const CONTROLS: [&str; 6] = ["dctcp", "timely", "reno", "cubic", "caller", "bbr"];
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub struct Wired {
     pub agreed: [bool; 3],
 }
 
-/// What there is to tell of a wire.
+/// The report of a wire.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wires {
     /// Its connections.

@@ -60,7 +60,7 @@ fn who_claims_an_end_of_anothers_does_not_get_it_and_the_other_does() {
     }
     thief.register(9, listener.as_fd(), name_of_gone).unwrap();
     assert_eq!(answer(&thief), Message::Stays { token: 9, reason: StayReason::NotConnected });
-    // By nothing but its name.
+    // A claim by nothing but its name.
     let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&x));
     let path = rustix::fs::open(path, rustix::fs::OFlags::PATH, rustix::fs::Mode::empty());
     assert!(thief.register(6, path.unwrap().as_fd(), of(&x)).is_err());

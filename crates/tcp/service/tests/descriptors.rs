@@ -65,7 +65,7 @@ fn where_no_descriptor_is_left_programs_that_are_here_stay_and_others_are_sent_a
     let after = clock_gettime(ClockId::ProcessCPUTime);
     let spent = (after.tv_sec - before.tv_sec) * 1_000_000_000 + after.tv_nsec - before.tv_nsec;
     assert!(spent < 100_000_000, "{spent} ns of half a second");
-    // As before.
+    // With descriptors again, all is as before.
     used.clear();
     register(8, &socket);
     let (other, _) = listener.accept().unwrap();

@@ -638,7 +638,7 @@ fn a_wire_is_told_of_a_listener_by_who_has_it_alone() {
         let (message, proof) = (Message::Listen { address, port }, set_of(registration));
         protocol::send(program.as_fd(), message, &[proof.as_fd()]).unwrap();
     }
-    // (In its turn.)
+    // (The answer to this request comes in its turn, so it comes behind the others.)
     let kind = SocketType::SEQPACKET;
     let (end, theirs) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
     let ((address, port), proof) = (place(&own), set_of(&own));

@@ -227,7 +227,7 @@ pub unsafe fn stream(to: *mut u8, from: *const u8, bytes: usize) -> Result<(), F
 mod tests {
     use super::*;
 
-    /// By both routines.
+    /// Checks both routines.
     fn check(bytes: usize, from_at: usize, to_at: usize) {
         for copy in [copy, stream] {
             check_one(copy, bytes, from_at, to_at);

@@ -1,4 +1,4 @@
-//! What lies where in a region, as both programs and the service agree.
+//! The layout of a region, as both programs and the service agree.
 //!
 //! ```text
 //! region   | notices, one page | returns 0 | returns 1 | slot 0 | slot 1 | ...
@@ -74,13 +74,13 @@ pub struct Notices(pub [[Notice; ASK + 1]; 2]);
 #[derive(Debug)]
 pub struct Runs(pub [Queue; 2]);
 
-/// What both write, but rarely.
+/// The words that both write, but rarely.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Switch {
     /// Where this direction's bytes are.
     pub phase: Phase,
-    /// Who has closed it, of those that give blocks back.
+    /// The sides that have closed it, of those that give blocks back.
     pub closed: Closed,
 }
 
@@ -96,7 +96,7 @@ pub struct Direction {
     pub switch: Switch,
 }
 
-/// What one side says of its end.
+/// The words of one side about its end.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct End {

@@ -1,4 +1,4 @@
-//! What two programs of one host share of the TCP connections between them.
+//! The memory that two programs of one host share for the TCP connections between them.
 //!
 //! A *region* is one sealed memfd that exactly two programs map. It has a *slot* for each of their
 //! connections: two byte rings, one each way, and a header. Each program treats all of it as

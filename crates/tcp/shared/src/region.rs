@@ -74,7 +74,7 @@ impl SharedRegion {
         unsafe { self.at.cast::<Notices>().as_ref() }
     }
 
-    /// What is posted at this side's door.
+    /// The notices that are posted at this side's door.
     #[inline]
     pub fn notice(&self, side: usize, door: usize) -> &Notice {
         &self.notices().0[side][door]

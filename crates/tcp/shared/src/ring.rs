@@ -20,8 +20,8 @@ pub const RING: u32 = 1 << 20;
 /// One side gives the other so many arenas of blocks at most: its own, and those that it was given.
 pub const ARENAS: usize = 8;
 
-/// What the producer of a direction writes. One cache line: the consumer of a message fetches it
-/// once.
+/// The words that the producer of a direction writes. One cache line: the consumer of a message
+/// fetches it once.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Produced {
@@ -60,7 +60,7 @@ impl Produced {
     }
 }
 
-/// What the consumer of a direction writes.
+/// The words that the consumer of a direction writes.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Consumed {

@@ -22,7 +22,7 @@ pub const RUNS: usize = 32;
 /// A run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Run {
-    /// Of its first byte.
+    /// The position of its first byte.
     pub position: u32,
     /// How many there are.
     pub bytes: u32,

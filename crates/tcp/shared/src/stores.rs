@@ -40,7 +40,7 @@ const FIFTHS: u64 = 4;
 /// See the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stores {
-    /// By whatever copies best.
+    /// The routine that copies best makes them.
     #[default]
     Ordinary,
     /// Past the caches.
@@ -56,7 +56,7 @@ pub struct Batch {
     pub timed: bool,
 }
 
-/// What both ways have cost a process that writes into a region's rings. A hint: several threads
+/// The costs of both ways to a process that writes into a region's rings. A hint: several threads
 /// may write it at the same time.
 #[derive(Debug, Default)]
 pub struct Prices {
@@ -117,14 +117,14 @@ impl Prices {
 /// Copies that were timed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timed {
-    /// What they moved.
+    /// The bytes that they moved.
     pub bytes: u64,
-    /// What that took.
+    /// The time that it took, in ns.
     pub ns: u64,
 }
 
 impl Timed {
-    /// What has come since `earlier`, of counts that the other side writes.
+    /// The counts since `earlier`, of counts that the other side writes.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self { bytes: self.bytes.wrapping_sub(earlier.bytes), ns: self.ns.wrapping_sub(earlier.ns) }
@@ -142,7 +142,7 @@ mod tests {
     use crate::ring::RING;
 
     const KB_64: u64 = 64 << 10;
-    /// Of them in a stretch.
+    /// The number of them in a stretch.
     const EACH: u64 = STRETCH / KB_64;
 
     /// So many stretches of batches of 64 KB that cost what `price` says, in ns of the writer and

@@ -1,6 +1,6 @@
-//! Who wants to be told when there are bytes, or room. The one that waits *arms* the word, looks
-//! once more, and sleeps; the one that makes news publishes it, and *takes* what is armed. Either
-//! the waiter sees the news or the other sees the word.
+//! The parties that want to be told when there are bytes, or room. The one that waits *arms* the
+//! word, looks once more, and sleeps; the one that makes news publishes it, and *takes* what is
+//! armed. Either the waiter sees the news or the other sees the word.
 //!
 //! A bit for each door: whoever waits on that door wants a notice (its thread looks at notices), or
 //! to be woken outright. One more for the connection's own door, where it has one.
@@ -18,7 +18,7 @@ pub const ASK: usize = DOORS;
 const OWN: u32 = 1 << (2 * DOORS);
 const ALL: u32 = OWN | (OWN - 1);
 
-/// What was armed.
+/// The doors that were armed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Doors(u32);
 
@@ -44,7 +44,7 @@ impl Doors {
         Self(self.0 | other.0)
     }
 
-    /// As they lie in a region.
+    /// The value of a word of a region.
     pub const fn of(word: u32) -> Self {
         Self(word & ALL)
     }

@@ -1,5 +1,4 @@
-//! What happens, in the order of time; what happens at the same time, in the order in which it was
-//! noted.
+//! Events, in the order of time; those at the same time, in the order in which they were noted.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,7 +12,7 @@ pub(crate) enum Event {
     Start(u32),
     /// Queues are looked at.
     Sample,
-    /// What each flow got is noted.
+    /// Each flow's bytes are noted.
     Shares,
 }
 

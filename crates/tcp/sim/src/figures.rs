@@ -36,12 +36,12 @@ pub enum Figure {
     Cluster,
 }
 
-/// What it was run with.
+/// A parameter that it was run with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parameter {
-    /// What it is.
+    /// The name.
     pub name: String,
-    /// What was taken.
+    /// The value.
     pub value: String,
     /// The dissertation says so; else it is our choice.
     pub given: bool,
@@ -52,9 +52,9 @@ pub struct Parameter {
 pub struct Results {
     /// Its number.
     pub figure: String,
-    /// What all random numbers follow from.
+    /// The seed of all random numbers.
     pub seed: u64,
-    /// What it was run with.
+    /// A parameter that it was run with.
     pub parameters: Vec<Parameter>,
     /// Its series.
     pub series: Vec<Series>,
@@ -91,7 +91,7 @@ impl Figure {
         self.senders().len()
     }
 
-    /// Who is compared, by name.
+    /// The senders that are compared, by name.
     fn senders(self) -> Vec<(String, Sender)> {
         let core = |us: u64| Sender::Core {
             algorithm: Algorithm::Dctcp,
@@ -294,7 +294,7 @@ fn fat_tree(pods: u32) -> FatTree {
 fn cluster(seed: u64, extent: Extent, sender: Sender) -> Setup {
     let tree = fat_tree(extent.pods);
     let hosts = f64::from(tree.pods * tree.edges * tree.hosts);
-    // What all links to the core carry, and what share of all flows goes there.
+    // The rate that all links to the core carry, and what share of all flows goes there.
     let links = f64::from(tree.pods * tree.middles * tree.cores);
     let core = 0.30 * links * tree.core.rate as f64 / 8.0 / OVERHEAD;
     let beyond = (hosts - hosts / f64::from(tree.pods)) / (hosts - 1.0);

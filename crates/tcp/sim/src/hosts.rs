@@ -29,15 +29,15 @@ const TIME_WAIT: Nanos = 2 * MILLISECOND;
 
 /// An end of a connection.
 enum App {
-    /// What is to be written yet, and how its window is set if the core does not.
+    /// The bytes that are to be written yet, and how its window is set if the core does not.
     Sends { flow: u32, left: u64, vanilla: Option<Vanilla> },
-    /// What is to be read yet.
+    /// The bytes that are to be read yet.
     Receives { flow: u32, left: u64 },
     /// Nothing any more.
     Done,
 }
 
-/// What the applications say.
+/// The news from applications.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum News {
     /// The receiver has all of this flow.

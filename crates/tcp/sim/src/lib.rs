@@ -1,12 +1,12 @@
 //! Congestion control at scale, simulated: links, switches that mark, thousands of hosts, flows by
 //! the ten thousand; every number is determined by a seed.
 //!
-//! What is the product's own code: the TCP of all hosts is [`uncopy_tcp_proto`], byte for byte what
-//! the service runs: handshakes, segments, the fast path, selective acknowledgement,
-//! retransmission, ends of connections, and the slow path's rate-based DCTCP. What is ours for the
-//! comparison: vanilla DCTCP ([`vanilla`]) sets its window on each acknowledgement. It drives the
-//! same fast path, so that the two differ in congestion control alone. No payload is carried, and
-//! no bytes of headers: segments go as numbers, their lengths count.
+//! The product's own code is the TCP of all hosts: [`uncopy_tcp_proto`], byte for byte what the
+//! service runs: handshakes, segments, the fast path, selective acknowledgement, retransmission,
+//! ends of connections, and the slow path's rate-based DCTCP. Code for the comparison alone:
+//! vanilla DCTCP ([`vanilla`]) sets its window on each acknowledgement. It drives the same fast
+//! path, so that the two differ in congestion control alone. No payload is carried, and no bytes of
+//! headers: segments go as numbers, their lengths count.
 //!
 //! | module | one idea |
 //! | --- | --- |

@@ -7,13 +7,13 @@
 /// Bytes on a link around an Ethernet frame: preamble, checksum, the gap behind it.
 pub const FRAMING: u32 = 8 + 4 + 12;
 
-/// What an Ethernet frame has at least, its checksum included.
+/// The least length of an Ethernet frame, its checksum included.
 const SHORTEST: u32 = 64;
 
 /// Bits a second, delay and queue of a link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
-    /// In bits a second.
+    /// The rate in bits a second.
     pub rate: u64,
     /// Nanoseconds from the last bit sent to the last bit received.
     pub delay: u64,
@@ -23,7 +23,7 @@ pub struct Link {
     pub room: u64,
 }
 
-/// What became of a packet.
+/// The fate of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It arrives at the other end, at this time in nanoseconds; perhaps marked.
@@ -60,7 +60,7 @@ pub struct Port {
     pub counts: Counts,
 }
 
-/// What a packet takes of a link: `frame` is Ethernet's header and what follows.
+/// The bytes that a packet takes of a link: `frame` is Ethernet's header and what follows.
 pub fn on_link(frame: u32) -> u32 {
     frame.max(SHORTEST - 4) + FRAMING
 }

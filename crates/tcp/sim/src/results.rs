@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// A flow that is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finished {
-    /// In bytes.
+    /// The size in bytes.
     pub size: u64,
     /// From the application's `connect` to the last byte at the receiver.
     pub nanos: u64,
@@ -62,7 +62,7 @@ pub struct Class {
 /// Links of one kind.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LayerSeen {
-    /// What they are.
+    /// The name.
     pub name: String,
     /// The share of their time that they sent.
     pub utilization: f64,
@@ -96,7 +96,7 @@ impl LayerSeen {
 /// The results of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Series {
-    /// What was run.
+    /// The name of the run.
     pub name: String,
     /// The control interval, where one was chosen.
     pub interval_us: Option<f64>,

@@ -1,9 +1,9 @@
-//! What sends.
+//! The senders.
 
 use uncopy_tcp_proto::Algorithm;
 use uncopy_tcp_proto::time::Nanos;
 
-/// Whose congestion control.
+/// The congestion control of a sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sender {
     /// The core's, set after each of these intervals; two round trips of each flow if none is
@@ -11,7 +11,7 @@ pub enum Sender {
     Core {
         /// Which.
         algorithm: Algorithm,
-        /// In nanoseconds.
+        /// The interval in nanoseconds.
         interval: Option<Nanos>,
     },
     /// DCTCP by window, set on each acknowledgement.

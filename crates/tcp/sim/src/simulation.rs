@@ -12,12 +12,12 @@ use core::fmt;
 use uncopy_tcp_proto::Time;
 use uncopy_tcp_proto::time::SECOND;
 
-/// What is simulated.
+/// The simulation's settings.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// The network.
     pub topology: Topology,
-    /// Whose congestion control.
+    /// The congestion control.
     pub sender: Sender,
     /// Lists of flows. Those of one list come one after the other where the list is `in_turn`: the
     /// next one begins when the one before is complete, even if its time is past.
@@ -32,7 +32,8 @@ pub struct Setup {
     pub connections: usize,
     /// The distance of looks at the queues, in nanoseconds.
     pub sample: u64,
-    /// What each flow gets is noted so often in the measured time (nanoseconds), if at all.
+    /// The interval in the measured time (nanoseconds) at which each flow's bytes are noted, if at
+    /// all.
     pub shares: Option<u64>,
     /// Chooses secrets and ways.
     pub seed: u64,
@@ -70,7 +71,7 @@ struct PlannedFlow {
     list: u32,
 }
 
-/// What each flow got from one note to the next.
+/// The bytes of each flow from one note to the next.
 #[derive(Default)]
 struct Shares {
     before: Option<Vec<u64>>,
@@ -234,7 +235,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// What applications said.
+    /// Handles the news from applications.
     fn heard(&mut self, now: u64) {
         while let Some(news) = self.hosts.news.pop() {
             let (News::Complete(number) | News::Failed(number)) = news;

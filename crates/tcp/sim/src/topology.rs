@@ -18,7 +18,7 @@ pub enum Node {
 /// Links of one kind, for results.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layer {
-    /// What they are.
+    /// The name.
     pub name: &'static str,
     /// Their numbers.
     pub ports: core::ops::Range<u32>,

@@ -1,5 +1,5 @@
-//! Who sends how much to whom, and when: lists of flows that a seed determines, the same for all
-//! that are compared.
+//! The plan of who sends how much to whom, and when: lists of flows that a seed determines, the
+//! same for all that are compared.
 
 use fastrand::Rng;
 
@@ -8,9 +8,9 @@ use fastrand::Rng;
 pub struct Pareto {
     /// Its shape: the smaller, the more of all bytes are in few flows.
     pub shape: f64,
-    /// In bytes.
+    /// The least size in bytes.
     pub least: f64,
-    /// In bytes.
+    /// The largest size in bytes.
     pub most: f64,
 }
 
@@ -42,7 +42,7 @@ pub struct Plan {
     pub from: u32,
     /// The receiver.
     pub to: u32,
-    /// In bytes.
+    /// The size in bytes.
     pub size: u64,
 }
 

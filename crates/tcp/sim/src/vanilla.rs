@@ -1,5 +1,5 @@
-//! DCTCP as RFC 8257 has it and Linux does it: a window, which every acknowledgement changes. What
-//! TAS is compared with.
+//! DCTCP as RFC 8257 has it and Linux does it: a window, which every acknowledgement changes. TAS
+//! is compared with it.
 
 /// How much the newest window counts in the estimate (RFC 8257, 4.2).
 const GAIN: f64 = 1.0 / 16.0;
@@ -28,7 +28,7 @@ pub struct Vanilla {
     timeouts: u32,
 }
 
-/// What an acknowledgement said, and what the connection has seen.
+/// The content of an acknowledgement, and what the connection has seen.
 #[derive(Clone, Copy, Debug)]
 pub struct Acknowledged {
     /// Bytes that it acknowledged.

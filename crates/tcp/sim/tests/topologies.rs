@@ -42,7 +42,7 @@ fn complete(name: &str, setup: &Setup) -> Series {
     series
 }
 
-/// What a packet takes over the three links, in nanoseconds.
+/// The time of a packet over the three links, in nanoseconds.
 fn one_way(bytes: u32) -> f64 {
     let bits = f64::from(on_link(bytes)) * 8.0;
     50_000.0 + bits / 40.0 + bits / 10.0 + bits / 40.0
@@ -134,7 +134,7 @@ fn the_queue_at_regular_times_and_the_waiting_of_packets_say_the_same() {
     let mut setup = setup(Sender::Vanilla, 8, plans, 1_000_000_000);
     setup.measured = 0..60_000_000;
     let series = complete("both", &setup);
-    // What is being sent counts at regular times, and not while waiting: half a packet.
+    // A packet that is being sent counts at regular times, and not while waiting: half a packet.
     let apart = series.queue_packets.mean - series.layers[0].queue_packets;
     assert!((0.2..1.5).contains(&apart), "{series:?}");
 }
@@ -159,7 +159,7 @@ fn a_small_fat_tree_carries_the_load_that_was_asked_for() {
         assert!(series.flows > 1000);
         let core: Vec<_> = series.layers.iter().filter(|l| l.name.contains("core")).collect();
         assert_eq!(core.len(), 2);
-        // What few flows there are in 3 ms, and few large ones among them.
+        // There are few flows in 3 ms, and few large ones among them.
         assert!(core.iter().all(|l| (0.2..0.4).contains(&l.utilization)), "{core:?}");
     }
 }

@@ -595,7 +595,7 @@ pub struct Peer {
     known: OnceLock<Box<dyn Views>>,
 }
 
-/// What knows a peer's arena as a region that views lie in.
+/// A peer's arena as a region that views lie in.
 pub trait Views: Any + Send + Sync {
     /// What is viewed of it becomes memory of this process' own, as far as no call is reading it.
     /// Not with a lock held.

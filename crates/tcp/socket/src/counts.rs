@@ -12,7 +12,7 @@ pub fn stayed(counters: &Counters, reason: StayReason) -> &AtomicU64 {
         .map_or(&counters.tcp_stayed_use, |stays| (stays.counter)(counters))
 }
 
-/// What went how. Each is changed with the lock of its direction held.
+/// The counts by way. Each is changed with the lock of its direction held.
 #[derive(Debug, Default)]
 pub struct Counts {
     /// Bytes sent through the ring.

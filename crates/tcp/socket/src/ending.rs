@@ -90,7 +90,7 @@ impl Flow {
         {
             own.reader.forget();
             if phase.enter(found) {
-                own.past_mark = false;
+                own.stands_at_mark = false;
                 own.before_ring = unread;
             }
         }

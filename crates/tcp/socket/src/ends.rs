@@ -21,7 +21,7 @@ use uncopy_tcp_shared::notice::SLOTS;
 use uncopy_tcp_shared::ring::{Consumed, Produced, RING, Reader, Writer};
 use uncopy_tcp_shared::runs::{Incoming, Outgoing};
 
-/// What sending decides by.
+/// The state by which sending decides.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Sending {
@@ -53,7 +53,7 @@ pub struct Sending {
     pub runs: Outgoing,
 }
 
-/// What receiving decides by.
+/// The state by which receiving decides.
 #[derive(Debug)]
 pub struct Receiving {
     /// The ring.
@@ -71,11 +71,9 @@ pub struct Receiving {
     /// So many bytes come by Linux before the mark of an urgent byte that the program has received
     /// (MSG_OOB); 0: there is none. Linux does not tell of it until it is reached.
     pub before_mark: usize,
-    /// The ring was entered by a call that only looked, at Linux' mark: what the ring has comes
-    /// behind that, and Linux still stands before it.
-    pub past_mark: bool,
-    /// Where the ring stood then: as long as it does, Linux' mark is where the program is.
-    pub mark_at: u32,
+    /// The ring was entered by a call that only looked, at Linux' mark, and nothing was received
+    /// since then: what the ring has comes behind that mark.
+    pub stands_at_mark: bool,
     /// The ring was entered while so many bytes were unread at Linux that come before it. (It says
     /// something where the receiver is at the ring.)
     pub before_ring: usize,
@@ -103,16 +101,6 @@ impl Receiving {
     /// It was waited in vain: no call of this connection does so again.
     pub fn waits_no_more(&mut self) {
         self.awaited = Duration::MAX;
-    }
-
-    /// A program that has only looked behind Linux' mark stands there still.
-    pub fn stands_at_mark(&self) -> bool {
-        self.past_mark && self.reader.head() == self.mark_at
-    }
-
-    /// What lies behind Linux' mark was received by the ring, and Linux still stands before it.
-    pub fn has_passed_mark(&self) -> bool {
-        self.past_mark && self.reader.head() != self.mark_at
     }
 }
 
@@ -195,8 +183,7 @@ impl Ends {
                 ended: false,
                 poisoned: false,
                 before_mark: 0,
-                past_mark: false,
-                mark_at: 0,
+                stands_at_mark: false,
                 before_ring: 0,
                 awaited: Duration::ZERO,
                 refused: 0,

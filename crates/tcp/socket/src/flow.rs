@@ -82,7 +82,7 @@ pub struct Flow {
     pub(crate) much: AtomicBool,
     /// The first bytes of the inward ring are lent, so many: see `lent`.
     pub(crate) lent: AtomicU32,
-    /// What went how.
+    /// The counts by way.
     pub counts: Counts,
 }
 
@@ -236,7 +236,7 @@ impl Flow {
 
     /// Before the last close in this process: [`Flow::close`], and all the rest.
     pub fn closes(&self, number: RawFd) {
-        // From here on it gets no slot.
+        // The number gets no slot from here on.
         self.forget(number);
         self.close();
         self.tell_totals();
@@ -359,6 +359,12 @@ impl Flow {
             self.refresh_timeouts();
         }
         self.timeouts[usize::from(room)].load(Ordering::Relaxed)
+    }
+
+    /// SO_RCVTIMEO; none: a call waits without end.
+    pub fn receive_timeout(&self) -> Option<std::time::Duration> {
+        let nanoseconds = self.timeout(false);
+        (nanoseconds != 0).then(|| std::time::Duration::from_nanos(nanoseconds))
     }
 
     /// Another process has it from now on, or had it: what it sets of the socket nobody tells here.

@@ -12,6 +12,7 @@ use rustix::net::{
 };
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::OnceLock;
 use std::time::Duration;
 use uncopy_kernel::call::syscall6;
 use uncopy_kernel::sleeping;
@@ -28,7 +29,7 @@ pub unsafe fn send(fd: BorrowedFd, from: &[iovec], flags: i32) -> Result<usize, 
 /// Sends, waiting as the socket and `flags` say.
 ///
 /// # Safety
-/// As above.
+/// The contract is that of the call above.
 pub unsafe fn send_as_it_is(fd: BorrowedFd, from: &[iovec], flags: i32) -> Result<usize, Errno> {
     if let [one] = from {
         // SAFETY: the caller's promise.
@@ -52,7 +53,7 @@ pub unsafe fn receive(fd: BorrowedFd, to: &[iovec], flags: i32) -> Result<usize,
 /// Receives, waiting as the socket and `flags` say.
 ///
 /// # Safety
-/// As above.
+/// The contract is that of the call above.
 pub unsafe fn receive_as_it_is(fd: BorrowedFd, to: &[iovec], flags: i32) -> Result<usize, Errno> {
     if let [one] = to {
         // SAFETY: the caller's promise.
@@ -74,7 +75,7 @@ pub const AT_MARK: Errno = Errno::CHRNG;
 /// error that Linux tells behind it.
 ///
 /// # Safety
-/// As above.
+/// The contract is that of the call above.
 pub unsafe fn receive_to_mark(
     fd: BorrowedFd,
     to: &[iovec],
@@ -183,6 +184,35 @@ pub fn is_at_mark(fd: BorrowedFd) -> bool {
     said == Ok(1)
 }
 
+/// The urgent byte is next, and is one of the stream (SO_OOBINLINE).
+pub fn is_at_mark_inline(fd: BorrowedFd) -> bool {
+    is_at_mark(fd) && sockopt::socket_oobinline(fd) == Ok(true)
+}
+
+/// Passes the urgent byte, where that is next and is none of the stream, as a call does that
+/// receives what follows it. What follows it stays.
+///
+/// # Errors
+/// What Linux tells once.
+pub fn pass_mark(fd: BorrowedFd) -> Result<(), Errno> {
+    // (In memory that nobody can write to: a byte that follows is not received.)
+    static NOWHERE: u8 = 0;
+    let to = [iovec { iov_base: (&raw const NOWHERE).cast_mut().cast(), iov_len: 1 }];
+    for _ in 0..INTERRUPTED {
+        // SAFETY: the kernel, which alone follows the pointer, is refused there.
+        match unsafe { receive(fd, &to, 0) } {
+            // (A signal that comes makes Linux stop at the mark.)
+            Err(Errno::AGAIN) if is_at_mark(fd) => {}
+            Err(Errno::AGAIN | Errno::FAULT) | Ok(_) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// So many signals one after the other end a call that does not wait, at most.
+const INTERRUPTED: u32 = 32;
+
 /// There is an urgent byte that nobody has received, or it is next.
 pub fn has_mark(fd: BorrowedFd) -> bool {
     poll_now(fd, PollFlags::PRI).contains(PollFlags::PRI) || is_at_mark(fd)
@@ -280,19 +310,60 @@ pub fn push_all(fd: BorrowedFd) {
     }
 }
 
-/// Sends while the socket's send buffer is as large as an unprivileged program may make it.
+/// Sends while the socket's send buffer is as large as an unprivileged program may make it; EAGAIN:
+/// it is so large already.
 pub fn with_room(
     fd: BorrowedFd,
     send: impl FnOnce() -> Result<usize, Errno>,
 ) -> Result<usize, Errno> {
+    // More than two rings: the kernel counts its own overhead too. It sets twice what is asked for,
+    // which is at most this.
+    let most = most_room().min(1 << 20);
     let before = sockopt::socket_send_buffer_size(fd)?;
-    // More than two rings: the kernel counts its own overhead too. It takes the most that
-    // net.core.wmem_max allows.
-    sockopt::set_socket_send_buffer_size(fd, 1 << 20)?;
+    if before >= 2 * most {
+        // (Nor could it be made as large again.)
+        return Err(Errno::AGAIN);
+    }
+    let fixed = fixed_buffers(fd);
+    sockopt::set_socket_send_buffer_size(fd, most)?;
     let sent = send();
-    // It is set to twice what is asked for.
     let _ = sockopt::set_socket_send_buffer_size(fd, before / 2);
+    if let Some(fixed) = fixed {
+        fix_buffers(fd, fixed);
+    }
     sent
+}
+
+/// net.core.wmem_max, or what Linux has there where nobody can tell.
+fn most_room() -> usize {
+    static MOST: OnceLock<usize> = OnceLock::new();
+    *MOST.get_or_init(|| {
+        let said = std::fs::read_to_string("/proc/sys/net/core/wmem_max");
+        said.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(212_992)
+    })
+}
+
+/// SO_BUF_LOCK: which of the socket's buffers were given a size, which the kernel does not change
+/// by itself then. `None`: a kernel that cannot tell (before 5.16).
+fn fixed_buffers(fd: BorrowedFd) -> Option<u32> {
+    let mut fixed = 0u32;
+    let mut length = size_of_val(&fixed) as u32;
+    let (at, length) = ((&raw mut fixed) as usize, (&raw mut length) as usize);
+    let number = fd.as_raw_fd() as usize;
+    let option = [libc::SOL_SOCKET as usize, libc::SO_BUF_LOCK as usize];
+    let arguments = [number, option[0], option[1], at, length, 0];
+    // SAFETY: socket(7): writes an int, and its length.
+    let told = unsafe { syscall6(libc::SYS_getsockopt as usize, arguments) };
+    (told >= 0).then_some(fixed)
+}
+
+fn fix_buffers(fd: BorrowedFd, which: u32) {
+    let number = fd.as_raw_fd() as usize;
+    let option = [libc::SOL_SOCKET as usize, libc::SO_BUF_LOCK as usize];
+    let at = (&raw const which) as usize;
+    let arguments = [number, option[0], option[1], at, size_of_val(&which), 0];
+    // SAFETY: reads an int.
+    unsafe { syscall6(libc::SYS_setsockopt as usize, arguments) };
 }
 
 /// For the kernel: a call that failed says so by a negative number.
@@ -304,7 +375,7 @@ fn outcome(result: isize) -> Result<usize, Errno> {
 /// has run since the program's call began.
 ///
 /// # Safety
-/// As the system call demands.
+/// The caller keeps the contract of the system call.
 unsafe fn waits(call: c_long, arguments: [usize; 6], timeout: Option<Duration>) -> isize {
     // SAFETY: the caller's promise.
     unsafe {
@@ -360,4 +431,80 @@ pub fn ppoll(
 /// Seconds and nanoseconds.
 pub fn timespec(left: Duration) -> Timespec {
     Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+
+    fn connected() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (one, listener.accept().unwrap().0)
+    }
+
+    fn size(of: &TcpStream) -> usize {
+        sockopt::socket_send_buffer_size(of).unwrap()
+    }
+
+    #[test]
+    fn a_send_buffer_is_of_the_same_size_and_as_free_as_before_it_was_made_larger() {
+        for set in [None, Some(8 << 10)] {
+            let (socket, _other) = connected();
+            if let Some(set) = set {
+                sockopt::set_socket_send_buffer_size(&socket, set).unwrap();
+            }
+            let (before, fixed) = (size(&socket), fixed_buffers(socket.as_fd()));
+            let meanwhile = with_room(socket.as_fd(), || Ok(size(&socket)));
+            assert_eq!((size(&socket), fixed_buffers(socket.as_fd())), (before, fixed));
+            match meanwhile {
+                Ok(meanwhile) => assert!(meanwhile > before),
+                // (One that nobody has set is as large from the beginning.)
+                other => assert_eq!((other, set), (Err(Errno::AGAIN), None)),
+            }
+        }
+    }
+
+    #[test]
+    fn a_mark_is_passed_and_nothing_behind_it_is_taken() {
+        for (behind, received) in [(&b""[..], false), (b"behind", false), (b"behind", true)] {
+            let (mut to, socket) = connected();
+            let fd = socket.as_fd();
+            let urgent = rustix::net::SendFlags::OOB;
+            assert_eq!(rustix::net::send(&to, b"!", urgent), Ok(1));
+            to.write_all(behind).unwrap();
+            while !all_arrived(to.as_fd()) || !has_mark(fd) {
+                std::thread::yield_now();
+            }
+            let mut byte = [0u8];
+            let part = [iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 }];
+            if received {
+                // SAFETY: our own byte.
+                assert_eq!(unsafe { receive(fd, &part, libc::MSG_OOB) }, Ok(1));
+            }
+            assert!(is_at_mark(fd));
+            assert_eq!(pass_mark(fd), Ok(()));
+            assert!(!is_at_mark(fd) && !has_mark(fd));
+            assert_eq!(unread(fd), Ok(behind.len()));
+            sockopt::set_socket_oobinline(fd, true).unwrap();
+            assert_eq!(unread(fd), Ok(behind.len()), "the byte is gone");
+            assert_eq!(look(fd), Ok((!behind.is_empty()).then_some(1)));
+        }
+    }
+
+    #[test]
+    fn a_mark_that_is_part_of_the_stream_is_not_passed() {
+        let (to, socket) = connected();
+        sockopt::set_socket_oobinline(&socket, true).unwrap();
+        assert_eq!(rustix::net::send(&to, b"!", rustix::net::SendFlags::OOB), Ok(1));
+        while !is_at_mark(socket.as_fd()) {
+            std::thread::yield_now();
+        }
+        assert_eq!(pass_mark(socket.as_fd()), Ok(()));
+        assert!(is_at_mark_inline(socket.as_fd()));
+        assert_eq!(unread(socket.as_fd()), Ok(1));
+    }
 }

@@ -360,7 +360,7 @@ impl Flow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::common::{End, program_that, service, shared, wait_until};
+    use crate::common::{End, at_rings, fills_both, program_that, service, shared, wait_until};
     use crate::{Context, Settings, Waiting};
     use rustix::net::Shutdown;
     use std::io::Write;
@@ -472,6 +472,28 @@ mod tests {
                 let phase = &a.flow.attached().unwrap().out().switch.phase;
                 wait_until("it is given back", || phase.at() == Ok(At::Returned));
                 a.flow.serve().unwrap();
+                leaves.join().unwrap() < ARRIVES
+            })
+        }));
+    }
+
+    #[test]
+    fn what_linux_has_no_room_for_is_not_waited_for() {
+        let service = service();
+        let program = || program_that(&service.name, Waiting::Sleep);
+        assert!((0..5).any(|_| {
+            let (a, b) = at_rings(&program(), &program());
+            fills_both(&a);
+            std::thread::scope(|scope| {
+                let leaves = scope.spawn(|| {
+                    let begun = Instant::now();
+                    assert_eq!(b.flow.by_linux(Duration::from_secs(10)), Ok(true));
+                    begun.elapsed()
+                });
+                let phase = &a.flow.attached().unwrap().out().switch.phase;
+                wait_until("it is given back", || phase.at() == Ok(At::Returned));
+                a.flow.serve().unwrap();
+                assert!(a.flow.owes());
                 leaves.join().unwrap() < ARRIVES
             })
         }));

@@ -28,8 +28,8 @@ impl Flow {
         let unread = match attached.inward().switch.phase.at() {
             // What lies in the ring then is the sender's.
             Ok(At::Linux | At::Returned) | Err(_) => 0,
-            Ok(At::Offered | At::Ring) if self.is_counted_to_mark(attached) => 0,
-            Ok(At::Offered | At::Ring | At::Leaving) => attached.unread(),
+            Ok(_) if self.is_counted_to_mark(attached) => 0,
+            Ok(_) => attached.unread(),
         };
         let own = attached.mapped.ends.sending(attached.slot, self.context.process());
         let unsent = own.withdrawn.map_or(0, |done| own.writer.used().saturating_sub(done));
@@ -42,7 +42,7 @@ impl Flow {
         let own = attached.mapped.ends.receiving(attached.slot, self.context.process());
         let is_behind = match attached.inward().switch.phase.at() {
             Ok(At::Offered) => own.before_mark > 0 || kernel::has_mark(self.fd()),
-            _ => own.stands_at_mark() && kernel::is_at_mark(self.fd()),
+            _ => own.stands_at_mark && kernel::is_at_mark(self.fd()),
         };
         is_behind && sockopt::socket_oobinline(self.fd()) != Ok(true)
     }

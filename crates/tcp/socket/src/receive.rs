@@ -128,17 +128,15 @@ impl Flow {
     }
 
     /// Linux' mark is not where the program is: the ring has bytes that come before all that Linux
-    /// has, or is where more of them come, or what was received last came from behind the mark.
+    /// has, or is where more of them come.
     pub fn is_not_at_mark(&self) -> bool {
         let Some(attached) = self.attached() else { return false };
         let own = attached.mapped.ends.receiving(attached.slot, self.context.process());
-        if own.stands_at_mark() {
-            return false;
-        }
         match attached.inward().switch.phase.at() {
+            _ if own.stands_at_mark => false,
             Ok(At::Ring) => true,
-            Ok(At::Leaving) if attached.unread() > 0 => true,
-            _ => own.past_mark,
+            Ok(At::Leaving) => attached.unread() > 0,
+            _ => false,
         }
     }
 
@@ -227,6 +225,10 @@ impl Flow {
     /// What can be received now is handed to `put`, which does not wait, and so much of it is taken
     /// as that says: no other thread gets any of it meanwhile. `room` is for as much as is looked
     /// at. Waits until there is something, as [`Flow::receive`] does.
+    ///
+    /// # Errors
+    /// What `put` says, and [`Flow::receive`]; [`kernel::AT_MARK`]: an urgent byte is next, which
+    /// Linux' splice never passes. What that says there Linux knows, who stands there too.
     pub fn receive_by(
         &self,
         room: &mut [u8],
@@ -256,14 +258,14 @@ impl Flow {
             return self.received_since_closed().map(Ok);
         }
         let mut part = iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
+        let (looks, takes) = (flags | MSG_PEEK, flags & !MSG_PEEK);
         // SAFETY: our own buffer.
-        let seen =
-            unsafe { self.receive_locked(attached, &mut own, &[part], flags | MSG_PEEK, false) }?;
+        let seen = unsafe { self.receive_locked(attached, &mut own, &[part], looks, true) }?;
         let taken = if seen == 0 { Ok(0) } else { put(&room[..seen]) };
         if let Ok(bytes @ 1..) = taken {
             part.iov_len = bytes.min(seen);
             // SAFETY: as above. It is what was just seen.
-            unsafe { self.receive_locked(attached, &mut own, &[part], flags & !MSG_PEEK, false) }?;
+            unsafe { self.receive_locked(attached, &mut own, &[part], takes, true) }?;
         }
         drop(own);
         if self.nested.load(Relaxed) {
@@ -289,6 +291,7 @@ impl Flow {
         flags: i32,
         goes_on: bool,
     ) -> Result<usize, Errno> {
+        self.counts_mark(own);
         let was_before_ring = own.before_ring > 0;
         // SAFETY: the caller's promise.
         let mut got = unsafe { self.receive_locked(attached, own, to, flags, goes_on) }?;
@@ -367,7 +370,7 @@ impl Flow {
             {
                 // (A mark behind which the ring's bytes come this call has passed.)
                 // SAFETY: as above.
-                match unsafe { self.receive_linuxs(&rest, flags, !own.past_mark) } {
+                match unsafe { self.receive_linuxs(&rest, flags, !own.stands_at_mark) } {
                     Ok(more) => more,
                     Err(kernel::AT_MARK) => 0,
                     Err(error) => {
@@ -416,6 +419,16 @@ impl Flow {
         }
     }
 
+    /// At the ring: a program that has looked behind an urgent byte, and has asked since then for
+    /// that byte too (SO_OOBINLINE), gets it first.
+    #[inline]
+    fn counts_mark(&self, own: &mut Locked<Receiving>) {
+        if own.stands_at_mark && kernel::is_at_mark_inline(self.fd()) {
+            own.stands_at_mark = false;
+            own.before_ring = 1;
+        }
+    }
+
     /// At the ring: what Linux has that comes before it. `None`: it has none of it any more.
     unsafe fn receive_before_ring(
         &self,
@@ -434,9 +447,11 @@ impl Flow {
                 Some(Ok(bytes))
             }
             Err(error) if is_of_the_call(error) => Some(Err(error)),
-            // (Somebody has received it past the library.)
+            // (Somebody has received it past the library. Or SO_OOBINLINE was cleared, and it is an
+            // urgent byte.)
             none => {
                 own.before_ring = 0;
+                own.stands_at_mark = flags & MSG_PEEK != 0 && kernel::is_at_mark(self.fd());
                 none.err().into_iter().for_each(|error| self.keeps(error));
                 None
             }
@@ -477,15 +492,14 @@ impl Flow {
                     // (Whoever has lent it is at the ring until that was received.)
                     return self.poison(&mut own.poisoned);
                 }
-                let to_mark = goes_on && !own.has_passed_mark();
                 // SAFETY: the caller's promise.
-                let got = unsafe { self.receive_linuxs(to, flags, to_mark) };
+                let got = unsafe { self.receive_linuxs(to, flags, goes_on) };
                 if got == Err(kernel::AT_MARK) {
                     return got;
                 }
                 let looks = flags & MSG_PEEK != 0;
                 if !looks {
-                    own.past_mark = false;
+                    own.stands_at_mark = false;
                     own.before_mark = own.before_mark.saturating_sub(got.unwrap_or(0));
                     own.before_ring = own.before_ring.saturating_sub(got.unwrap_or(0));
                 }
@@ -543,12 +557,12 @@ impl Flow {
                 }
                 own.reader.forget();
                 if inward.switch.phase.enter(found) {
-                    own.past_mark = looks && kernel::is_at_mark(self.fd());
-                    own.mark_at = own.reader.head();
+                    own.stands_at_mark = looks && kernel::is_at_mark(self.fd());
                     own.before_ring = 0;
                 }
                 continue;
             }
+            self.counts_mark(own);
             if own.before_ring > 0 {
                 // SAFETY: the caller's promise.
                 match unsafe { self.receive_before_ring(own, to, flags) } {
@@ -556,7 +570,7 @@ impl Flow {
                     None => continue,
                 }
             }
-            if goes_on && own.stands_at_mark() && kernel::is_at_mark(self.fd()) {
+            if goes_on && own.stands_at_mark && kernel::is_at_mark(self.fd()) {
                 return Err(kernel::AT_MARK);
             }
             if own.reader.filled() == lent {
@@ -618,9 +632,8 @@ impl Flow {
                     if lent > 0 {
                         return Err(lent::HELD);
                     }
-                    let to_mark = goes_on && !own.has_passed_mark();
                     // SAFETY: the caller's promise.
-                    return unsafe { self.receive_linuxs(to, flags, to_mark) };
+                    return unsafe { self.receive_linuxs(to, flags, goes_on) };
                 }
                 Ok(_) => {}
             }
@@ -719,9 +732,9 @@ impl Flow {
             let head = own.reader.head();
             own.runs.consume(queue, head, bytes, given_back);
         }
-        let passes = bytes > 0 && own.stands_at_mark();
         own.release(&inward.consumed, bytes);
-        if passes {
+        if bytes > 0 && own.stands_at_mark {
+            own.stands_at_mark = false;
             self.passes_mark();
         }
         if own.rests > 0 {
@@ -751,14 +764,13 @@ impl Flow {
     }
 
     /// What came by the ring behind Linux' urgent byte is taken: the program has passed that byte,
-    /// and Linux is to tell of it no more. It stays in Linux' stream, which leaves it out. (Where
-    /// the program has received it Linux refuses.)
+    /// and Linux passes it, too. Else poll would tell of it, and whoever asks for it later
+    /// (SO_OOBINLINE) would get it behind these bytes.
     #[cold]
     fn passes_mark(&self) {
-        let mut byte = 0u8;
-        let to = [iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 }];
-        // SAFETY: our own byte.
-        let _ = unsafe { kernel::receive(self.fd(), &to, MSG_OOB) };
+        if let Err(error) = kernel::pass_mark(self.fd()) {
+            self.keeps(error);
+        }
     }
 
     /// Linux says that the stream has ended; what is in the ring comes before that.
@@ -814,6 +826,7 @@ mod tests {
     use super::*;
     use crate::Waiting;
     use crate::common::{End, at_rings, program_that, service, wait_until};
+    use rustix::net::sockopt;
 
     /// Receives as the rest of a call that has received something.
     fn goes_on(end: &End, to: &mut [u8]) -> usize {
@@ -887,9 +900,108 @@ mod tests {
         }
         receive_urgent(&b);
         assert_eq!((b.receive(&mut got), &got[..4]), (Ok(4), &b"ring"[..]));
-        // It was passed by the ring, though not by Linux.
+        // It was passed.
         a.flow.send_by_linux(true).unwrap();
         a.send(b"Linux").unwrap();
         assert_eq!((goes_on(&b, &mut got), &got[..5]), (5, &b"Linux"[..]));
+    }
+
+    #[test]
+    fn an_error_that_is_met_while_the_end_is_looked_for_is_told_by_the_next_call() {
+        let service = service();
+        let program = || program_that(&service.name, Waiting::Sleep);
+        let (a, b) = at_rings(&program(), &program());
+        let now = Some(std::time::Duration::ZERO);
+        sockopt::set_socket_linger(a.flow.fd(), now).unwrap();
+        a.close();
+        wait_until("the reset", || kernel::is_over(b.flow.fd()));
+        assert!(!b.flow.looks_for_end());
+        assert_eq!(b.receive(&mut [0]), Err(Errno::CONNRESET));
+        assert_eq!(b.receive(&mut [0]), Ok(0));
+    }
+
+    /// The receiver has left its ring at an urgent byte, and the sender has offered it anew.
+    fn with_ring_behind_urgent(a: &End, b: &End) {
+        send_urgent(a, b);
+        assert_eq!(b.receive_with(&mut [0], MSG_PEEK | MSG_DONTWAIT), Err(Errno::AGAIN));
+        a.send(b"ring").unwrap();
+        assert_eq!(a.flow.counts.offers.load(Relaxed), 2);
+    }
+
+    #[test]
+    fn an_urgent_byte_is_gone_once_what_the_ring_has_behind_it_is_received() {
+        let service = service();
+        let program = || program_that(&service.name, Waiting::Sleep);
+        for received in [false, true] {
+            let (a, b) = at_rings(&program(), &program());
+            with_ring_behind_urgent(&a, &b);
+            if received {
+                receive_urgent(&b);
+            }
+            let mut got = [0; 10];
+            assert_eq!(b.receive_with(&mut got, MSG_PEEK), Ok(4));
+            assert!(kernel::is_at_mark(b.flow.fd()), "it was only looked behind");
+            assert_eq!((b.receive(&mut got), &got[..4]), (Ok(4), &b"ring"[..]));
+            assert_eq!(b.receive_with(&mut got, MSG_OOB), Err(Errno::INVAL));
+            sockopt::set_socket_oobinline(b.flow.fd(), true).unwrap();
+            assert_eq!(b.flow.kernel_poll(PollFlags::IN | PollFlags::PRI), PollFlags::empty());
+            assert_eq!(b.receive_with(&mut got, MSG_DONTWAIT), Err(Errno::AGAIN));
+        }
+    }
+
+    #[test]
+    fn an_urgent_byte_that_is_asked_for_after_a_look_behind_it_comes_first() {
+        let service = service();
+        let program = || program_that(&service.name, Waiting::Sleep);
+        for looks in [&[MSG_PEEK, 0][..], &[0]] {
+            let (a, b) = at_rings(&program(), &program());
+            with_ring_behind_urgent(&a, &b);
+            let mut got = [0; 10];
+            assert_eq!(b.receive_with(&mut got, MSG_PEEK), Ok(4));
+            assert_eq!(b.flow.unread(), Ok(0));
+            sockopt::set_socket_oobinline(b.flow.fd(), true).unwrap();
+            assert_eq!(b.flow.unread(), Ok(5));
+            for flags in looks {
+                assert_eq!((b.receive_with(&mut got, *flags), &got[..5]), (Ok(5), &b"!ring"[..]));
+            }
+            assert_eq!(b.receive_with(&mut got, MSG_DONTWAIT), Err(Errno::AGAIN));
+        }
+    }
+
+    #[test]
+    fn what_a_ring_that_is_left_has_behind_an_urgent_byte_is_not_counted() {
+        let service = service();
+        let program = || program_that(&service.name, Waiting::Sleep);
+        let (a, b) = at_rings(&program(), &program());
+        with_ring_behind_urgent(&a, &b);
+        assert_eq!(b.receive_with(&mut [0; 10], MSG_PEEK), Ok(4));
+        a.flow.send_by_linux(true).unwrap();
+        assert_eq!(b.flow.attached().unwrap().inward().switch.phase.at(), Ok(At::Leaving));
+        assert_eq!(b.flow.unread(), Ok(0));
+        assert_eq!(b.receive(&mut [0; 3]), Ok(3));
+        assert_eq!(b.flow.unread(), Ok(1));
+    }
+
+    #[test]
+    fn a_splice_does_not_pass_an_urgent_byte_before_the_ring() {
+        let service = service();
+        let program = || program_that(&service.name, Waiting::Sleep);
+        let (a, b) = at_rings(&program(), &program());
+        let spliced = || {
+            let mut got = vec![];
+            let put = |bytes: &[u8]| {
+                got.extend_from_slice(bytes);
+                Ok(bytes.len())
+            };
+            b.flow.receive_by(&mut [0; 10], 0, put).map(|bytes| (bytes, got))
+        };
+        a.send(b"before").unwrap();
+        assert_eq!(spliced(), Ok((6, b"before".to_vec())));
+        with_ring_behind_urgent(&a, &b);
+        assert_eq!(spliced(), Err(kernel::AT_MARK));
+        receive_urgent(&b);
+        assert_eq!(spliced(), Err(kernel::AT_MARK));
+        assert_eq!(b.receive(&mut [0; 1]), Ok(1));
+        assert_eq!(spliced(), Ok((3, b"ing".to_vec())));
     }
 }

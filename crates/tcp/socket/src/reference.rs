@@ -97,7 +97,7 @@ impl Flow {
     /// As [`Flow::send`], and gives on what it can of these buffers.
     ///
     /// # Safety
-    /// As there.
+    /// The contract is that of the call above.
     pub unsafe fn send_on(
         &self,
         from: &[iovec],
@@ -256,8 +256,8 @@ impl Flow {
     ) -> Option<usize> {
         let (mapped, inward) = (&attached.mapped, attached.inward());
         let at = inward.switch.phase.at().ok()?;
-        // (In a ring that is being left what follows is Linux'.)
-        if at != At::Ring || own.before_ring > 0 {
+        // (In a ring that is being left what follows is Linux'. An urgent byte may come first.)
+        if at != At::Ring || own.before_ring > 0 || own.stands_at_mark {
             return None;
         }
         // (Where it cannot be understood the call that is made in place of this finds the same.)

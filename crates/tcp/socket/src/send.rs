@@ -602,3 +602,62 @@ fn unread(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Waiting;
+    use crate::common::{program_that, service, shared};
+    use crate::lock::{Guarded, lock};
+    use crate::set::events::Added;
+    use crate::watcher::Watcher;
+    use std::os::fd::{AsFd, OwnedFd, RawFd};
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
+    /// How much Linux has for a socket where there is news, or will have soon.
+    #[derive(Debug)]
+    struct Looks {
+        socket: OwnedFd,
+        found: Guarded<Vec<usize>>,
+    }
+
+    impl Watcher for Looks {
+        fn news(self: Arc<Self>, _: bool) {
+            let begun = Instant::now();
+            let unread = || kernel::unread(self.socket.as_fd()).unwrap();
+            while unread() == 0 && begun.elapsed() < Duration::from_millis(500) {
+                std::thread::yield_now();
+            }
+            lock(&self.found).push(unread());
+        }
+
+        fn settles(&self) {}
+
+        fn gone(&self, _: RawFd) {}
+
+        fn loses(&self, _: RawFd) {}
+
+        fn added(&self) -> Option<Added> {
+            None
+        }
+    }
+
+    #[test]
+    fn sets_are_told_of_an_offer_that_was_left_once_linux_has_its_bytes() {
+        let service = service();
+        let program = || program_that(&service.name, Waiting::Sleep);
+        let (a, b) = shared(&program(), &program());
+        assert_eq!(a.send(b"by the ring"), Ok(11));
+        let attached = a.flow.attached().unwrap();
+        assert_eq!(attached.out().switch.phase.at(), Ok(At::Offered));
+        let socket = b.socket.as_ref().unwrap().try_clone().unwrap().into();
+        let looks = Arc::new(Looks { socket, found: Guarded::default() });
+        a.flow.watch(looks.clone());
+        let mut own = attached.mapped.ends.sending(attached.slot, a.flow.context.process());
+        a.flow.leave(attached, &mut own).unwrap();
+        drop(own);
+        let found = lock(&looks.found);
+        assert!(!found.is_empty() && found.iter().all(|&bytes| bytes == 11), "{:?}", *found);
+    }
+}

@@ -1,4 +1,4 @@
-//! What threads sleep in, until a door is knocked at or a socket has news.
+//! The sets that threads sleep in, until a door is knocked at or a socket has news.
 //!
 //! The first few sleepers have the process' doors. Where more threads sleep at once, each of these
 //! would be woken for another's bytes; so what a further one sleeps in has a door of its own, and

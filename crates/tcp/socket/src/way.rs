@@ -1,4 +1,4 @@
-//! Who makes a call, Linux or we; and when a connection is registered.
+//! The side that makes a call, Linux or we; and when a connection is registered.
 
 use crate::attached::Attached;
 use crate::flow::Flow;
@@ -52,7 +52,7 @@ impl Drop for Sends<'_> {
     }
 }
 
-/// Who makes a call.
+/// The side that makes a call.
 #[derive(Debug)]
 pub enum Way<'a> {
     /// Linux, just as it is.

@@ -545,7 +545,7 @@ fn a_block_is_given_on_without_a_copy_and_comes_back_by_who_gave_it_on() {
     for i in 0..100 {
         let (_, kept) = by_two([&a, &b, &c, &d], i, &killed);
         kept.iter().for_each(|taken| give_back(&d, taken));
-        // (As a call that waits does.)
+        // (A call that waits does this.)
         let _ = b.flow.await_blocks((1, 1), libc::MSG_DONTWAIT);
     }
     assert_eq!(x.1.tcp_blocks_short.load(Relaxed), short);

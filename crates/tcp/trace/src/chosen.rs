@@ -30,7 +30,7 @@ impl FlowFilter {
     }
 }
 
-/// What is no flow.
+/// A text that names no flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoFlow(String);
 

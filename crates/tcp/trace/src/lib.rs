@@ -1,4 +1,4 @@
-//! What passes over a wire, in a file that Wireshark and tcpdump read (pcapng).
+//! The frames that pass over a wire, in a file that Wireshark and tcpdump read (pcapng).
 //!
 //! | module | one idea |
 //! | --- | --- |
@@ -7,8 +7,8 @@
 //! | [`traced`] | a wire that is looked at, or not: then a load for each frame |
 //!
 //! Connections between two programs of one host are not here: their bytes are copied from one
-//! program's memory into a ring and out of it, and there are no segments. What would stand in a
-//! file would have been made up.
+//! program's memory into a ring and out of it, and there are no segments. A file of them would have
+//! been made up.
 
 #![forbid(unsafe_code)]
 

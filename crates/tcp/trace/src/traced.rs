@@ -11,8 +11,7 @@ use uncopy_tcp_wire::{Offload, PIECES, Piece, Wire};
 
 type File = Box<dyn Write + Send>;
 
-/// What is looked at, of all wires that share it. A trace that cannot be written ends; nothing else
-/// does.
+/// The trace of all wires that share it. A trace that cannot be written ends; nothing else does.
 #[derive(Debug, Default)]
 pub struct Trace {
     on: AtomicBool,
@@ -49,7 +48,7 @@ impl Trace {
     /// No more is written; what was is in the file.
     ///
     /// # Errors
-    /// What kept a frame from being written, if anything did.
+    /// Returns the error that kept a frame from being written, if there was one.
     pub fn end(&self) -> io::Result<()> {
         self.on.store(false, Relaxed);
         let ended = self.to.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -160,7 +159,7 @@ mod tests {
     use std::os::fd::AsFd;
     use uncopy_tcp_wire::copied;
 
-    /// What is sent comes back.
+    /// Frames that are sent come back.
     struct Loop(VecDeque<Vec<u8>>, std::fs::File);
 
     impl Wire for Loop {

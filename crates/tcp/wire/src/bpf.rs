@@ -39,7 +39,7 @@ pub enum Attach {
     Ingress,
 }
 
-/// What a program is for.
+/// The purpose of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// XDP.

@@ -36,7 +36,7 @@ pub mod tap;
 pub mod tun;
 pub mod xsk;
 
-/// What the wire does for frames, or did.
+/// The wire's work for frames, asked for or done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offload {
     /// Sending: the TCP checksum field holds the pseudo header's sum alone, and the wire completes
@@ -87,11 +87,12 @@ pub trait Wire {
     /// The longest frame that it carries, in bytes.
     fn frame_max(&self) -> usize;
 
-    /// What may be asked of it in [`Wire::send`]; [`Offload::segment`] is its longest payload.
+    /// The work that may be asked of it in [`Wire::send`]; [`Offload::segment`] is its longest
+    /// payload.
     fn offers(&self) -> Offload;
 
-    /// Hands frames that have arrived to `each` until `max` were handed on, or none is left. (What
-    /// has been taken from the device in one batch is handed on whole.) Returns their number.
+    /// Hands frames that have arrived to `each` until `max` were handed on, or none is left. (A
+    /// batch that has been taken from the device at once is handed on whole.) Returns their number.
     ///
     /// # Errors
     /// Those of the device: it is gone, or down.

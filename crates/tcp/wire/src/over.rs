@@ -41,7 +41,7 @@ impl Access {
         }
     }
 
-    /// As it is called.
+    /// The name of the way.
     pub fn name(self) -> &'static str {
         match self {
             Self::Xdp => "AF_XDP",

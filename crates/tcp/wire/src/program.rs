@@ -227,7 +227,8 @@ impl Assembler {
     }
 }
 
-/// What sends all that arrives on from there, to the device of this index: a classifier.
+/// The program that sends all that arrives on from there, to the device of this index: a
+/// classifier.
 pub fn onward(device: u32) -> Vec<Instruction> {
     let mut a = Assembler::default();
     a.redirect(device);
@@ -317,7 +318,7 @@ pub fn program(maps: &Maps, goal: Goal) -> Vec<Instruction> {
         Goal::Sockets(sockets) => {
             a.map(1, sockets);
             a.put(LOAD_32, 2, 6, XDP_QUEUE, 0);
-            // What is answered where the queue has no socket.
+            // The answer where the queue has no socket.
             a.put(MOV_K, 3, 0, 0, PASS);
             a.put(CALL, 0, 0, 0, REDIRECT_MAP);
             a.put(EXIT, 0, 0, 0, 0);

@@ -2,7 +2,7 @@
 //! Linux keeps all others.
 //!
 //! The kernel is asked before any of its own work (XDP), or before it looks for who a segment is
-//! for (tcx). What is said here holds from the next frame on; all of it ends with the [`Steer`],
+//! for (tcx). An entry made here holds from the next frame on; all of them end with the [`Steer`],
 //! also when the service is killed, and what still arrives for its flows is then answered by Linux:
 //! with a reset.
 //!
@@ -33,7 +33,7 @@ pub struct SteeredFlow {
 pub struct Steer {
     flows: Map,
     listeners: Map,
-    /// Of an XDP program.
+    /// The sockets of an XDP program.
     sockets: Option<Map>,
     cookies: Map,
     program: OwnedFd,
@@ -95,7 +95,7 @@ impl Steer {
         Ok(())
     }
 
-    /// What arrives on queue `queue` of the device to which `socket` is bound goes there.
+    /// Frames that arrive on queue `queue` of the device to which `socket` is bound go there.
     ///
     /// # Errors
     /// The kernel's; a queue of more than 256 is `E2BIG`; a classifier has no sockets (`EINVAL`).

@@ -254,7 +254,7 @@ pub(crate) fn attach(name: &str, kind: libc::c_int) -> io::Result<(OwnedFd, Stri
     Ok((fd, String::from_utf8_lossy(&made.collect::<Vec<u8>>()).into_owned()))
 }
 
-/// What is asked of the device `name`.
+/// A request about the device `name`.
 fn request(name: &str) -> io::Result<libc::ifreq> {
     // SAFETY: plain old data, for which zeros are a value.
     let mut request: libc::ifreq = unsafe { core::mem::zeroed() };

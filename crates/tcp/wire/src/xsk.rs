@@ -21,7 +21,7 @@ use xdp::{RingConfigBuilder, Umem, WakableRings};
 const RING: u32 = 2048;
 /// Of the send ring: what a lane sends in several turns.
 const LEAVING: u32 = 2048;
-/// What is handed to the kernel, or taken from it, at once.
+/// The frames that are handed to the kernel, or taken from it, at once.
 const BATCH: usize = 64;
 /// Frames that the kernel sends in one call (`TX_BATCH_SIZE` of net/xdp/xsk.c): then it says
 /// EAGAIN, and wants to be called again.
@@ -32,7 +32,7 @@ const KERNELS_BATCH: usize = 32;
 pub enum Mode {
     /// Out of our memory and into it, if the driver can.
     ZeroCopy,
-    /// By copying them.
+    /// The kernel copies the frames.
     Copy,
 }
 
@@ -271,7 +271,7 @@ impl Wire for Xsk {
         if self.waiting > 0 {
             self.announce()?;
         }
-        // What found no room in the ring may find some now.
+        // A frame that found no room in the ring may find some now.
         if !all && self.queue()? {
             self.announce()?;
         }

@@ -46,7 +46,7 @@ fn opening(_: &mut Ipv4Header, tcp: &mut TcpHeader) {
     (tcp.syn, tcp.ack) = (true, false);
 }
 
-/// What arrives at the wire within a while, as text behind the headers' place.
+/// The frames that arrive at the wire within a while, as text behind the headers' place.
 fn tags(wire: &mut impl Wire, frames: &[Vec<u8>]) -> Vec<String> {
     let mut seen = Vec::new();
     let until = Instant::now() + SOON;
@@ -117,14 +117,14 @@ fn a_tap_beside_a_device_gets_the_same_and_its_own_frames_leave_by_the_device() 
     let name = tap.name().to_owned();
     assert_ne!(index_of(&name), 0);
     drop((steer, tap, taps));
-    // (What another test starts just then has its descriptor, too, until it executes.)
+    // (A process that another test starts just then has its descriptor, too, until it executes.)
     let dropped = Instant::now();
     while index_of(&name) != 0 {
         assert!(dropped.elapsed() < Duration::from_secs(10), "{name} is there still");
         std::thread::sleep(Duration::from_millis(1));
     }
 
-    // As with AF_XDP.
+    // The TAP device behaves as AF_XDP does.
     let (steer, mut taps) = beside::open("inner", 1000, 100).unwrap();
     steers(steer, taps.remove(0), true);
 }

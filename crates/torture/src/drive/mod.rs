@@ -31,7 +31,7 @@ pub struct Driver {
     pub effort: usize,
 }
 
-/// What was done in a way, over all scripts.
+/// The work that was done in a way, over all scripts.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// Scripts that agreed.
@@ -44,7 +44,7 @@ pub struct Tally {
     pub counters: BTreeMap<String, u64>,
 }
 
-/// What was done in every way, in the order of the ways.
+/// The work in every way, in the order of the ways.
 pub type Tallies = Vec<Tally>;
 
 impl Driver {

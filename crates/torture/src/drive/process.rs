@@ -20,10 +20,10 @@ pub struct Runner {
     pub timeout: Duration,
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// What each operation said.
+    /// The line of each operation.
     pub log: BTreeMap<String, String>,
     /// How the program ended, if not well.
     pub end: Option<String>,
@@ -145,7 +145,7 @@ fn family(pid: u32) -> Vec<u32> {
     std::iter::once(pid).chain(children.flat_map(family)).collect()
 }
 
-/// What each thread of a process and of its children waits for.
+/// The place where each thread of a process and of its children waits.
 fn whereabouts(pid: u32) -> String {
     let mut all = Vec::new();
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();

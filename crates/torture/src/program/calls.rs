@@ -63,7 +63,7 @@ unsafe fn copy_here<const SITE: usize>(
     from: *const u8,
     n: usize,
 ) -> isize {
-    // What follows must be code of its own for every site.
+    // The code behind this must be of its own for every site.
     black_box(SITE);
     let overlap = (to as usize) < from as usize + n && (from as usize) < to as usize + n;
     let (d, s) = (to.cast::<c_void>(), from.cast::<c_void>());
@@ -266,7 +266,7 @@ pub unsafe fn send_zerocopy(fd: c_int, list: &[iovec]) -> isize {
 /// A call whose list, and header, lie somewhere in the script's memory.
 ///
 /// # Safety
-/// As the calls say.
+/// The caller keeps the contract of both calls.
 pub unsafe fn listed(
     by: ListedBy,
     fd: c_int,

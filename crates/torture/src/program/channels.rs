@@ -1,5 +1,5 @@
-//! What inputs come from and outputs go to: made anew for every operation, so that no operation
-//! depends on another, and no child shares one with its parent.
+//! The channels of inputs and outputs: made anew for every operation, so that no operation depends
+//! on another, and no child shares one with its parent.
 
 use super::raw;
 use super::threads::{self, Thread};
@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use uncopy_torture::bytes::{self, Digest};
 use uncopy_torture::op::Via;
 
-/// What a pipe holds.
+/// The room of a pipe.
 const PIPE_ROOM: usize = 1 << 20;
 /// A datagram's size at most.
 pub const DATAGRAM_MAX: usize = 100 << 10;
@@ -118,7 +118,7 @@ impl Channel {
         Some(apart(move || take(other.as_raw_fd(), usize::MAX)))
     }
 
-    /// What the program has written: length and digest. It writes no more.
+    /// The program's writes: length and digest. The program writes no more.
     pub fn drained(self, drain: Option<Thread<(usize, u64)>>) -> (usize, u64) {
         match (drain, self.other) {
             (Some(thread), _) => {

@@ -1,8 +1,8 @@
 //! Pages that the kernel has by reference: in a pipe (`vmsplice`) or at the sender of a connection
-//! (MSG_ZEROCOPY) that nobody reads for a while. What is read in the end must be what was there
-//! when they were given. Until then the program does not write to these bytes ([`Given::take`]
-//! comes before), because plainly that may be seen at the other end; but it copies, moves and
-//! unmaps them.
+//! (MSG_ZEROCOPY) that nobody reads for a while. The bytes that are read in the end must be those
+//! that were there when they were given. Until then the program does not write to these bytes
+//! ([`Given::take`] comes before), because plainly that may be seen at the other end; but it
+//! copies, moves and unmaps them.
 //!
 //! unsafe: sends from a buffer that is the operation's.
 
@@ -14,16 +14,16 @@ use uncopy_torture::bytes::digest;
 use uncopy_torture::op::{GiveBy, OutputBy};
 use uncopy_torture::pieces::pieces;
 
-/// What is given at a time.
+/// The bytes that are given at a time.
 const PIPE_ROOM: usize = 256 << 10;
-/// Of one buffer at a time.
+/// The runs that are given of one buffer at a time, at most.
 const MOST: usize = 2;
 
-/// What was given of one buffer.
+/// The runs that were given of one buffer.
 #[derive(Debug, Default)]
 pub struct Given(Vec<Run>);
 
-/// What was given at once.
+/// A run that was given at once.
 #[derive(Debug)]
 struct Run {
     /// Where in the buffer; nowhere if that memory is the buffer's no more.
@@ -88,8 +88,8 @@ impl Given {
         }
     }
 
-    /// What the kernel has of `range` is read and compared; all that it has, if that is all there
-    /// could be.
+    /// Reads and compares the bytes of `range` that the kernel has; all that it has, if that is all
+    /// there could be.
     pub fn take(&mut self, range: Range<usize>) {
         let all = range == (0..usize::MAX);
         let hit = |g: &mut Run| all || g.range.start < range.end && range.start < g.range.end;

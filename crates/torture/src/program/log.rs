@@ -3,7 +3,7 @@
 
 use super::raw;
 
-/// What an operation says about itself.
+/// The report of an operation about itself.
 #[derive(Debug)]
 pub struct Note(String);
 

@@ -15,7 +15,7 @@ use uncopy_torture::script::{self, Storage};
 /// Size of a page.
 pub const PAGE: usize = 4096;
 
-/// What a buffer's memory is.
+/// The kind of a buffer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// There is none.
@@ -31,19 +31,19 @@ pub enum Kind {
 /// A buffer.
 #[derive(Debug)]
 pub struct Buf {
-    /// What it is.
+    /// The kind.
     pub kind: Kind,
     /// Its first byte.
     pub at: usize,
     /// Its length.
     pub len: usize,
-    /// What of it has a known content.
+    /// The part with a known content.
     pub defined: Defined,
-    /// What of it children find wiped,
+    /// The part that children find wiped,
     pub wiped: Defined,
     /// or not at all.
     pub withheld: Defined,
-    /// What the kernel has of it (or of memory that it was) by reference.
+    /// The part that the kernel has (of it, or of memory that it was) by reference.
     pub given: Given,
 }
 
@@ -210,7 +210,7 @@ impl Buf {
         }
     }
 
-    /// What a child finds.
+    /// The memory as a child finds it.
     pub fn in_child(&mut self) {
         self.given = Given::default();
         self.defined = self.defined_in_child();
@@ -219,7 +219,7 @@ impl Buf {
         }
     }
 
-    /// What of it is known in a child.
+    /// The part that is known in a child.
     pub fn defined_in_child(&self) -> Defined {
         let mut defined = self.defined.clone();
         for r in self.wiped.within(0..self.len) {
@@ -285,8 +285,7 @@ impl Buf {
         let at = base + skew.min(len);
         let usable = base + len - at;
         if of == MapOf::File {
-            // What the file holds is not all zeros.
-            // SAFETY: the new mapping.
+            // The file holds something other than zeros. SAFETY: the new mapping.
             bytes::fill(77, 0, unsafe {
                 core::slice::from_raw_parts_mut(at as *mut u8, usable.min(10_000))
             });

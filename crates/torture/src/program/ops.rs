@@ -64,7 +64,8 @@ pub fn carry_out(op: Op, one: &mut Buf, two: Option<&mut Buf>, note: &mut Note) 
         Op::Listed { at, len, within, by, via, pieces, key, .. } => match two {
             Some(list) => {
                 let range = one.cut(at, len);
-                staged::listed(one, range, list, within, (by, via, pieces, key), note);
+                let call = staged::Listed { by, via, pieces, key };
+                call.carry_out(one, range, list, within, note);
             }
             None => note.add("not"),
         },
@@ -78,15 +79,17 @@ pub fn carry_out(op: Op, one: &mut Buf, two: Option<&mut Buf>, note: &mut Note) 
             let range = one.defined.first_in(one.cut(at, len));
             Output { by, via, pieces, key }.carry_out(one, range, note);
         }
-        Op::Copy { to, from, len, by, site, .. } => copy(one, two, (to, from, len), by, site, note),
+        Op::Copy { to, from, len, by, site, .. } => {
+            Copy { to, from, len, by, site }.carry_out(one, two, note);
+        }
         Op::Write { at, len, by, key, .. } => write(one, at, len, by, key),
         Op::Read { at, len, .. } => read(one, one.cut(at, len), note),
-        Op::Compare { at, with, len, .. } => compare(one, two, (at, with, len), note),
+        Op::Compare { at, with, len, .. } => compare(one, two, at, with, len, note),
         _ => note.add("not"),
     }
 }
 
-/// What the kernel has of bytes that `op` is about to write is read before.
+/// Reads the kernel's references to bytes that `op` is about to write before.
 fn before_writing(op: Op, b: &mut Buf) {
     let range = match op {
         Op::Write { at, len, .. } | Op::Input { at, len, .. } | Op::Listed { at, len, .. } => {
@@ -126,32 +129,31 @@ fn write(b: &mut Buf, at: usize, len: usize, by: WriteBy, key: u64) {
     b.defined.insert(range);
 }
 
-fn copy(
-    one: &mut Buf,
-    two: Option<&mut Buf>,
-    (to, from, len): (usize, usize, usize),
+/// A copy within a buffer, or from another one.
+struct Copy {
+    to: usize,
+    from: usize,
+    len: usize,
     by: CopyBy,
     site: usize,
-    note: &mut Note,
-) {
-    let source: &Buf = two.as_deref().unwrap_or(one);
-    let (d, s) = (one.cut(to, len), source.cut(from, len));
-    let n = d.len().min(s.len());
-    let (d, s) = (d.start..d.start + n, s.start..s.start + n);
-    let (target, origin) = (one.address(d.start), source.address(s.start));
-    let known = source.defined.clone();
-    // SAFETY: both ranges lie in buffers that are this operation's.
-    let end = unsafe { calls::copy(by, site, target, origin, n) };
-    one.defined.copy(d.start, &known, s);
-    note.add(end);
 }
 
-fn compare(
-    one: &Buf,
-    two: Option<&mut Buf>,
-    (at, with, len): (usize, usize, usize),
-    note: &mut Note,
-) {
+impl Copy {
+    fn carry_out(self, one: &mut Buf, two: Option<&mut Buf>, note: &mut Note) {
+        let source: &Buf = two.as_deref().unwrap_or(one);
+        let (d, s) = (one.cut(self.to, self.len), source.cut(self.from, self.len));
+        let n = d.len().min(s.len());
+        let (d, s) = (d.start..d.start + n, s.start..s.start + n);
+        let (target, origin) = (one.address(d.start), source.address(s.start));
+        let known = source.defined.clone();
+        // SAFETY: both ranges lie in buffers that are this operation's.
+        let end = unsafe { calls::copy(self.by, self.site, target, origin, n) };
+        one.defined.copy(d.start, &known, s);
+        note.add(end);
+    }
+}
+
+fn compare(one: &Buf, two: Option<&mut Buf>, at: usize, with: usize, len: usize, note: &mut Note) {
     let other: &Buf = two.as_deref().unwrap_or(one);
     let a = one.defined.first_in(one.cut(at, len));
     let b = other.defined.first_in(other.cut(with, len));
@@ -185,13 +187,9 @@ fn map_over(b: &mut Buf, page: usize, pages: usize, note: &mut Note) {
     b.defined.insert(range);
 }
 
-fn advise(b: &mut Buf, page: usize, pages: usize, how: Advice, note: &mut Note) {
-    let range = b.pages(page, pages);
-    let elsewhere = matches!(b.kind, Kind::Heap | Kind::Part(Storage::Stack(_)));
-    if range.is_empty() || !b.anonymous() || how == Advice::DontFork && elsewhere {
-        return note.add("nothing");
-    }
-    let advice = match how {
+/// The kernel's number of an advice.
+fn number(how: Advice) -> i32 {
+    match how {
         Advice::DontNeed => libc::MADV_DONTNEED,
         Advice::Free => libc::MADV_FREE,
         Advice::WillNeed => libc::MADV_WILLNEED,
@@ -214,13 +212,21 @@ fn advise(b: &mut Buf, page: usize, pages: usize, how: Advice, note: &mut Note) 
         Advice::PopulateWrite => libc::MADV_POPULATE_WRITE,
         Advice::DontNeedLocked => libc::MADV_DONTNEED_LOCKED,
         Advice::Guard => GUARD_INSTALL,
-    };
+    }
+}
+
+fn advise(b: &mut Buf, page: usize, pages: usize, how: Advice, note: &mut Note) {
+    let range = b.pages(page, pages);
+    let elsewhere = matches!(b.kind, Kind::Heap | Kind::Part(Storage::Stack(_)));
+    if range.is_empty() || !b.anonymous() || how == Advice::DontFork && elsewhere {
+        return note.add("nothing");
+    }
     if !matches!(how, Advice::DontNeed | Advice::Free | Advice::WillNeed | Advice::Cold) {
         b.in_parts();
     }
     let start: *mut c_void = b.address(range.start).cast();
     // SAFETY: pages of a buffer that is this operation's.
-    let mut result = unsafe { libc::madvise(start, range.len(), advice) } as isize;
+    let mut result = unsafe { libc::madvise(start, range.len(), number(how)) } as isize;
     if how == Advice::Guard && result == 0 {
         // SAFETY: as above.
         result = unsafe { libc::madvise(start, range.len(), GUARD_REMOVE) } as isize;
@@ -312,7 +318,7 @@ fn protect(b: &mut Buf, page: usize, pages: usize, then: Forbidden, note: &mut N
     }
 }
 
-/// What is left of a list after its first `done` bytes.
+/// The rest of a list behind its first `done` bytes.
 fn rest(list: &[iovec], done: usize) -> Vec<iovec> {
     let mut skip = done;
     let mut left = Vec::new();

@@ -6,7 +6,7 @@ use core::arch::asm;
 /// A system call; the kernel's own result (an error is a small negative number).
 ///
 /// # Safety
-/// As the system call's man page says.
+/// The caller keeps the contract of the system call.
 pub unsafe fn call(number: i64, a: [usize; 6]) -> isize {
     let result;
     // SAFETY: the kernel preserves all but these registers; memory is the caller's affair.

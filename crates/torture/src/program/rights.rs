@@ -1,4 +1,4 @@
-//! What changes the process as a whole. Most of it only in children, so that the script goes on.
+//! Changes to the process as a whole. Most of it only in children, so that the script goes on.
 //!
 //! unsafe: system calls that touch no memory of the script's.
 

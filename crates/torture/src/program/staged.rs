@@ -19,7 +19,7 @@ use uncopy_torture::bytes::{self, Digest};
 use uncopy_torture::op::{ListedBy, MapOf, Mutex, Via};
 use uncopy_torture::pieces::pieces;
 
-/// What is copied to the buffer before, at most.
+/// The bytes that are copied to the buffer before, at most.
 const STAGED: usize = 64 << 10;
 /// An alternate stack's size at least: the handler's own needs, and what uncopy is known to need.
 const ALTERNATE: usize = 96 << 10;
@@ -71,70 +71,92 @@ fn content(len: usize, key: u64) -> Vec<u8> {
     content
 }
 
-/// A call whose list, and header, lie in `list` from about the middle of what was copied there.
-pub fn listed(
-    b: &mut Buf,
-    range: Range<usize>,
-    list: &mut Buf,
-    within: usize,
-    (by, via, count, key): (ListedBy, Via, usize, u64),
-    note: &mut Note,
-) {
-    use ListedBy::*;
-    let input = matches!(by, Readv | Preadv | Recvmsg | RawReadv | RawRecvmsg);
-    let range = if input { range } else { b.defined.first_in(range) };
-    let via = if matches!(via, Via::File | Via::Pipe) { via } else { Via::Unix };
-    let mut channel = Channel::new(via, input);
-    let range = range.start..range.start + range.len().min(channel.room);
-    let parts = pieces(range.len(), count.clamp(1, 100), key);
-    let pieces = calls::list(b.address(range.start), &parts);
-    let size = size_of::<msghdr>() + size_of_val(&pieces[..]);
-    let whole = list.cut(within, STAGED);
-    if range.is_empty() || whole.len() < size + 8 {
-        return note.add("nothing");
+/// A call whose list, and header, lie in memory that was copied to just before.
+pub struct Listed {
+    pub by: ListedBy,
+    pub via: Via,
+    pub pieces: usize,
+    pub key: u64,
+}
+
+impl Listed {
+    fn is_input(&self) -> bool {
+        use ListedBy::*;
+        matches!(self.by, Readv | Preadv | Recvmsg | RawReadv | RawRecvmsg)
     }
-    list.given.take(whole.clone());
-    let middle = whole.start + (whole.len() - size - 8) / 2;
-    let at = list.address(middle) as usize;
-    let header = middle + at.next_multiple_of(8) - at;
-    let first = list.address(header + size_of::<msghdr>()).cast::<iovec>();
-    let mut image = content(whole.len(), key ^ 1);
+
+    /// Makes the call on `range` of `b`. Its list lies in `list`, from about the middle of what was
+    /// copied there.
+    pub fn carry_out(
+        self,
+        b: &mut Buf,
+        range: Range<usize>,
+        list: &mut Buf,
+        within: usize,
+        note: &mut Note,
+    ) {
+        let Self { by, via, key, .. } = self;
+        let input = self.is_input();
+        let range = if input { range } else { b.defined.first_in(range) };
+        let via = if matches!(via, Via::File | Via::Pipe) { via } else { Via::Unix };
+        let mut channel = Channel::new(via, input);
+        let range = range.start..range.start + range.len().min(channel.room);
+        let parts = pieces(range.len(), self.pieces.clamp(1, 100), key);
+        let pieces = calls::list(b.address(range.start), &parts);
+        let size = size_of::<msghdr>() + size_of_val(&pieces[..]);
+        let whole = list.cut(within, STAGED);
+        if range.is_empty() || whole.len() < size + 8 {
+            return note.add("nothing");
+        }
+        list.given.take(whole.clone());
+        let middle = whole.start + (whole.len() - size - 8) / 2;
+        let at = list.address(middle) as usize;
+        let header = middle + at.next_multiple_of(8) - at;
+        let first = list.address(header + size_of::<msghdr>()).cast::<iovec>();
+        let mut image = content(whole.len(), key ^ 1);
+        put_list(&mut image[header - whole.start..], first, &pieces);
+        if input {
+            channel.feed(key, range.len());
+        }
+        stage(list, whole.start, &image);
+        let m = list.address(header).cast::<msghdr>();
+        // SAFETY: the list and the header lie there, and the pieces in the buffer, which is this
+        // operation's.
+        let result = unsafe { calls::listed(by, channel.raw(), first, pieces.len(), m) };
+        note.result(result);
+        if matches!(by, ListedBy::Recvmsg | ListedBy::RawRecvmsg) {
+            // SAFETY: as above.
+            note.add(unsafe { (*m).msg_flags } & !libc::MSG_EOR);
+        }
+        // Addresses are of this run only.
+        list.defined.remove(middle..middle + size + 8);
+        if input {
+            let mut left = result.max(0) as usize;
+            for (at, len) in parts {
+                let n = len.min(left);
+                b.defined.insert(range.start + at..range.start + at + n);
+                left -= n;
+            }
+        } else {
+            let (n, digest) = channel.drained(None);
+            note.add(n);
+            note.digest(digest);
+        }
+    }
+}
+
+/// Writes a header, and behind it the list of `pieces` that it names at `first`.
+fn put_list(image: &mut [u8], first: *mut iovec, pieces: &[iovec]) {
+    assert!(image.len() >= size_of::<msghdr>() + size_of_val(pieces));
     // SAFETY: nothing but the list; both are plain words, and the image has room for them.
     unsafe {
         let mut m: msghdr = zeroed();
         m.msg_iov = first;
         m.msg_iovlen = pieces.len() as _;
-        let to = image.as_mut_ptr().add(header - whole.start);
+        let to = image.as_mut_ptr();
         to.cast::<msghdr>().write_unaligned(m);
         let to = to.add(size_of::<msghdr>());
-        to.copy_from_nonoverlapping(pieces.as_ptr().cast(), size_of_val(&pieces[..]));
-    }
-    if input {
-        channel.feed(key, range.len());
-    }
-    stage(list, whole.start, &image);
-    let m = list.address(header).cast::<msghdr>();
-    // SAFETY: the list and the header lie there, and the pieces in the buffer, which is this
-    // operation's.
-    let result = unsafe { calls::listed(by, channel.raw(), first, pieces.len(), m) };
-    note.result(result);
-    if matches!(by, Recvmsg | RawRecvmsg) {
-        // SAFETY: as above.
-        note.add(unsafe { (*m).msg_flags } & !libc::MSG_EOR);
-    }
-    // Addresses are of this run only.
-    list.defined.remove(middle..middle + size + 8);
-    if input {
-        let mut left = result.max(0) as usize;
-        for (at, len) in parts {
-            let n = len.min(left);
-            b.defined.insert(range.start + at..range.start + at + n);
-            left -= n;
-        }
-    } else {
-        let (n, digest) = channel.drained(None);
-        note.add(n);
-        note.digest(digest);
+        to.copy_from_nonoverlapping(pieces.as_ptr().cast(), size_of_val(pieces));
     }
 }
 
@@ -240,7 +262,7 @@ pub fn mutex(b: &mut Buf, at: usize, kind: Mutex, key: u64, note: &mut Note) {
         let owner = threads::spawn(move || {
             let [start, len, base, mutex] = words;
             let result = libc::pthread_mutex_lock(mutex as *mut _);
-            // What it lies in is copied elsewhere, which leaves it unmapped.
+            // Its memory is copied elsewhere, which leaves it unmapped.
             let staging = Staging::new(len + PAGE);
             let from = (base + start) as *const u8;
             let to = staging.base.add(from as usize % PAGE);
@@ -269,7 +291,7 @@ pub fn mutex(b: &mut Buf, at: usize, kind: Mutex, key: u64, note: &mut Note) {
 
 // ------------------------------------------------------------------ clone
 
-/// What the child works with. (It allocates nothing: libc's locks are as they were in its parent.)
+/// The means of the child. (It allocates nothing: libc's locks are as they were in its parent.)
 struct Cloned<'a> {
     b: &'a Buf,
     known: &'a [Range<usize>],

@@ -7,7 +7,7 @@
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
 
-/// What a thread runs, and then what came of it.
+/// A thread's function, and then its result.
 struct Job<T> {
     run: Option<Box<dyn FnOnce() -> T>>,
     result: Option<T>,

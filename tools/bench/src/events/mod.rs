@@ -1,5 +1,5 @@
-//! What the benches of event loops share: their options, programs over the low-level API, and a
-//! measurement of many rows.
+//! The parts that the benches of event loops share: their options, programs over the low-level API,
+//! and a measurement of many rows.
 //!
 //! Both programs are written for the low-level API. On Linux' side, and where uncopy's side calls
 //! sockets, it is over Linux' calls: the same program.

@@ -14,7 +14,7 @@ use crate::rpc::ends::make_room;
 use crate::rpc::plan::{Hello, Order, Ready, Turned};
 use crate::rpc::server::answer;
 
-/// What each plan says.
+/// The common part of all plans.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Base {
     /// Connections.
@@ -25,18 +25,18 @@ pub struct Base {
     pub service: Option<String>,
 }
 
-/// What a hidden server is told.
+/// The options of a hidden server.
 #[derive(clap::Args)]
 pub struct ServerArgs<P: DeserializeOwned + Clone + Send + Sync + 'static> {
-    /// What it is to do.
+    /// The plan.
     #[arg(value_parser = told::<P>)]
     pub plan: P,
 }
 
-/// What a hidden client is told.
+/// The options of a hidden client.
 #[derive(clap::Args)]
 pub struct ClientArgs<P: DeserializeOwned + Clone + Send + Sync + 'static> {
-    /// What it is to do.
+    /// The plan.
     #[arg(value_parser = told::<P>)]
     pub plan: P,
     /// Where the server is.

@@ -38,7 +38,7 @@ pub enum CopyMethod {
 }
 
 impl CopyMethod {
-    /// As a person writes it.
+    /// The name that people write.
     pub fn text(self) -> &'static str {
         match self {
             Self::Read => "read, write",
@@ -59,7 +59,7 @@ pub enum Target {
     File(PathBuf),
 }
 
-/// What the copier is to do.
+/// The copier's orders.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CopyPlan {
     /// The file.
@@ -72,7 +72,7 @@ pub struct CopyPlan {
     pub piece: usize,
 }
 
-/// What it is told.
+/// The copier's options.
 #[derive(clap::Args)]
 pub struct CopierArgs {
     #[arg(value_parser = told::<CopyPlan>)]
@@ -125,7 +125,7 @@ fn is_refusal(errno: i32) -> bool {
         .contains(&errno)
 }
 
-/// What a call that moves bytes came to; interrupted calls are made again.
+/// The result of a call that moves bytes; interrupted calls are made again.
 fn moved(mut call: impl FnMut() -> isize) -> io::Result<usize> {
     loop {
         if let Ok(n) = usize::try_from(call()) {

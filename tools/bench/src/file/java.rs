@@ -19,7 +19,7 @@ const SOURCE: &str = include_str!("ArticleCopy.java");
 pub const METHODS: [(&str, Option<f64>); 3] =
     [("buffered", None), ("mmap", Some(0.81)), ("sendfile", Some(0.91))];
 
-/// What came of it.
+/// The result.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Java {
     /// Bytes of the file.
@@ -39,7 +39,7 @@ pub struct Method {
     pub article: Option<f64>,
     /// Without the library.
     pub plain: Times,
-    /// With it.
+    /// The times with uncopy.
     pub uncopy: Times,
     /// Bytes that were compared.
     pub verified_bytes: u64,

@@ -133,7 +133,7 @@ pub struct Column {
     pub files_per_s_spread: [f64; 2],
     /// Bytes that were compared.
     pub verified_bytes: u64,
-    /// What the copying program was. (Not in results of older versions.)
+    /// The facts of the copying program. (Not in results of older versions.)
     #[serde(default)]
     pub facts: Facts,
 }
@@ -216,7 +216,7 @@ struct Sample {
     facts: Facts,
 }
 
-/// What a row is measured with.
+/// The means that a row is measured with.
 struct Job<'a> {
     args: &'a FileArgs,
     to: To,

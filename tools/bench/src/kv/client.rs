@@ -75,7 +75,7 @@ struct Client<'a> {
     order: Order,
     random: Rng,
     history: History,
-    /// What is sent, and what should come back.
+    /// The request that is sent, and the answer that should come back.
     out: Vec<u8>,
     value: Vec<u8>,
     expected: Vec<u8>,
@@ -159,7 +159,7 @@ impl<'a> Client<'a> {
         Ok(())
     }
 
-    /// Load for so long. What is under way at the end comes to its end.
+    /// Load for so long. Requests under way at the end come to their end.
     fn turn(&mut self, length: Duration) -> io::Result<()> {
         let begun = Instant::now();
         for link in 0..self.links.len() {
@@ -223,7 +223,7 @@ impl<'a> Client<'a> {
         match asked {
             Asked::Set(_) => expected.extend_from_slice(STORED),
             Asked::Get(key, _) => {
-                // Whose value it is, it says itself.
+                // A value names the key that it belongs to.
                 let name = &self.names[key];
                 answer_of(expected, name, 0, &[]);
                 let begin = expected.len() - 2 + usize::from(length > 9);

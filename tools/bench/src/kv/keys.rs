@@ -50,7 +50,7 @@ pub struct Order {
 }
 
 impl Order {
-    /// Of so many keys.
+    /// An order of so many keys.
     pub fn new(keys: usize, seed: u64) -> Self {
         let mut total = 0.0;
         let sums: Vec<f64> = (0..keys)

@@ -1,4 +1,4 @@
-//! What the two programs are told, and what they tell.
+//! The words between the two programs: what they are told, and what they tell.
 
 use serde::{Deserialize, Serialize};
 
@@ -33,10 +33,10 @@ impl Load {
     }
 }
 
-/// What both are to do.
+/// The orders of both.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Plan {
-    /// What each plan says.
+    /// The common part of all plans.
     pub base: Base,
     /// Which keys are asked for.
     pub load: Load,
@@ -52,7 +52,7 @@ impl AsMut<Base> for Plan {
     }
 }
 
-/// What came of all turns.
+/// The result of all turns.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct KvSummary {
     /// Answers that were compared, those before the first turn too.

@@ -24,11 +24,11 @@ pub struct Parameters {
     pub connections: usize,
     /// How both wait.
     pub wait: Wait,
-    /// What is called.
+    /// The API that is called.
     pub api: Api,
 }
 
-/// What is measured of a side besides.
+/// The other figures of a side.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Latencies {
     /// Latency that one in ten exceeds.

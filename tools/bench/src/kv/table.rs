@@ -1,4 +1,4 @@
-//! What people read of rows of `uncopy-bench kv`.
+//! The table of rows of `uncopy-bench kv`, for people.
 
 use comfy_table::Table;
 use uncopy_measure::units;
@@ -24,7 +24,7 @@ pub fn table(rows: &[Row]) -> Table {
     compared(&["keys", "conns", "wait"], lines.collect(), &last)
 }
 
-/// What the columns are, how it was measured, and on what.
+/// The meaning of the columns, how it was measured, and on what.
 pub fn notes(args: &KvArgs, rows: &[Row]) -> String {
     format!(
         "zipf: {} pairs of 32 and 64 bytes, s = 0.9; hot: one pair of 4 and 4 bytes. {} of 100 \

@@ -32,24 +32,24 @@ pub struct BulkArgs {
 /// One combination.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Row {
-    /// Who sends.
+    /// The sender.
     from: Hosts,
     /// The second time: what it differs by is noise.
     again: bool,
-    /// Who receives.
+    /// The receiver.
     to: Hosts,
     flows: usize,
     /// Payload that arrived, of all flows.
     mbit_per_s: f64,
     /// Its smallest and largest of the single times.
     mbit_per_s_spread: [f64; 2],
-    /// Of the link's rate.
+    /// The share of the link's rate.
     share: f64,
-    /// Over the first row's.
+    /// The ratio to the first row's.
     ratio: f64,
-    /// What one flow in a hundred falls short of, of all of the time, over the median.
+    /// The share over the median that one flow in a hundred falls short of, of all of the time.
     p1_over_median: f64,
-    /// What one exceeds.
+    /// The share that one exceeds.
     p99_over_median: f64,
     /// Frames of a hundred that the link's queue had no room for.
     dropped_percent: f64,
@@ -57,7 +57,7 @@ struct Row {
     marked_percent: f64,
     /// The longest time that the link itself came too late.
     late_us: f64,
-    /// What its connections are.
+    /// The facts of its connections.
     ends: Ends,
 }
 

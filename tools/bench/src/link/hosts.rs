@@ -1,4 +1,4 @@
-//! Whose TCP the hosts have, and over what link they send.
+//! The hosts' TCP, and the link over which they send.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use uncopy_tcp_proto::Algorithm;
 
 use crate::results::show;
 
-/// Whose TCP, with which congestion control.
+/// The TCP of a host, with its congestion control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Hosts {
@@ -30,10 +30,12 @@ pub enum Hosts {
     UncopyDctcp,
     /// uncopy's TIMELY, by rate
     UncopyTimely,
+    /// uncopy's BBR
+    UncopyBbr,
 }
 
 impl Hosts {
-    /// For people.
+    /// The name for people.
     pub fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
@@ -50,6 +52,7 @@ impl Hosts {
             Self::UncopyCubic => Tcp::Uncopy(Algorithm::Cubic),
             Self::UncopyDctcp => Tcp::Uncopy(Algorithm::Dctcp),
             Self::UncopyTimely => Tcp::Uncopy(Algorithm::Timely),
+            Self::UncopyBbr => Tcp::Uncopy(Algorithm::Bbr),
         }
     }
 }
@@ -57,9 +60,9 @@ impl Hosts {
 /// One measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Point {
-    /// Whose TCP sends.
+    /// The TCP that sends.
     pub hosts: Hosts,
-    /// Whose receives.
+    /// The TCP that receives.
     pub to: Hosts,
     /// The same once more: what it differs by is noise.
     pub again: bool,
@@ -78,22 +81,22 @@ impl Point {
     }
 }
 
-/// Whose TCP a row is of, for people.
+/// The TCP of a row, for people.
 pub fn named(hosts: Hosts, again: bool) -> String {
     hosts.name() + if again { ", again" } else { "" }
 }
 
-/// What the connections of both ends of a row are ([`uncopy_tcp_link::facts`]).
+/// The facts of the connections of both ends of a row ([`uncopy_tcp_link::facts`]).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Ends {
-    /// Of who sends.
+    /// The sender's facts.
     pub from: BTreeMap<String, String>,
-    /// Of who receives.
+    /// The receiver's facts.
     pub to: BTreeMap<String, String>,
 }
 
 impl Ends {
-    /// As the link has them.
+    /// The facts that the link has.
     pub fn of(report: &Report) -> Self {
         let all = |facts: &Facts| facts.iter().map(|(&k, v)| (k.to_owned(), v.clone())).collect();
         Self { from: all(&report.ends[0]), to: all(&report.ends[1]) }
@@ -142,7 +145,7 @@ pub struct LinkArgs {
 
 /// From one end of the link to the other.
 const DELAY: Duration = Duration::from_micros(50);
-/// What its queue holds, bytes.
+/// The room of its queue, in bytes.
 const QUEUE: u64 = 1_000_000;
 /// Where frames are marked: 65 packets, as the dissertation's switch does.
 const MARK: u64 = 65 * 1500;
@@ -155,7 +158,7 @@ impl LinkArgs {
         self.rate as f64 * 125_000.0
     }
 
-    /// Whose TCP has rows, and whether it is the second time.
+    /// The TCPs that have rows, and whether it is the second time.
     pub fn hosts(&self) -> impl Iterator<Item = (Hosts, bool)> + Clone {
         let again = self.hosts.iter().copied().find(|hosts| hosts.is_linux());
         self.hosts.iter().map(|&hosts| (hosts, false)).chain(again.map(|hosts| (hosts, true)))
@@ -209,7 +212,7 @@ impl LinkArgs {
         run(&plan).map_err(|e| failure!("{}: {e}", point.name()).because("Linux' hosts need root"))
     }
 
-    /// What the link is, and on what it ran.
+    /// The link's settings, and the machine on which it ran.
     fn notes(&self) -> String {
         format!(
             "The link: {} Mbit/s, 50 us each way, a queue of 1 MB, marks from 65 packets on, in \

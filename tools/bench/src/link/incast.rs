@@ -48,17 +48,17 @@ struct Row {
     fair_mbit_per_s: f64,
     /// The median.
     median_mbit_per_s: f64,
-    /// What one in a hundred exceeds, over the median: at most 2.8 in the dissertation.
+    /// The share over the median that one in a hundred exceeds: at most 2.8 in the dissertation.
     p99_over_median: f64,
     /// Its smallest and largest of the single times.
     p99_over_median_spread: [f64; 2],
-    /// What one in a hundred falls short of, over the median.
+    /// The share over the median that one in a hundred falls short of.
     p1_over_median: f64,
     /// Of a hundred, those that got nothing.
     nothing_percent: f64,
     /// The longest time that the link itself came too late.
     late_us: f64,
-    /// What its connections are.
+    /// The facts of its connections.
     ends: Ends,
 }
 

@@ -48,13 +48,13 @@ struct Row {
     mbit_per_s: f64,
     /// Its smallest and largest of the single times.
     mbit_per_s_spread: [f64; 2],
-    /// Of the link's rate.
+    /// The share of the link's rate.
     share: f64,
-    /// Of its own without loss.
+    /// The share of its own rate without loss.
     kept: f64,
     /// The longest time that the link itself came too late.
     late_us: f64,
-    /// What its connections are.
+    /// The facts of its connections.
     ends: Ends,
 }
 

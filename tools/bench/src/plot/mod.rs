@@ -28,7 +28,7 @@ fn width(text: &str) -> f64 {
 /// An axis.
 #[derive(Clone, Debug)]
 pub struct Axis {
-    /// What it shows.
+    /// The name of what it shows.
     pub label: &'static str,
     /// How it is spread.
     pub scale: Scale,
@@ -69,7 +69,7 @@ pub struct Point {
     pub y: f64,
     /// Smallest and largest.
     pub spread: [f64; 2],
-    /// What a pointer over it shows.
+    /// The text that a pointer over it shows.
     pub note: String,
 }
 

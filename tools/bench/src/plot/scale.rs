@@ -7,9 +7,9 @@ use uncopy_measure::units;
 pub enum Scale {
     /// Evenly, from zero.
     Linear,
-    /// By powers of ten.
+    /// A logarithmic scale: powers of ten.
     Log,
-    /// By powers of two.
+    /// A logarithmic scale: powers of two.
     Log2,
 }
 

@@ -13,7 +13,7 @@ use crate::rpc::requests::{requests, wrong};
 /// A connection.
 struct Link {
     end: End,
-    /// Of the request under way.
+    /// The number of the request under way.
     number: u64,
     due: Instant,
     got: usize,
@@ -35,7 +35,7 @@ pub struct Caller {
     goes: bool,
 }
 
-/// What all clients write into.
+/// The results that all clients write into.
 pub struct Results {
     /// Numbers of requests.
     pub next: u64,

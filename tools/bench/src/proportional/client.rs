@@ -31,7 +31,7 @@ pub const NAME: &str = "__proportional-clients";
 /// Nothing is answered for so long: the server hangs, or has died without a word.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What it is told.
+/// The client's options.
 #[derive(clap::Args)]
 pub struct ClientArgs {
     #[arg(value_parser = told::<Plan>)]
@@ -218,7 +218,7 @@ impl Clients<'_> {
         })
     }
 
-    /// Who has come takes the slot; who has gone leaves it.
+    /// A client that has come takes the slot; one that has gone leaves it.
     fn slot(&mut self, at: usize, now: Instant) -> io::Result<()> {
         let slot = &mut self.slots[at];
         match slot {
@@ -247,7 +247,7 @@ impl Clients<'_> {
         Ok(())
     }
 
-    /// What the interval came to.
+    /// The result of the interval.
     fn sample(&mut self, length: Duration) -> Sample {
         let due = self.due_gone + self.callers().map(|caller| caller.due).sum::<u64>();
         let waiting = self.callers().map(Caller::waiting).sum();

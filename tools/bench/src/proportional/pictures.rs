@@ -10,7 +10,7 @@ fn line(
     color: usize,
     of: impl Fn(&Row) -> Option<f64>,
 ) -> Line {
-    // (Of several times the first.)
+    // (Of several repeats the first is shown.)
     let shown = |row: &&Row| row.side == side && row.repeat == 0;
     let points = rows.iter().filter(shown).filter_map(|row| {
         let y = of(row)?;

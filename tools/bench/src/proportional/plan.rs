@@ -1,4 +1,4 @@
-//! What the two programs are told and tell, and who is there when.
+//! The words between the two programs, and the plan of who is there when.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::args::ProportionalArgs;
 use crate::rpc::choices::{Api, Wait, Way};
 use crate::rpc::plan;
 
-/// What both are to do.
+/// The orders of both.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Plan {
     /// Clients at most.
@@ -30,7 +30,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// As the options have it.
+    /// The plan that the options ask for.
     pub fn new(args: &ProportionalArgs, lanes: usize) -> Self {
         Self {
             clients: args.clients,
@@ -82,7 +82,7 @@ impl Plan {
     }
 }
 
-/// What the server tells when it is asked.
+/// The server's answer when it is asked.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Served {
     /// Lanes that run. None: it has threads.
@@ -91,7 +91,7 @@ pub struct Served {
     pub naps: u64,
 }
 
-/// What the client tells after each interval.
+/// The client's report after each interval.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Sample {
     /// Length of the interval.
@@ -102,7 +102,7 @@ pub struct Sample {
     pub answered: u64,
     /// Latency, from when a request was due: the median, us. 0: nothing was answered.
     pub p50_us: f64,
-    /// What one in a hundred exceeds.
+    /// The time that one in a hundred exceeds.
     pub p99_us: f64,
     /// Answers that were due and have not come yet, when it ended.
     pub waiting: u64,

@@ -13,7 +13,7 @@ use uncopy_measure::units;
 use super::args::ProportionalArgs;
 use super::plan::Plan;
 
-/// What is compared.
+/// The contender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Contender {
@@ -29,7 +29,7 @@ impl Contender {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Linux, Self::Again, Self::Uncopy];
 
-    /// For people.
+    /// The name for people.
     pub fn name(self) -> &'static str {
         match self {
             Self::Linux => "Linux",
@@ -42,7 +42,7 @@ impl Contender {
 /// One interval of one side.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
-    /// What is compared.
+    /// The contender.
     pub side: Contender,
     /// Which time it is.
     pub repeat: usize,
@@ -58,8 +58,8 @@ pub struct Row {
     pub naps: u64,
     /// Cores that the server used: processor time over time.
     pub server_cores: f64,
-    /// Cores that all clients used. (What the kernel does with a frame before the server's program
-    /// sees it is done in the sender's time.)
+    /// Cores that all clients used. (The kernel's work on a frame before the server's program sees
+    /// it is done in the sender's time.)
     pub client_cores: f64,
     /// Requests a second that were due.
     pub due_per_s: f64,
@@ -73,10 +73,10 @@ pub struct Row {
     pub waiting: u64,
     /// Answers that were compared: all.
     pub verified: u64,
-    /// What the clients' program and sockets are: in the middle, when all are there.
+    /// The facts of the clients' program and sockets: in the middle, when all are there.
     #[serde(default, skip_serializing_if = "Facts::is_empty")]
     pub client_facts: Facts,
-    /// What the server is, likewise.
+    /// The facts of the server, likewise.
     #[serde(default, skip_serializing_if = "Facts::is_empty")]
     pub server_facts: Facts,
 }

@@ -21,7 +21,7 @@ use crate::rpc::server::{answer, echo};
 /// The hidden subcommand that is the server.
 pub const NAME: &str = "__proportional-server";
 
-/// What it is told.
+/// The server's options.
 #[derive(clap::Args)]
 pub struct ServerArgs {
     #[arg(value_parser = told::<Plan>)]

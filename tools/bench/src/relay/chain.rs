@@ -13,20 +13,20 @@ use super::plan::{Plan, Touch, Way};
 use super::program::NAME;
 use crate::rpc::plan::{Hello, Order, Ready, Turned};
 
-/// What is measured.
+/// The case that is measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Of {
     /// Relays.
     pub hops: usize,
     /// Bytes of a message.
     pub size: usize,
-    /// What the sink looks at.
+    /// The bytes that the sink looks at.
     pub touch: Touch,
     /// Copies that each relay makes of a message.
     pub copies: usize,
 }
 
-/// What came of one chain's turns.
+/// The result of one chain's turns.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
     /// The side.
@@ -98,7 +98,7 @@ impl Chain {
         Ok(())
     }
 
-    /// What came so far does not count.
+    /// Forgets the results so far.
     pub fn forget(&mut self) {
         (self.messages, self.seconds, self.cpu_ns) = (0, 0.0, 0);
     }

@@ -1,10 +1,10 @@
-//! What is measured of which side, and what each program of a chain is told.
+//! The case that is measured of each side, and the orders of each program of a chain.
 
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// What the sink looks at.
+/// The bytes that the sink looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Touch {
@@ -15,7 +15,7 @@ pub enum Touch {
 }
 
 impl Touch {
-    /// For people.
+    /// The name for people.
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -57,17 +57,17 @@ impl Way {
     }
 }
 
-/// What one program is, and to do.
+/// The place of one program in the chain, and its orders.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Plan {
     /// Bytes of a message.
     pub size: usize,
-    /// What the sink looks at.
+    /// The bytes that the sink looks at.
     pub touch: Touch,
     /// Copies that a relay makes of a message.
     pub copies: usize,
     /// Whether messages come to it from another one.
     pub listens: bool,
-    /// Whom it sends them to.
+    /// The address that it sends them to.
     pub to: Option<SocketAddr>,
 }

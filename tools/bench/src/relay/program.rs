@@ -22,7 +22,7 @@ const CHANGES: u64 = 64;
 /// Of so many messages the sink looks at one, where it looks at none else.
 const LOOKS: u64 = 256;
 
-/// What it is told.
+/// The program's options.
 #[derive(clap::Args)]
 pub struct RelayProgramArgs {
     #[arg(value_parser = told::<Plan>)]
@@ -89,7 +89,7 @@ fn source(plan: &Plan, mut to: TcpStream) -> io::Result<()> {
 }
 
 fn relay(plan: &Plan, mut from: TcpStream, mut to: TcpStream) -> io::Result<()> {
-    // What is received, and each copy of it: buffers that stay, as an application's own.
+    // The received bytes, and each copy of them: buffers that stay, as an application's own.
     let mut buffers = vec![vec![0; plan.size]; plan.copies + 1];
     let mut answer = [0];
     loop {

@@ -10,7 +10,7 @@ use super::args::RelayArgs;
 use super::chain::{Of, Sample};
 use super::plan::{Touch, Way};
 
-/// What came of one side.
+/// The result of one side.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct RelayFigures {
     /// Which.
@@ -28,7 +28,7 @@ pub struct Row {
     pub hops: usize,
     /// Bytes of a message.
     pub size: usize,
-    /// What the sink looks at.
+    /// The bytes that the sink looks at.
     pub touch: Touch,
     /// Copies that each relay makes of a message.
     pub copies: usize,
@@ -45,7 +45,7 @@ impl Row {
     }
 }
 
-/// What came of all repeats.
+/// The results of all repeats.
 #[derive(Default)]
 pub struct Samples(Vec<Sample>);
 
@@ -126,7 +126,7 @@ pub fn table(rows: &[Row]) -> Table {
     table
 }
 
-/// What the columns are, how it was measured, and on what.
+/// The meaning of the columns, how it was measured, and on what.
 pub fn notes(args: &RelayArgs, rows: &[Row]) -> String {
     format!(
         "CPU: user and system time of all programs for a message, us. rings: --tcp --elide=no; by \

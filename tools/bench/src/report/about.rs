@@ -41,7 +41,7 @@ pub struct About {
     pub began: u64,
     /// How long it took, in seconds.
     pub seconds: f64,
-    /// What makes it again.
+    /// The command that makes it again.
     pub command: String,
     /// The minutes that it was to take.
     pub minutes: f64,
@@ -53,7 +53,7 @@ pub struct About {
     pub costs: Vec<(String, u64, u64)>,
     /// Whether the prices were measured here.
     pub costs_measured: bool,
-    /// What could not be measured, and why.
+    /// The rows that could not be measured, and why.
     #[serde(default)]
     pub failed: Vec<String>,
 }
@@ -103,7 +103,7 @@ impl About {
         })
     }
 
-    /// What a report in `out` says of itself.
+    /// Reads what a report in `out` says of itself.
     pub fn read(out: &Path) -> Result<Self, Failure> {
         let path = out.join("about.json");
         let bad = |e: &dyn std::fmt::Display| failure!("cannot read {}", path.display()).because(e);
@@ -117,7 +117,7 @@ impl About {
         self.busy = self.busy.map(|[before, _]| [before, machine::busy_share()]);
     }
 
-    /// What somebody who reads the numbers must know first.
+    /// Warnings that a reader of the numbers must know first.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if self.minutes < MINUTES / 2.0 {

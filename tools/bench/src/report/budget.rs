@@ -8,7 +8,7 @@ use super::modes::Mode;
 /// A row that has begun is measured to its end, so the plan ends a little before the time is over.
 const PLANNED: f64 = 0.98;
 
-/// What is left.
+/// The time that is left.
 pub struct Budget {
     whole: Duration,
     end: Instant,
@@ -26,7 +26,7 @@ impl Budget {
         self.whole
     }
 
-    /// What each mode is to get, in words.
+    /// The time that each mode is to get, in words.
     pub fn plan(&self) -> String {
         let planned = self.whole.mul_f64(PLANNED);
         let shares = self

@@ -1,6 +1,6 @@
 //! The paper's figures: pictures of rows of the echo bench, and what the paper says of them.
 //!
-//! What is known of the paper's figures is what its text says: the extracted text has no points.
+//! The paper's figures are known by its text alone: the extracted text has no points.
 
 use uncopy_measure::echo::{Row, chart, ratio};
 use uncopy_measure::medians::quotient;
@@ -56,31 +56,36 @@ pub fn copies(mut section: Section, rows: &[Row]) -> Section {
         ),
         plot("copies-cpu", "CPU over copies, 512 KB", copies(), cpu_axis(), lines(Quantity::Cpu)),
     ];
-    let none = rows.iter().find(|row| row.copies == 0);
-    if let (Some(row), Some(none)) = (rows.iter().find(|r| r.copies == 12), none) {
-        section.facts = vec![
-            Fact::new(
-                "512 KB, 12 copies, over plain Linux",
-                "3.8×",
-                format!(
-                    "throughput {}, CPU {}",
-                    times(row.ratio, row.ratio_spread),
-                    times(row.cpu_ratio, row.cpu_ratio_spread)
-                ),
-            ),
-            Fact::new(
-                "12 copies against plain without any",
-                "“close to the configuration without copies”",
-                format!(
-                    "{} of its throughput, {} of its CPU",
-                    percent(quotient(row.uncopy.common.req_per_s, none.plain.req_per_s)),
-                    percent(quotient(row.uncopy.common.cpu_us_per_req, none.plain.cpu_us_per_req))
-                ),
-            ),
-            Fact::new("1 to 11 copies", UNKNOWN, "see the picture"),
-        ];
-    }
+    section.facts = copy_facts(rows);
     section
+}
+
+fn copy_facts(rows: &[Row]) -> Vec<Fact> {
+    let none = rows.iter().find(|row| row.copies == 0);
+    let (Some(row), Some(none)) = (rows.iter().find(|r| r.copies == 12), none) else {
+        return Vec::new();
+    };
+    vec![
+        Fact::new(
+            "512 KB, 12 copies, over plain Linux",
+            "3.8×",
+            format!(
+                "throughput {}, CPU {}",
+                times(row.ratio, row.ratio_spread),
+                times(row.cpu_ratio, row.cpu_ratio_spread)
+            ),
+        ),
+        Fact::new(
+            "12 copies against plain without any",
+            "“close to the configuration without copies”",
+            format!(
+                "{} of its throughput, {} of its CPU",
+                percent(quotient(row.uncopy.common.req_per_s, none.plain.req_per_s)),
+                percent(quotient(row.uncopy.common.cpu_us_per_req, none.plain.cpu_us_per_req))
+            ),
+        ),
+        Fact::new("1 to 11 copies", UNKNOWN, "see the picture"),
+    ]
 }
 
 fn percent(share: f64) -> String {
@@ -98,34 +103,40 @@ pub fn sizes(mut section: Section, rows: &[Row], low: &[Row]) -> Section {
         rows.iter().filter(|r| r.copies == copies).cloned().collect()
     };
     let (none, five) = (with(0), with(5));
+    section.plots = size_plots(&none, &five, low);
+    section.facts.extend(size_facts(&none, &five, low));
+    section
+}
+
+/// Throughput and ratios over the size: without copies, with five, and with five at a `low`
+/// threshold.
+fn size_plots(none: &[Row], five: &[Row], low: &[Row]) -> Vec<Plot> {
     let x = |row: &Row| row.size as f64;
     let size = || axis("bytes in a message", Scale::Log2, Unit::Bytes);
     let ratios = |rows: &[Row], cpu: bool| -> Vec<Point> {
         rows.iter().map(|row| ratio_point(row, row.size as f64, cpu)).collect()
     };
     let mut cpu =
-        vec![line("5 copies", 1, ratios(&five, true)), dashed("0 copies", 1, ratios(&none, true))];
-    let mut rate = vec![
-        line("5 copies", 1, ratios(&five, false)),
-        dashed("0 copies", 1, ratios(&none, false)),
-    ];
+        vec![line("5 copies", 1, ratios(five, true)), dashed("0 copies", 1, ratios(none, true))];
+    let mut rate =
+        vec![line("5 copies", 1, ratios(five, false)), dashed("0 copies", 1, ratios(none, false))];
     if !low.is_empty() {
         cpu.push(line("5 copies, threshold 8 KB", 2, ratios(low, true)));
         rate.push(line("5 copies, threshold 8 KB", 2, ratios(low, false)));
     }
     let times_axis = |label| axis(label, Scale::Linear, Unit::Times);
     let ruled = |plot: Plot| Plot { rules: vec![Rule { at: At::Y(1.0), text: "" }], ..plot };
-    section.plots = vec![
+    vec![
         plot(
             "sizes-rate",
             "Throughput over size",
             size(),
             axis("GB/s echoed", Scale::Linear, Unit::Number),
             vec![
-                dashed("plain, 0 copies", 0, points(&none, x, false, Quantity::Bandwidth)),
-                line("plain, 5 copies", 0, points(&five, x, false, Quantity::Bandwidth)),
-                dashed("uncopy, 0 copies", 1, points(&none, x, true, Quantity::Bandwidth)),
-                line("uncopy, 5 copies", 1, points(&five, x, true, Quantity::Bandwidth)),
+                dashed("plain, 0 copies", 0, points(none, x, false, Quantity::Bandwidth)),
+                line("plain, 5 copies", 0, points(five, x, false, Quantity::Bandwidth)),
+                dashed("uncopy, 0 copies", 1, points(none, x, true, Quantity::Bandwidth)),
+                line("uncopy, 5 copies", 1, points(five, x, true, Quantity::Bandwidth)),
             ],
         ),
         ruled(plot(
@@ -142,17 +153,21 @@ pub fn sizes(mut section: Section, rows: &[Row], low: &[Row]) -> Section {
             times_axis("above 1: uncopy needs less"),
             cpu,
         )),
-    ];
+    ]
+}
+
+fn size_facts(none: &[Row], five: &[Row], low: &[Row]) -> Vec<Fact> {
+    let mut facts = Vec::new();
     let best = five.iter().max_by(|a, b| a.ratio.total_cmp(&b.ratio));
     if let Some(best) = best {
         let at = units::size(best.size as u64);
-        section.facts.push(Fact::new(
+        facts.push(Fact::new(
             "Largest gain with 5 copies",
             "2.9×",
             format!("throughput {} at {at}", times(best.ratio, best.ratio_spread)),
         ));
     }
-    for (rows, asked) in [(&five[..], ""), (low, ", threshold 8 KB")] {
+    for (rows, asked) in [(five, ""), (low, ", threshold 8 KB")] {
         if let Some(row) = rows.iter().find(|r| r.size == 8 << 10) {
             // (Its own column says whether it was so.)
             let elided = match (asked, row.uncopy.elided_bytes) {
@@ -161,7 +176,7 @@ pub fn sizes(mut section: Section, rows: &[Row], low: &[Row]) -> Section {
                 _ => ", elided all the same",
             };
             let about = format!("8 KB, 5 copies{asked}{elided}");
-            section.facts.push(Fact::new(
+            facts.push(Fact::new(
                 about,
                 "down to 0.7× below 16 KB (threshold off)",
                 format!("throughput {}", times(row.ratio, row.ratio_spread)),
@@ -177,13 +192,13 @@ pub fn sizes(mut section: Section, rows: &[Row], low: &[Row]) -> Section {
             Some(format!("{} at {}", percent(share), units::size(r.size as u64)))
         })
         .collect();
-    section.facts.push(Fact::new(
+    facts.push(Fact::new(
         "5 copies against plain without any",
         "reached above 512 KB",
         reached.join(", "),
     ));
-    section.facts.push(Fact::new("Each size", UNKNOWN, "see the pictures"));
-    section
+    facts.push(Fact::new("Each size", UNKNOWN, "see the pictures"));
+    facts
 }
 
 /// Figure 8.

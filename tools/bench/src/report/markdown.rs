@@ -12,7 +12,7 @@ use super::noise;
 use super::section::{Section, Table};
 use super::servers_section::Summary;
 
-/// What stands around a part of the README.
+/// The marks around a part of the README.
 fn marks(name: &str) -> [String; 2] {
     ["begin", "end"].map(|end| format!("<!-- {name}, written by `make numbers`: {end} -->"))
 }
@@ -46,7 +46,7 @@ pub fn page(about: &About, summary: Option<&Summary>, sections: &[Section]) -> S
     text
 }
 
-/// What was found; beside what was published, where pictures are compared.
+/// The findings; beside what was published, where pictures are compared.
 fn facts(section: &Section) -> Table {
     let published = !section.plots.is_empty();
     let rows = section.facts.iter().map(|fact| {
@@ -74,7 +74,7 @@ fn machine(about: &About) -> String {
     table(&Table::new(&["", ""], rows.into()))
 }
 
-/// What the columns of the first table are.
+/// The meaning of the first table's columns.
 const ABOUT_SUMMARY: &str = "\
 Processor time of the server for a request, plain over uncopy: **above 1 is a gain**, 2 is half the
 time. In brackets the same plain server a second time: differences of that size mean nothing. Then
@@ -84,7 +84,7 @@ control, what Reno brings a plain server, and what uncopy gains with the same on
 connections.
 ";
 
-/// What the columns of the README's table are.
+/// The meaning of the columns of the README's table.
 const ABOUT_SHORT: &str = "\
 Processor time of the server for a request, plain over uncopy: **above 1 is a gain**, 2 is half the
 time. In brackets the same plain server a second time: differences of that size mean nothing.
@@ -109,11 +109,11 @@ fn line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// What the README has of a report.
+/// The part of a report that the README has.
 pub struct Excerpt {
-    /// Of which run its rows are.
+    /// The run that its rows are of.
     pub run: String,
-    /// What gains and what does not.
+    /// The table of gains and losses.
     pub table: Table,
     /// The echo server's bars.
     pub chart: String,

@@ -49,7 +49,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// In the order of the page.
+    /// All modes in the order of the page.
     pub const ALL: &'static [Self] = &[
         Self::Servers,
         Self::Echo,
@@ -116,7 +116,7 @@ impl Mode {
         modes
     }
 
-    /// What it takes at least, where that can't be shortened.
+    /// The time that it takes at least, where that can't be shortened.
     pub fn least(self) -> Duration {
         Duration::from_secs(match self {
             Self::Views | Self::Send => 12,
@@ -179,7 +179,7 @@ impl Mode {
 
 /// The longest timed window of one server.
 const WINDOW: Duration = Duration::from_secs(1);
-/// What these take in full; in less time they take a look.
+/// The time that these take in full; in less time they take a look.
 const FULL_VIEWS: Duration = Duration::from_secs(90);
 const FULL_SEND: Duration = Duration::from_secs(100);
 const FULL_FILE: Duration = Duration::from_secs(200);

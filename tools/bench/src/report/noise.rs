@@ -10,7 +10,7 @@ const LOSS: f64 = 0.98;
 /// Its latency counts as longer from here on, over plain's.
 const LONGER: f64 = 1.1;
 
-/// What the columns are.
+/// The meaning of the columns.
 pub const TEXT: &str = "How much of that is noise, over all rows (every server, size and number of \
     connections): for each side, in how many rows its ratio of CPU is below 0.98, in how many its \
     p99 is more than 10% above plain's, and the geometric average of the ratios with its standard \

@@ -9,7 +9,7 @@ use super::section::{Table, times, with_spread};
 use crate::figures::FigureResults;
 use crate::plot::{Axis, Line, Plot, Point, Scale, Unit, short};
 
-/// What a picture shows.
+/// The quantity that a picture shows.
 #[derive(Clone, Copy)]
 pub enum Quantity {
     /// Messages a second.
@@ -116,42 +116,46 @@ pub fn table(results: &FigureResults) -> Table {
         "within the page: plain",
         "uncopy",
     ];
-    let mut rows = Vec::new();
-    for series in &results.series {
-        for row in &series.rows {
-            let (plain, uncopy) = (&row.plain, &row.uncopy.common);
-            let cpu = |side: Option<&Compared>| ratio(side.map(|side| side.cpu_ratio));
-            rows.push(vec![
-                series.label.clone(),
-                units::size(row.size as u64),
-                row.copies.to_string(),
-                row.connections.to_string(),
-                row.threads.to_string(),
-                touch_text(row),
-                with_spread(plain.cpu_us_per_req, plain.cpu_us_per_req_spread),
-                times(row.again.cpu_ratio, row.again.cpu_ratio_spread),
-                cpu(row.kept.as_ref()),
-                cpu(row.placed.as_ref()),
-                cpu(row.unelided.as_ref()),
-                times(row.cpu_ratio, row.cpu_ratio_spread),
-                ratio(row.copies_cpu_ratio),
-                ratio(row.elision_cpu_ratio),
-                ratio(row.elision_most),
-                with_spread(plain.req_per_s, plain.req_per_s_spread),
-                times(row.again.ratio, row.again.ratio_spread),
-                times(row.ratio, row.ratio_spread),
-                short(plain.p99_us),
-                short(row.again.common.p99_us),
-                short(uncopy.p99_us),
-                short(row.uncopy.faults_per_req),
-                units::rough_size(row.uncopy.elided_bytes_per_req),
-                row.verified_messages.to_string(),
-                places(&plain.places),
-                places(&uncopy.places),
-            ]);
-        }
-    }
+    let rows = results
+        .series
+        .iter()
+        .flat_map(|series| series.rows.iter().map(|row| cells(&series.label, row)))
+        .collect();
     Table::new(&header, rows)
+}
+
+/// The numbers of a row of `series`.
+fn cells(series: &str, row: &Row) -> Vec<String> {
+    let (plain, uncopy) = (&row.plain, &row.uncopy.common);
+    let cpu = |side: Option<&Compared>| ratio(side.map(|side| side.cpu_ratio));
+    vec![
+        series.to_owned(),
+        units::size(row.size as u64),
+        row.copies.to_string(),
+        row.connections.to_string(),
+        row.threads.to_string(),
+        touch_text(row),
+        with_spread(plain.cpu_us_per_req, plain.cpu_us_per_req_spread),
+        times(row.again.cpu_ratio, row.again.cpu_ratio_spread),
+        cpu(row.kept.as_ref()),
+        cpu(row.placed.as_ref()),
+        cpu(row.unelided.as_ref()),
+        times(row.cpu_ratio, row.cpu_ratio_spread),
+        ratio(row.copies_cpu_ratio),
+        ratio(row.elision_cpu_ratio),
+        ratio(row.elision_most),
+        with_spread(plain.req_per_s, plain.req_per_s_spread),
+        times(row.again.ratio, row.again.ratio_spread),
+        times(row.ratio, row.ratio_spread),
+        short(plain.p99_us),
+        short(row.again.common.p99_us),
+        short(uncopy.p99_us),
+        short(row.uncopy.faults_per_req),
+        units::rough_size(row.uncopy.elided_bytes_per_req),
+        row.verified_messages.to_string(),
+        places(&plain.places),
+        places(&uncopy.places),
+    ]
 }
 
 /// Where it receives, and over which distances it copies.

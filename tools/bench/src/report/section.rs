@@ -9,15 +9,15 @@ pub struct Section {
     pub name: &'static str,
     /// Headline.
     pub title: &'static str,
-    /// What was measured, in a sentence or two.
+    /// The measurement, in a sentence or two.
     pub text: String,
     /// Pictures.
     pub plots: Vec<Plot>,
-    /// What the paper says beside what was found.
+    /// The paper's statements beside what was found.
     pub facts: Vec<Fact>,
     /// All numbers.
     pub table: Table,
-    /// What measures it alone.
+    /// The command that measures it alone.
     pub command: String,
 }
 
@@ -31,7 +31,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Of these columns and rows.
+    /// A table of these columns and rows.
     pub fn new(header: &[&str], rows: Vec<Vec<String>>) -> Self {
         Self { header: header.iter().map(|&name| name.to_owned()).collect(), rows }
     }
@@ -40,11 +40,11 @@ impl Table {
 /// One finding.
 #[derive(Debug)]
 pub struct Fact {
-    /// What it is about.
+    /// The subject.
     pub about: String,
-    /// What the paper says.
+    /// The paper's statement.
     pub paper: &'static str,
-    /// What was found here.
+    /// The finding here.
     pub here: String,
 }
 

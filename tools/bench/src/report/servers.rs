@@ -27,11 +27,11 @@ const SIZES: [(usize, &str); 3] = [(1 << 10, "1 KB"), (64 << 10, "64 KB"), (1 <<
 /// All of it.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct ServerResults {
-    /// What was measured.
+    /// The measurements.
     pub rows: Vec<ServerRow>,
-    /// What was not, and why.
+    /// The rows that were not measured, and why.
     pub missing: Vec<Missing>,
-    /// What measures it again. (Not in older results.)
+    /// The command that measures it again. (Not in older results.)
     pub command: Option<String>,
     /// Of which commit and machine all rows are. (Not in older results, which may be of several.)
     #[serde(default)]
@@ -56,13 +56,13 @@ pub struct Run {
 pub struct ServerRow {
     /// The program and how it is set up.
     pub name: String,
-    /// What it is to a user.
+    /// Its meaning to a user.
     pub words: String,
     /// Bytes of a value, body or message.
     pub size: usize,
     /// Connections, each with one request under way.
     pub connections: usize,
-    /// What was measured.
+    /// The measurements.
     pub sides: BTreeMap<Side, ServerNumbers>,
     /// Faster copies' gain in CPU: uncopy without elision over its allocator alone. (Not in older
     /// results.)
@@ -77,7 +77,7 @@ pub struct ServerRow {
     /// results.)
     #[serde(default)]
     pub congestion: Option<String>,
-    /// What each side's connections had at the end, as they say.
+    /// The congestion controls of each side's connections at the end, as they say.
     #[serde(default)]
     pub controls: BTreeMap<String, Vec<String>>,
     /// A plain server with Reno, which uncopy sets instead of BBR: its gain in CPU over plain is
@@ -110,7 +110,7 @@ pub struct ServerNumbers {
     pub cpu_spread: [f64; 2],
 }
 
-/// What was not measured.
+/// A row that was not measured.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Missing {
     /// The server.
@@ -165,7 +165,7 @@ impl ServerResults {
         Ok(())
     }
 
-    /// What a table's first lines say of its rows: of which run they are, or that they are older,
+    /// The first lines of a table, about its rows: of which run they are, or that they are older,
     /// and of which `machine`.
     pub fn of_one_run(&self, machine: &str) -> String {
         let command = self.command.as_deref().unwrap_or(DRIVER);
@@ -185,7 +185,7 @@ impl ServerResults {
         )
     }
 
-    /// What there was no program or no time for.
+    /// The rows for which there was no program or no time.
     pub fn left_out(&self) -> Vec<String> {
         let mut missing: Vec<_> = self
             .missing
@@ -225,7 +225,7 @@ pub fn measure(allowed: Duration) -> Result<ServerResults, Failure> {
     let status = child.wait().map_err(|e| failure!("lost {DRIVER}").because(e))?;
     let ended =
         if status.success() { Ok(()) } else { Err(failure!("{DRIVER} ended with {status}")) };
-    // What was measured before is worth having all the same.
+    // A measurement from before is worth having all the same.
     if let Err(why) = read.and(ended) {
         if why.to_string().starts_with(WRONG) {
             return Err(why);

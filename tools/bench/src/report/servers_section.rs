@@ -1,11 +1,11 @@
-//! What gains and what does not: the first table of a report, and the README's.
+//! The gains and the losses: the first table of a report, and the README's.
 
 use uncopy_measure::side::Side;
 use uncopy_measure::units;
 
 use super::noise;
 use super::section::{Section, Table};
-use super::servers::{ServerResults, ServerRow};
+use super::servers::{ServerNumbers, ServerResults, ServerRow};
 
 /// As many connections as the table for readers has: neither a ping-pong nor a crowd.
 const SHOWN: usize = 4;
@@ -37,38 +37,6 @@ pub fn section(results: &ServerResults) -> Section {
         "uncopy",
         "turns",
     ];
-    let rows = results.rows.iter().map(|row| {
-        let cpu = |side| ratio(row, side);
-        let of = |side, pick: fn(&super::servers::ServerNumbers) -> f64| {
-            row.sides.get(&side).map_or(0.0, pick)
-        };
-        let [low, high] = row.sides.get(&Side::Uncopy).map_or([0.0; 2], |side| side.cpu_spread);
-        vec![
-            row.words.clone(),
-            named(row),
-            units::size(row.size as u64),
-            row.connections.to_string(),
-            format!("{:.1}", of(Side::Plain, |side| side.cpu_us)),
-            cpu(Side::Again),
-            cpu(Side::Kept),
-            cpu(Side::Placed),
-            cpu(Side::NoElision),
-            cpu(Side::Uncopy),
-            format!("{low:.2} to {high:.2}"),
-            known(row.copies_cpu),
-            format!("{:.2}", row.elision_cpu),
-            row.congestion.clone().unwrap_or_else(|| "–".to_owned()),
-            known(row.switch_cpu),
-            known(row.same_cpu),
-            units::grouped(of(Side::Plain, |side| side.per_s) as u64),
-            format!("{:.2}", of(Side::Again, |side| side.rate_ratio)),
-            format!("{:.2}", of(Side::Uncopy, |side| side.rate_ratio)),
-            units::grouped(of(Side::Plain, |side| side.p99_us) as u64),
-            units::grouped(of(Side::Again, |side| side.p99_us) as u64),
-            units::grouped(of(Side::Uncopy, |side| side.p99_us) as u64),
-            row.turns.to_string(),
-        ]
-    });
     Section {
         name: "servers",
         title: "What gains, and what does not",
@@ -85,9 +53,41 @@ pub fn section(results: &ServerResults) -> Section {
             .to_owned(),
         plots: Vec::new(),
         facts: Vec::new(),
-        table: Table::new(&header, rows.collect()),
+        table: Table::new(&header, results.rows.iter().map(cells).collect()),
         command: results.command.clone().unwrap_or_else(|| "bench/apps/all.py".to_owned()),
     }
+}
+
+/// The cells of a row.
+fn cells(row: &ServerRow) -> Vec<String> {
+    let cpu = |side| ratio(row, side);
+    let of = |side, pick: fn(&ServerNumbers) -> f64| row.sides.get(&side).map_or(0.0, pick);
+    let [low, high] = row.sides.get(&Side::Uncopy).map_or([0.0; 2], |side| side.cpu_spread);
+    vec![
+        row.words.clone(),
+        named(row),
+        units::size(row.size as u64),
+        row.connections.to_string(),
+        format!("{:.1}", of(Side::Plain, |side| side.cpu_us)),
+        cpu(Side::Again),
+        cpu(Side::Kept),
+        cpu(Side::Placed),
+        cpu(Side::NoElision),
+        cpu(Side::Uncopy),
+        format!("{low:.2} to {high:.2}"),
+        known(row.copies_cpu),
+        format!("{:.2}", row.elision_cpu),
+        row.congestion.clone().unwrap_or_else(|| "–".to_owned()),
+        known(row.switch_cpu),
+        known(row.same_cpu),
+        units::grouped(of(Side::Plain, |side| side.per_s) as u64),
+        format!("{:.2}", of(Side::Again, |side| side.rate_ratio)),
+        format!("{:.2}", of(Side::Uncopy, |side| side.rate_ratio)),
+        units::grouped(of(Side::Plain, |side| side.p99_us) as u64),
+        units::grouped(of(Side::Again, |side| side.p99_us) as u64),
+        units::grouped(of(Side::Uncopy, |side| side.p99_us) as u64),
+        row.turns.to_string(),
+    ]
 }
 
 /// The server, and the options that uncopy got.
@@ -113,10 +113,10 @@ fn known(ratio: Option<f64>) -> String {
     ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.2}"))
 }
 
-/// What somebody reads first.
+/// The part that a reader sees first.
 #[derive(Debug)]
 pub struct Summary {
-    /// Of which run its rows are.
+    /// The run that its rows are of.
     pub run: String,
     /// One line for each kind of server.
     pub gains: Table,
@@ -177,7 +177,7 @@ fn kinds(results: &ServerResults) -> Vec<Kind<'_>> {
 /// A column's name, and what a row has there.
 type Column = (&'static str, fn(&ServerRow) -> Option<f64>);
 
-/// What a switch of the congestion control brings, and uncopy with the same on both sides.
+/// The gain of a switch of the congestion control, and uncopy with the same on both sides.
 const CONTROLLED: [Column; 2] = [
     ("the switch to Reno's own", |row| row.switch_cpu),
     ("the same congestion control", |row| row.same_cpu),
@@ -189,7 +189,7 @@ fn controlled(results: &ServerResults) -> &'static [Column] {
     if any { &CONTROLLED } else { &[] }
 }
 
-/// What the gain of 1 MB is, and how much of it is elision's.
+/// The gain of 1 MB, and how much of it is elision's.
 fn short(results: &ServerResults) -> Table {
     let controlled = controlled(results);
     let rows = kinds(results).into_iter().filter_map(|kind| {

@@ -1,4 +1,4 @@
-//! What happens where a program touches what it copied: figures 9 and 10, and more.
+//! The cost where a program touches what it copied: figures 9 and 10, and more.
 
 use uncopy_measure::echo::Row;
 use uncopy_measure::units;
@@ -66,15 +66,21 @@ pub fn faults(mut section: Section, policy: &[Row], stubborn: &[Row], uncopied: 
             lines(stubborn, Quantity::Rate),
         ),
     ];
+    section.facts.extend(fault_facts(policy, stubborn, uncopied));
+    section
+}
+
+fn fault_facts(policy: &[Row], stubborn: &[Row], uncopied: &[Row]) -> Vec<Fact> {
+    let mut facts = Vec::new();
     for (rows, how) in [(policy, "as anyone gets it"), (stubborn, "never backing off")] {
         for row in rows.iter().filter(|row| row.touched_pages == 2) {
-            let paper = if section.facts.is_empty() {
+            let paper = if facts.is_empty() {
                 "“still scales well”; beyond 2, TLB shootdowns limit it (no numbers in the text)"
             } else {
                 "the same"
             };
             let noun = if row.threads == 1 { "thread" } else { "threads" };
-            section.facts.push(Fact::new(
+            facts.push(Fact::new(
                 format!("2 pages touched, {} {noun}, {how}", row.threads),
                 paper,
                 format!(
@@ -87,7 +93,7 @@ pub fn faults(mut section: Section, policy: &[Row], stubborn: &[Row], uncopied: 
         }
     }
     if let Some(row) = uncopied.iter().find(|row| row.touched_pages == 2) {
-        section.facts.push(Fact::new(
+        facts.push(Fact::new(
             "2 pages touched, no copy (the paper's set-up)",
             "the same",
             format!(
@@ -97,7 +103,7 @@ pub fn faults(mut section: Section, policy: &[Row], stubborn: &[Row], uncopied: 
             ),
         ));
     }
-    section
+    facts
 }
 
 /// Figure 10.
@@ -108,9 +114,6 @@ pub fn misspeculation(mut section: Section, same: &[Row], moving: &[Row]) -> Sec
         pages that were touched over the bytes copied. The same pages in each message (a program \
         that looks at headers), and other pages in each (nothing can be known beforehand)."
         .to_owned();
-    let touched = |row: &Row| {
-        (row.touched_pages * 4096).min(row.size) as f64 / (row.size * row.copies) as f64
-    };
     let dots = |rows: &[Row], cpu: bool| -> Vec<Line> {
         [64 << 10, 256 << 10, 1 << 20]
             .into_iter()
@@ -149,6 +152,17 @@ pub fn misspeculation(mut section: Section, same: &[Row], moving: &[Row]) -> Sec
             false,
         ),
     ];
+    section.facts.extend(misspeculation_facts(same, moving));
+    section
+}
+
+/// The bytes of the touched pages over the bytes copied.
+fn touched(row: &Row) -> f64 {
+    (row.touched_pages * 4096).min(row.size) as f64 / (row.size * row.copies) as f64
+}
+
+fn misspeculation_facts(same: &[Row], moving: &[Row]) -> Vec<Fact> {
+    let mut facts = Vec::new();
     for (rows, how) in [(same, "the same pages"), (moving, "other pages each time")] {
         let above: Vec<&Row> = rows.iter().filter(|row| touched(row) > 0.06).collect();
         let worst = |cpu: bool| {
@@ -159,7 +173,7 @@ pub fn misspeculation(mut section: Section, same: &[Row], moving: &[Row]) -> Sec
         };
         if let (Some(rate), Some(cpu)) = (worst(false), worst(true)) {
             let gains = above.iter().filter(|row| row.cpu_ratio >= 1.0).count();
-            section.facts.push(Fact::new(
+            facts.push(Fact::new(
                 format!("More than 6% touched, {how}"),
                 "a loss",
                 format!(
@@ -173,14 +187,14 @@ pub fn misspeculation(mut section: Section, same: &[Row], moving: &[Row]) -> Sec
         }
         let all = rows.iter().map(|row| row.cpu_ratio);
         if !rows.is_empty() {
-            section.facts.push(Fact::new(
+            facts.push(Fact::new(
                 format!("The whole grid, {how}"),
                 "points only drawn",
                 format!("CPU {:.2}× at worst", all.fold(f64::INFINITY, f64::min)),
             ));
         }
     }
-    section
+    facts
 }
 
 /// Headers, trailers, checksums.

@@ -9,7 +9,7 @@ use crate::file::{self, FileResults, To};
 use crate::plot::{At, Axis, Line, Plot, Point, Rule, Scale, Unit};
 use crate::send::{self, SendResults, Times};
 
-/// What a picture and a table need of one way in one row.
+/// The values that a picture and a table need of one way in one row.
 struct Cell {
     x: f64,
     name: &'static str,
@@ -88,6 +88,29 @@ pub fn send(results: &SendResults) -> Section {
             .collect()
     };
     let label = "CPU of the sender; 1: plain send";
+    Section {
+        name: "send",
+        title: "Sending",
+        text:
+            "A program sends buffers over loopback TCP: many times as they are, as caches do, or \
+             once each, every byte written anew before. Plain send is 1×; below it a way needs \
+             less CPU. On loopback the receiver's queue would hold the sender's own pages, so the \
+             kernel copies what was to be sent by reference (“copied after all”, by its own \
+             report). sendfile is not shown for buffers that are written again: what is still in \
+             the queue would change."
+                .to_owned(),
+        plots: vec![
+            plot("send-many", "Sent many times", label, &cells(Times::Many)),
+            plot("send-once", "Sent once, written anew", label, &cells(Times::Once)),
+        ],
+        facts: Vec::new(),
+        table: send_table(results),
+        command: "uncopy-bench send".to_owned(),
+    }
+}
+
+/// Each way in each row.
+fn send_table(results: &SendResults) -> Table {
     let mut table = Vec::new();
     for row in &results.rows {
         let base = row.columns.first().map_or(0.0, |c| c.cpu_us);
@@ -124,25 +147,7 @@ pub fn send(results: &SendResults) -> Section {
         "copied after all",
         "messages verified",
     ];
-    Section {
-        name: "send",
-        title: "Sending",
-        text:
-            "A program sends buffers over loopback TCP: many times as they are, as caches do, or \
-             once each, every byte written anew before. Plain send is 1×; below it a way needs \
-             less CPU. On loopback the receiver's queue would hold the sender's own pages, so the \
-             kernel copies what was to be sent by reference (“copied after all”, by its own \
-             report). sendfile is not shown for buffers that are written again: what is still in \
-             the queue would change."
-                .to_owned(),
-        plots: vec![
-            plot("send-many", "Sent many times", label, &cells(Times::Many)),
-            plot("send-once", "Sent once, written anew", label, &cells(Times::Once)),
-        ],
-        facts: Vec::new(),
-        table: Table::new(&header, table),
-        command: "uncopy-bench send".to_owned(),
-    }
+    Table::new(&header, table)
 }
 
 /// The section of `uncopy-bench file`.
@@ -165,6 +170,27 @@ pub fn file(results: &FileResults) -> Section {
             .collect()
     };
     let label = "CPU; 1: plain read and write";
+    Section {
+        name: "file",
+        title: "Files",
+        text: format!(
+            "A program copies a file that is in the page cache ({}) to a socket or to a file. \
+             Plain read and write is 1×; below it a way needs less CPU. The article “Zero-copy: \
+             Principle and Implementation” copies 880 MB in Java in three ways.",
+            results.file_system
+        ),
+        plots: vec![
+            plot("file-socket", "File to socket", label, &cells(To::Socket)),
+            plot("file-file", "File to file", label, &cells(To::File)),
+        ],
+        facts: results.java.iter().flat_map(java).collect(),
+        table: file_table(results),
+        command: "uncopy-bench file --java".to_owned(),
+    }
+}
+
+/// Each way in each row.
+fn file_table(results: &FileResults) -> Table {
     let mut table = Vec::new();
     for row in &results.rows {
         let base = row.columns.first().map_or(0.0, |c| c.cpu_us);
@@ -186,26 +212,7 @@ pub fn file(results: &FileResults) -> Section {
             table.push(cells);
         }
     }
-    Section {
-        name: "file",
-        title: "Files",
-        text: format!(
-            "A program copies a file that is in the page cache ({}) to a socket or to a file. \
-             Plain read and write is 1×; below it a way needs less CPU. The article “Zero-copy: \
-             Principle and Implementation” copies 880 MB in Java in three ways.",
-            results.file_system
-        ),
-        plots: vec![
-            plot("file-socket", "File to socket", label, &cells(To::Socket)),
-            plot("file-file", "File to file", label, &cells(To::File)),
-        ],
-        facts: results.java.iter().flat_map(java).collect(),
-        table: Table::new(
-            &["way", "to", "size", "CPU µs", "of read, write", "MB/s", "verified"],
-            table,
-        ),
-        command: "uncopy-bench file --java".to_owned(),
-    }
+    Table::new(&["way", "to", "size", "CPU µs", "of read, write", "MB/s", "verified"], table)
 }
 
 fn java(java: &Java) -> Vec<Fact> {

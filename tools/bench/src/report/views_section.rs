@@ -4,7 +4,7 @@ use uncopy_measure::medians::quotient;
 use uncopy_measure::units;
 
 use super::section::{Fact, Section, Table, line, with_spread};
-use crate::plot::{Axis, Plot, Point, Scale, Unit, short};
+use crate::plot::{Axis, Line, Plot, Point, Scale, Unit, short};
 use crate::views::{ProcessRow, ViewsResults};
 
 /// The section.
@@ -17,54 +17,6 @@ pub fn section(results: &ViewsResults) -> Section {
     };
     let (counts, sizes) = (unique(|r| r.views), unique(|r| r.size));
     let ns = |label, scale| Axis { label, scale, unit: Unit::Number };
-    let process = |row: &ProcessRow, x: f64| Point {
-        x,
-        y: row.uncopy_ns,
-        spread: row.uncopy_ns_spread,
-        note: format!(
-            "uncopy, {} among {} views: {} ns",
-            units::size(row.size as u64),
-            units::grouped(row.views as u64),
-            with_spread(row.uncopy_ns, row.uncopy_ns_spread)
-        ),
-    };
-    let mut over_size = Vec::new();
-    if let Some(most) = counts.last() {
-        let rows = || results.processes.iter().filter(|row| row.views == *most);
-        let plain = rows().map(|row| Point {
-            x: row.size as f64,
-            y: row.plain_ns,
-            spread: row.plain_ns_spread,
-            note: format!(
-                "plain, {}: {} ns",
-                units::size(row.size as u64),
-                with_spread(row.plain_ns, row.plain_ns_spread)
-            ),
-        });
-        over_size.push(line("plain memcpy", 0, plain.collect()));
-    }
-    let shown =
-        counts.iter().zip([3, 6, 4, 2, 1].into_iter().skip(5_usize.saturating_sub(counts.len())));
-    for (views, color) in shown {
-        let rows = results.processes.iter().filter(|row| row.views == *views);
-        let name = format!("{} views", units::grouped(*views as u64));
-        over_size.push(line(name, color, rows.map(|row| process(row, row.size as f64)).collect()));
-    }
-    let mut over_views = Vec::new();
-    let chosen = [sizes.first(), sizes.last()];
-    for (size, (color, books_color)) in chosen.into_iter().flatten().zip([(1, 3), (2, 4)]) {
-        let text = units::size(*size as u64);
-        let rows = results.processes.iter().filter(|row| row.size == *size);
-        let points = rows.map(|row| process(row, row.views as f64)).collect();
-        over_views.push(line(format!("{text}, in a process"), color, points));
-        let books = results.books.iter().filter(|row| row.size == *size).map(|row| Point {
-            x: row.views as f64,
-            y: row.ns,
-            spread: row.ns_spread,
-            note: format!("books alone, {text}: {} ns", with_spread(row.ns, row.ns_spread)),
-        });
-        over_views.push(line(format!("{text}, the books alone"), books_color, books.collect()));
-    }
     let plot = |name: &str, title: &str, x, y, lines| Plot {
         name: name.to_owned(),
         title: title.to_owned(),
@@ -88,20 +40,82 @@ pub fn section(results: &ViewsResults) -> Section {
                 "ns a copy, over its size",
                 ns("", Scale::Log2).sized(),
                 ns("ns a copy", Scale::Log),
-                over_size,
+                over_size(results, &counts),
             ),
             plot(
                 "views-count",
                 "ns an elided copy, over live views",
                 ns("live views", Scale::Log),
                 ns("ns a copy", Scale::Log),
-                over_views,
+                over_views(results, &sizes),
             ),
         ],
         facts: facts(results, &counts, &sizes),
         table: table(results),
         command: "uncopy-bench views".to_owned(),
     }
+}
+
+/// A row under uncopy, at `x`.
+fn process(row: &ProcessRow, x: f64) -> Point {
+    Point {
+        x,
+        y: row.uncopy_ns,
+        spread: row.uncopy_ns_spread,
+        note: format!(
+            "uncopy, {} among {} views: {} ns",
+            units::size(row.size as u64),
+            units::grouped(row.views as u64),
+            with_spread(row.uncopy_ns, row.uncopy_ns_spread)
+        ),
+    }
+}
+
+/// ns a copy over its size: plain, and among each number of views.
+fn over_size(results: &ViewsResults, counts: &[usize]) -> Vec<Line> {
+    let mut lines = Vec::new();
+    if let Some(most) = counts.last() {
+        let rows = || results.processes.iter().filter(|row| row.views == *most);
+        let plain = rows().map(|row| Point {
+            x: row.size as f64,
+            y: row.plain_ns,
+            spread: row.plain_ns_spread,
+            note: format!(
+                "plain, {}: {} ns",
+                units::size(row.size as u64),
+                with_spread(row.plain_ns, row.plain_ns_spread)
+            ),
+        });
+        lines.push(line("plain memcpy", 0, plain.collect()));
+    }
+    let shown =
+        counts.iter().zip([3, 6, 4, 2, 1].into_iter().skip(5_usize.saturating_sub(counts.len())));
+    for (views, color) in shown {
+        let rows = results.processes.iter().filter(|row| row.views == *views);
+        let name = format!("{} views", units::grouped(*views as u64));
+        lines.push(line(name, color, rows.map(|row| process(row, row.size as f64)).collect()));
+    }
+    lines
+}
+
+/// ns an elided copy over the number of views, for the smallest and the largest size.
+fn over_views(results: &ViewsResults, sizes: &[usize]) -> Vec<Line> {
+    let mut lines = Vec::new();
+    let chosen = [sizes.first(), sizes.last()];
+    for (size, (color, books_color)) in chosen.into_iter().flatten().zip([(1, 3), (2, 4)]) {
+        let text = units::size(*size as u64);
+        let rows = results.processes.iter().filter(|row| row.size == *size);
+        let points = rows.map(|row| process(row, row.views as f64)).collect();
+        lines.push(line(format!("{text}, in a process"), color, points));
+        let books = results.books.iter().filter(|row| row.size == *size).map(|row| Point {
+            x: row.views as f64,
+            y: row.ns,
+            spread: row.ns_spread,
+            note: format!("books alone, {text}: {} ns", with_spread(row.ns, row.ns_spread)),
+        });
+        lines.push(line(format!("{text}, the books alone"), books_color, books.collect()));
+    }
+    lines
 }
 
 impl Axis {

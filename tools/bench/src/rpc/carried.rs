@@ -1,4 +1,4 @@
-//! What carries the connections of uncopy's side.
+//! The carrier of the connections of uncopy's side.
 
 use uncopy_measure::Failure;
 

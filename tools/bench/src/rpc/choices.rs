@@ -1,8 +1,9 @@
-//! What connects two programs, how they call, how they wait, and which way requests go.
+//! The choices of a row: what connects two programs, how they call, how they wait, and which way
+//! requests go.
 
 use serde::{Deserialize, Serialize};
 
-/// What the two ends are connected by.
+/// The wire between the two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Wire {
@@ -34,7 +35,7 @@ impl Wait {
     }
 }
 
-/// What the two ends call.
+/// The API that the two ends call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Api {

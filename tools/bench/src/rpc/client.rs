@@ -20,7 +20,7 @@ use super::server::answer;
 /// The hidden subcommand that is the client.
 pub const NAME: &str = "__rpc-client";
 
-/// What it is told.
+/// The client's options.
 #[derive(clap::Args)]
 pub struct ClientArgs {
     #[arg(value_parser = uncopy_measure::words::told::<Plan>)]
@@ -106,7 +106,7 @@ fn run(plan: &Plan, server: &Hello) -> io::Result<()> {
     Ok(())
 }
 
-/// What came of all turns.
+/// The result of all turns.
 pub fn told(latency: &Histogram<u64>, verified: u64) -> RpcSummary {
     let percentile = |p| round(latency.value_at_percentile(p) as f64 / 1000.0, 2);
     RpcSummary { verified, p50_us: percentile(50.0), p99_us: percentile(99.0), waited_share: None }
@@ -182,7 +182,7 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// From a set. What is under way at the end comes to its end.
+    /// From a set. Calls under way at the end come to their end.
     fn many(&mut self, links: &mut [Link], set: &Ends, length: Duration) -> io::Result<()> {
         let begun = Instant::now();
         for link in links.iter_mut() {

@@ -25,7 +25,7 @@ const WORD: usize = size_of::<u64>();
 /// No request begins with it.
 const MARK: u64 = u64::MAX;
 
-/// What was received of a stream of requests.
+/// The received part of a stream of requests.
 struct Stream {
     /// The next request, or that of which some has come.
     number: u64,
@@ -70,7 +70,7 @@ pub struct Served {
 }
 
 impl Served {
-    /// Of a new connection.
+    /// The state of a new connection.
     pub fn new() -> Self {
         Self { word: vec![], stream: None, compared: 0 }
     }
@@ -151,7 +151,7 @@ struct Link<'a> {
     end: &'a End,
     /// The next request that is sent, or told of.
     next: u64,
-    /// What is being sent, and how much of it is gone: all, where it has to be made.
+    /// The request that is being sent, and how much of it is gone: all, where it has to be made.
     out: Vec<u8>,
     sent: usize,
     stream: Stream,
@@ -176,7 +176,7 @@ pub struct Load<'a> {
 const PIECE: usize = 64 << 10;
 
 impl<'a> Load<'a> {
-    /// Over these.
+    /// A load over these connections.
     pub fn new(plan: &'a Plan, ends: impl Iterator<Item = &'a End>) -> io::Result<Self> {
         let links = ends
             .enumerate()
@@ -225,7 +225,7 @@ impl<'a> Load<'a> {
     fn send(&mut self, length: Duration) -> io::Result<()> {
         let (begun, size) = (Instant::now(), self.plan.size);
         let before: Vec<u64> = self.links.iter().map(|link| link.next).collect();
-        // (Who sleeps waits for room where none of its connections has any.)
+        // (A sender that sleeps waits for room where none of its connections has any.)
         let sleeps = self.plan.wait == Wait::Sleep;
         let mut waits = false;
         let mut now = Duration::ZERO;

@@ -17,7 +17,7 @@ use super::choices::Wait;
 use super::over::Over;
 use super::plan::{Hello, Order, Ready, RpcSummary, Turned};
 
-/// What came of a pair's turns.
+/// The result of a pair's turns.
 #[derive(Clone, Debug)]
 pub struct Sample<T = RpcSummary> {
     /// RPCs a second.
@@ -26,7 +26,7 @@ pub struct Sample<T = RpcSummary> {
     pub cpu_us_per_rpc: f64,
     /// Of it, the service's.
     pub service_us_per_rpc: f64,
-    /// What both programs are, and what they were made to do.
+    /// The facts of both programs, and the work that they were given.
     pub facts: Facts,
     /// Memory of both programs; what they share counts once.
     pub memory: u64,
@@ -92,7 +92,7 @@ impl Pair {
             if side.preloads() {
                 command.envs(environment.iter().copied());
             }
-            // Who spins has a core of its own; where both sleep, the kernel places them.
+            // A program that spins has a core of its own; where both sleep, the kernel places them.
             let own = [cores[core % cores.len()]];
             let cores = if programs.wait == Wait::Spin { &own[..] } else { cores };
             ServerProcess::launch(command, side, what, cores)
@@ -124,7 +124,7 @@ impl Pair {
         self.warmed
     }
 
-    /// Load for so long. What came of earlier turns is forgotten, if so.
+    /// Load for so long. Results of earlier turns are forgotten, if so.
     pub fn turn(&mut self, length: Duration, anew: bool) -> Result<(), Failure> {
         self.signal(Signal::SIGCONT)?;
         let before = self.cpu_ns()?;
@@ -202,7 +202,7 @@ impl Pair {
         self.client.tell(&serde_json::to_string(order).expect("an order can be written"))
     }
 
-    /// What both have in memory: of a page that several processes have each its part (PSS).
+    /// The memory of both: of a page that several processes have each its part (PSS).
     fn memory(&self) -> Result<u64, Failure> {
         let of = |pid: u32| -> Option<u64> {
             let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;

@@ -1,4 +1,4 @@
-//! What the two programs are told, and what they tell: the words between them and the bench.
+//! The words between the two programs and the bench: what they are told, and what they tell.
 
 use std::net::SocketAddr;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::choices::{Api, Wait, Way};
 
-/// What both are to do.
+/// The orders of both.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Plan {
     /// Bytes of a request.
@@ -21,7 +21,7 @@ pub struct Plan {
     pub way: Way,
     /// Cycles of work for each.
     pub work: u64,
-    /// What is called.
+    /// The API that is called.
     pub api: Api,
     /// The service whose rings are used, where the program itself uses them. None: Linux.
     pub service: Option<String>,
@@ -59,7 +59,7 @@ pub struct Ready {
     pub connections: usize,
 }
 
-/// What the client is told, a line each.
+/// The orders to the client, a line each.
 #[derive(Serialize, Deserialize)]
 pub enum Order {
     /// Load for so many seconds; forget what was measured before, if so.
@@ -73,7 +73,7 @@ pub enum Order {
     Tell,
 }
 
-/// What came of a turn.
+/// The result of a turn.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Turned {
     /// Answers that were complete and right.
@@ -82,7 +82,7 @@ pub struct Turned {
     pub seconds: f64,
 }
 
-/// What came of all of them.
+/// The result of all turns.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct RpcSummary {
     /// Answers that were compared, those before the first turn too.

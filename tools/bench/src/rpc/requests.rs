@@ -1,11 +1,11 @@
-//! What requests consist of: made, and compared without being made again. So comparing takes as
-//! long for an answer that comes in many pieces as for one that comes whole, and the two sides of a
+//! The bytes of requests: made, and compared without being made again. So comparing takes as long
+//! for an answer that comes in many pieces as for one that comes whole, and the two sides of a
 //! measurement, whose pieces differ, have the same work.
 
 use std::io;
 
-/// What a request repeats: eight bytes that are unlike every other request's. Cheap beside what is
-/// measured.
+/// The word that a request repeats: eight bytes that are unlike every other request's. Cheap beside
+/// what is measured.
 fn word(number: u64) -> u64 {
     number.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
@@ -41,7 +41,7 @@ pub fn are_requests(first: u64, size: usize, at: usize, mut came: &[u8]) -> bool
     true
 }
 
-/// What came back is not what was sent.
+/// The error of an answer that is not what was sent.
 pub fn wrong(connection: usize, number: u64, offset: usize) -> io::Error {
     io::Error::other(format!(
         "WRONG DATA on connection {connection}, request {number}, at or after byte {offset}"

@@ -28,17 +28,17 @@ pub struct Row<P = Parameters, B = Limit> {
     pub ratios: Ratios,
     /// Answers that were compared, on all sides: all there were.
     pub verified: u64,
-    /// What each side is.
+    /// The facts of each side.
     pub sides: BTreeMap<String, Facts>,
 }
 
-/// What is measured on a side.
+/// The figures of a side.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Measured<B> {
-    /// Of every mode.
+    /// The figures of every mode.
     #[serde(flatten)]
     pub numbers: RpcFigures,
-    /// Of this one.
+    /// The figures of this mode.
     #[serde(flatten)]
     pub besides: B,
 }
@@ -55,7 +55,7 @@ pub struct Limit {
 /// Those of `uncopy-bench rpc`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Parameters {
-    /// What connects the two programs.
+    /// The wire between the two programs.
     pub wire: Wire,
     /// Connections.
     pub connections: usize,
@@ -69,7 +69,7 @@ pub struct Parameters {
     pub way: Way,
     /// Cycles of work for each.
     pub work: u64,
-    /// What is called.
+    /// The API that is called.
     pub api: Api,
 }
 
@@ -86,7 +86,7 @@ pub struct Ratios {
     pub cpu_ratio_spread: [f64; 2],
 }
 
-/// What is measured on every side.
+/// Figures that are measured on every side.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct RpcFigures {
     /// RPCs a second.
@@ -107,7 +107,7 @@ pub struct RpcFigures {
 /// A side beside Linux.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Compared {
-    /// What was measured.
+    /// The figures.
     #[serde(flatten)]
     pub numbers: RpcFigures,
     /// Its RPCs a second over the first's.
@@ -127,7 +127,7 @@ impl Compared {
     }
 }
 
-/// What a pair of programs tells of itself.
+/// A pair's report of itself.
 pub trait Summarized {
     /// Answers that were compared.
     fn verified(&self) -> u64;
@@ -224,7 +224,7 @@ impl<T: Summarized> Samples<T> {
 }
 
 impl Parameters {
-    /// Of a plan over this wire.
+    /// The parameters of a plan over this wire.
     pub fn of(plan: &Plan, wire: Wire) -> Self {
         Self {
             wire,

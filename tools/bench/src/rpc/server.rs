@@ -26,7 +26,7 @@ const BACKLOG: libc::c_int = 4096;
 /// The hidden subcommand that is the server.
 pub const NAME: &str = "__rpc-server";
 
-/// What it is told.
+/// The server's options.
 #[derive(clap::Args)]
 pub struct ServerArgs {
     #[arg(value_parser = told::<Plan>)]

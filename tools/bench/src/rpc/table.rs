@@ -1,4 +1,4 @@
-//! What people read of rows of `uncopy-bench rpc`.
+//! The table of rows of `uncopy-bench rpc`, for people.
 
 use comfy_table::{CellAlignment, Table};
 use uncopy_measure::machine::Machine;
@@ -23,7 +23,8 @@ pub struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// What was measured, at its beginning; at its end `last`, each of Linux and of uncopy.
+    /// The rows, the measured columns at the beginning; at the end `last`, each of Linux and of
+    /// uncopy.
     pub fn of<P, B, const N: usize>(
         row: &'a Row<P, B>,
         first: Vec<String>,
@@ -66,7 +67,7 @@ pub fn compared(first: &[&str], lines: Vec<Line>, last: &[&str]) -> Table {
         let both = |of: fn(&RpcFigures) -> f64| [line.linux, line.uncopy].map(of);
         let rate = both(|n| n.rpc_per_s).map(|n| units::grouped(n as u64));
         let cpu = both(|n| n.cpu_us_per_rpc).map(|n| format!("{n:.2}"));
-        // (What nobody answers has none.)
+        // (Requests that nobody answers have none.)
         let latency = |us: f64| if us > 0.0 { format!("{us:.1}") } else { "-".to_owned() };
         let [p50, p99] = [both(|n| n.p50_us), both(|n| n.p99_us)].map(|two| two.map(latency));
         let ratios = [line.again.ratio, line.ratios.ratio].map(|n| format!("{n:.2}"));
@@ -119,7 +120,7 @@ fn by_the_client(rows: &[Row]) -> String {
     }
 }
 
-/// What the columns are, how it was measured, and on what.
+/// The meaning of the columns, how it was measured, and on what.
 pub fn notes(args: &RpcArgs, rows: &[Row]) -> String {
     let calls = match args.pairs.api {
         Api::Sockets => {

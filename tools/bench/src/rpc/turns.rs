@@ -25,13 +25,13 @@ pub struct Turns<'a> {
     pub library: &'a Path,
     /// Cores that there are.
     pub cores: &'a [usize],
-    /// What brings the programs together on uncopy's side.
+    /// The carrier that brings the programs together on uncopy's side.
     pub carried: &'a Carried,
     /// Load on each pair before it is timed.
     pub warmup: Duration,
     /// Timed load on each pair.
     pub seconds: Duration,
-    /// Of uncopy's side alone.
+    /// Whether uncopy's side is measured alone.
     pub only_uncopy: bool,
     /// At the end not all connections have to be on rings: who sends and is not answered leaves a
     /// ring that stays full, for the room that Linux has.
@@ -58,7 +58,8 @@ impl Turns<'_> {
             };
             pairs.push((side, pair));
         }
-        // (Whose connections come to their rings late gets more load: then the others get it too.)
+        // (Programs whose connections come to their rings late get more load: then the others get
+        // it too.)
         let most = pairs.iter().map(|(_, pair)| pair.warmed()).max().unwrap_or_default();
         for (_, pair) in &mut pairs {
             while pair.warmed() < most {
@@ -98,7 +99,7 @@ impl Turns<'_> {
     ) -> Result<Pair, Failure> {
         let environment = [
             ("UNCOPY_TCP", "yes"),
-            // Asleep is asleep. (Who spins does so itself, by calls that do not wait.)
+            // Asleep is asleep. (A program that spins does so itself, by calls that do not wait.)
             ("UNCOPY_TCP_SPIN", "no"),
             (uncopy_options::TCP_SERVICE, wired.service.as_str()),
         ];

@@ -16,7 +16,7 @@ use super::server::answer;
 /// The hidden subcommand that is the service.
 pub const NAME: &str = "__tcp-service";
 
-/// What it is told.
+/// The service's options.
 #[derive(clap::Args)]
 pub struct ServiceArgs {
     name: String,

@@ -97,7 +97,7 @@ impl Client<'_> {
         Ok(Link { id, answered: 0, number: 0, began })
     }
 
-    /// Load for so long. What is under way at the end comes to its end.
+    /// Load for so long. Connections under way at the end come to their end.
     fn turn(&mut self, length: Duration) -> io::Result<()> {
         let begun = Instant::now();
         if self.links.is_empty() {

@@ -1,14 +1,14 @@
-//! What the two programs are told, and what they tell.
+//! The words between the two programs: what they are told, and what they tell.
 
 use serde::{Deserialize, Serialize};
 
 use crate::events::Base;
 use crate::rpc::rows::Summarized;
 
-/// What both are to do.
+/// The orders of both.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Plan {
-    /// What each plan says.
+    /// The common part of all plans.
     pub base: Base,
     /// Requests of a connection.
     pub rpcs: usize,
@@ -22,16 +22,16 @@ impl AsMut<Base> for Plan {
     }
 }
 
-/// What came of all turns.
+/// The result of all turns.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ShortSummary {
     /// Answers that were compared, those before the first turn too.
     pub verified: u64,
     /// Connections that were made and ended, likewise.
     pub connections: u64,
-    /// Of a request.
+    /// The median time of a request.
     pub p50_us: f64,
-    /// Of a request.
+    /// The time that one request in a hundred exceeds.
     pub p99_us: f64,
     /// Median of the time from the call that begins a connection until it is there. None: none was
     /// made.

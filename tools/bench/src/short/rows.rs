@@ -23,11 +23,11 @@ pub struct Parameters {
     pub size: usize,
     /// How both wait.
     pub wait: Wait,
-    /// What is called.
+    /// The API that is called.
     pub api: Api,
 }
 
-/// What is measured of a side besides.
+/// The other figures of a side.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Connections {
     /// Median time until a connection is there. None: none was made while time was taken.

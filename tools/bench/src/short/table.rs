@@ -1,4 +1,4 @@
-//! What people read of rows of `uncopy-bench short`.
+//! The table of rows of `uncopy-bench short`, for people.
 
 use comfy_table::Table;
 use uncopy_measure::units;
@@ -23,7 +23,7 @@ pub fn table(rows: &[Row]) -> Table {
     compared(&["RPCs", "conns", "wait"], lines.collect(), &["connect\nLinux", "\nuncopy"])
 }
 
-/// What the columns are, how it was measured, and on what.
+/// The meaning of the columns, how it was measured, and on what.
 pub fn notes(args: &ShortArgs, rows: &[Row]) -> String {
     let connections: u64 =
         rows.iter().map(|row| row.linux.besides.connections + row.uncopy.besides.connections).sum();

@@ -1,5 +1,5 @@
-//! The benchmarks themselves: each describes its sides as data, and the sides are compared. What
-//! differs between them must be what the row's name says; all else is a comparison that is not
+//! The benchmarks themselves: each describes its sides as data, and the sides are compared. The
+//! difference between them must be what the row's name says; all else is a comparison that is not
 //! fair.
 //!
 //! A side is described by its own sockets (`getsockopt`, on a descriptor taken from the process),
@@ -23,7 +23,7 @@ fn facts(value: &Value) -> Facts {
     object.iter().map(|(fact, value)| (fact.clone(), text(value))).collect()
 }
 
-/// What two sides differ by.
+/// The differences of two sides.
 fn differences(a: &Facts, b: &Facts) -> Vec<String> {
     let names: std::collections::BTreeSet<&String> = a.keys().chain(b.keys()).collect();
     let of = |facts: &Facts, name| facts.get(name).cloned().unwrap_or_else(|| "nothing".into());
@@ -79,7 +79,7 @@ fn flows_of_linux_and_of_the_core_differ_by_nothing_but_whose_they_are() {
             let required =
                 ["congestion control", "small segments", "scheduled", "marks", "segment"];
             alike(bench, &sides, &required, &[]);
-            // What a row is called is what its connections are.
+            // The name of a row is what its connections are.
             for (whose, side) in &sides {
                 let (_, control) = whose.split_once('-').unwrap();
                 assert_eq!((control, &*side["marks"]), (&*side["congestion control"], "yes"));
@@ -122,7 +122,7 @@ fn pairs_of_programs_differ_by_nothing_but_what_carries_their_bytes() {
             assert!(number(uncopy, "cpu_us_per_rpc") > service, "{bench}: {row}");
             // A rate is of requests that were compared.
             assert!(number(row, "verified") >= 0.3 * number(linux, "rpc_per_s"), "{bench}: {row}");
-            // Who receives is measured where who sends waits for it.
+            // The receiver is measured where the sender waits for it.
             for side in [linux, uncopy].into_iter().filter(|_| own.contains(&"in")) {
                 assert!(number(side, "waited_share") > 0.1, "the client limits: {row}");
             }
@@ -263,7 +263,7 @@ fn the_first_line_of_a_servers_table_says_of_which_run_it_is() {
     }
 }
 
-/// What has a name here cannot pass unseen: the comparison itself.
+/// A difference that has a name here cannot pass unseen: the comparison itself.
 #[test]
 fn a_difference_of_one_fact_is_found_and_named() {
     let side =

@@ -1,4 +1,4 @@
-//! What the tests of `uncopy-bench` share: the program, and a library to preload.
+//! The parts that the tests of `uncopy-bench` share: the program, and a library to preload.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -37,7 +37,7 @@ pub fn works_here() -> bool {
     found.is_ok()
 }
 
-/// What it prints as JSON.
+/// Its output as JSON.
 pub fn json(words: &[&str]) -> Value {
     let output = bench().args(words).output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));

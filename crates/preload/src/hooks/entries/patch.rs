@@ -12,7 +12,7 @@ use uncopy_ranges::span::Span;
 const JUMP: usize = 5;
 const JMP: u8 = 0xe9;
 const CALL: u8 = 0xe8;
-/// What a debugger or the kernel (uprobes) puts where it wants to be told.
+/// The byte that a debugger or the kernel (uprobes) puts where it wants to be told.
 const BREAKPOINT: u8 = 0xcc;
 
 /// Lets every entry jump to libc's function itself. For the constructor.

@@ -34,7 +34,7 @@ unsafe fn change(
                 || new.sa_sigaction == SIG_DFL && !held
                 || new.sa_sigaction & !ADDRESS != 0;
             let ours = through_us(new, held);
-            // (What stands in the table already does nobody harm.)
+            // (An entry that stands in the table already does nobody harm.)
             (!theirs && (ours.0 == before || !borrowed())).then_some(ours)
         });
         let fault = fault_of(signal).filter(|_| held && new.is_some() && !borrowed());
@@ -57,7 +57,7 @@ unsafe fn change(
                 result
             }
             _ => {
-                // What is read from now on goes through the kernel.
+                // Every read from now on goes through the kernel.
                 fault.into_iter().for_each(|f| user_access::is_caught(f, false));
                 ask(new, old)
             }
@@ -80,7 +80,7 @@ unsafe fn change(
 /// `sigaction(2)`.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigaction(
     signal: c_int,
@@ -119,6 +119,31 @@ struct KernelAction {
 // SAFETY: plain words.
 unsafe impl user_access::Plain for KernelAction {}
 
+impl KernelAction {
+    /// libc's action in the kernel's words.
+    fn of(action: &Sigaction) -> Self {
+        Self {
+            handler: action.sa_sigaction,
+            flags: action.sa_flags as u32 as u64,
+            // SAFETY: a function's address, or none: 0.
+            restorer: unsafe {
+                core::mem::transmute::<Option<extern "C" fn()>, usize>(action.sa_restorer)
+            },
+            mask: mask_of(action),
+        }
+    }
+
+    /// Puts it into libc's words.
+    fn put(self, to: &mut Sigaction) {
+        to.sa_sigaction = self.handler;
+        to.sa_flags = self.flags as c_int;
+        // SAFETY: the address of a function that only the kernel has called, or 0.
+        to.sa_restorer =
+            unsafe { core::mem::transmute::<usize, Option<extern "C" fn()>>(self.restorer) };
+        set_mask(to, self.mask);
+    }
+}
+
 /// `rt_sigaction(2)`, the system call.
 ///
 /// # Safety
@@ -153,40 +178,21 @@ pub(in crate::hooks) unsafe fn rt_sigaction(
     }
     // SAFETY: the same, in libc's words.
     unsafe {
-        let given = given.map(|k| {
+        let given = given.map(|asked: KernelAction| {
             let mut action: Sigaction = core::mem::zeroed();
-            action.sa_sigaction = k.handler;
-            action.sa_flags = k.flags as c_int;
-            action.sa_restorer = core::mem::transmute::<usize, Option<extern "C" fn()>>(k.restorer);
-            set_mask(&mut action, k.mask);
+            asked.put(&mut action);
             action
         });
-        let restorer =
-            |a: &Sigaction| core::mem::transmute::<Option<extern "C" fn()>, usize>(a.sa_restorer);
         let mut was: Sigaction = core::mem::zeroed();
         let result = change(signal, given.as_ref(), &mut was, false, |new, old| {
-            let new = new.map(|a| KernelAction {
-                handler: a.sa_sigaction,
-                flags: a.sa_flags as u32 as u64,
-                restorer: restorer(a),
-                mask: mask_of(a),
-            });
+            let new = new.map(KernelAction::of);
             let mut before = KernelAction { handler: 0, flags: 0, restorer: 0, mask: 0 };
             let result =
                 call(new.as_ref().map_or(core::ptr::null(), core::ptr::from_ref), &mut before);
-            old.sa_sigaction = before.handler;
-            old.sa_flags = before.flags as c_int;
-            old.sa_restorer =
-                core::mem::transmute::<usize, Option<extern "C" fn()>>(before.restorer);
-            set_mask(old, before.mask);
+            before.put(old);
             result as c_int
         });
-        let was = KernelAction {
-            handler: was.sa_sigaction,
-            flags: was.sa_flags as u32 as u64,
-            restorer: restorer(&was),
-            mask: mask_of(&was),
-        };
+        let was = KernelAction::of(&was);
         if result == 0 && !old.is_null() && !user_access::write(old, &was) {
             *libc::__errno_location() = libc::EFAULT;
             return -1;

@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicU8, Ordering};
 #[repr(align(16))]
 struct LastStack(UnsafeCell<[u8; LAST_STACK]>);
 
-/// What the tracker needs at most, and as much again.
+/// The stack that the tracker needs at most, and as much again.
 const LAST_STACK: usize = 64 << 10;
 
 // SAFETY: used by one thread, the one that changed DYING.
@@ -23,7 +23,7 @@ unsafe impl Sync for LastStack {}
 
 static LAST: LastStack = LastStack(UnsafeCell::new([0; LAST_STACK]));
 
-/// What has come of it.
+/// The result.
 static DYING: AtomicU8 = AtomicU8::new(NOBODY);
 
 const NOBODY: u8 = 0;

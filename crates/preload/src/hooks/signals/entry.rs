@@ -1,5 +1,5 @@
-//! What the kernel has for a handler of each signal, and what becomes of a signal that is not
-//! simply handed on.
+//! The handler that the kernel has for each signal, and the fate of a signal that is not simply
+//! handed on.
 //!
 //! unsafe: see the crate; jumps to, or calls, the handlers that the program installed, with the
 //! kernel's own arguments.
@@ -25,8 +25,8 @@ use uncopy_tcp_shared::copy;
 const RIP_AT: usize = core::mem::offset_of!(ucontext_t, uc_mcontext)
     + size_of::<libc::greg_t>() * libc::REG_RIP as usize;
 
-/// What the kernel has for a handler. It writes nothing to the stack and leaves it as the kernel
-/// did: the program's handler may have just room enough, or none that may be written to.
+/// The handler that the kernel has. It writes nothing to the stack and leaves it as the kernel did:
+/// the program's handler may have just room enough, or none that may be written to.
 #[unsafe(naked)]
 pub(in crate::hooks) unsafe extern "C" fn entry(
     signal: c_int,

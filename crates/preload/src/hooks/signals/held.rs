@@ -29,7 +29,7 @@ pub(in crate::hooks) fn through_us(said: &Sigaction, held: bool) -> (usize, Siga
         return (SIG_DFL, action);
     }
     if held {
-        // What happened must be known, and our entry stay.
+        // The signal's cause must be known, and our entry stay.
         action.sa_flags |= SA_SIGINFO;
         action.sa_flags &= !SA_RESETHAND;
     }

@@ -13,7 +13,7 @@
 //! yet), and where another library chains handlers behind us, all these calls are the next
 //! library's as they are.
 //!
-//! What the kernel says is the truth; our table adds to it only where the kernel has our entry. So
+//! The kernel's answer is the truth; our table adds to it only where the kernel has our entry. So
 //! it does not matter who changed a handler past us, or in a child that shares our memory but not
 //! its handlers (vfork).
 //!

@@ -44,7 +44,7 @@ static INTERRUPTING: AtomicU64 = AtomicU64::new(0);
 /// `siginterrupt(3)`: whether a signal interrupts calls, now and after a later `signal`.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siginterrupt(signal: c_int, interrupt: c_int) -> c_int {
     if !entered() {
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn siginterrupt(signal: c_int, interrupt: c_int) -> c_int 
 /// `signal(2)`, with glibc's (BSD) meaning.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn signal(signal: c_int, handler: usize) -> usize {
     if !entered() {
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn signal(signal: c_int, handler: usize) -> usize {
 /// `bsd_signal`: the same.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bsd_signal(signal: c_int, handler: usize) -> usize {
     if !entered() {
@@ -101,7 +101,7 @@ pub unsafe extern "C" fn bsd_signal(signal: c_int, handler: usize) -> usize {
 /// `ssignal`: the same.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ssignal(signal: c_int, handler: usize) -> usize {
     if !entered() {
@@ -115,7 +115,7 @@ pub unsafe extern "C" fn ssignal(signal: c_int, handler: usize) -> usize {
 /// `sysv_signal`: one shot, not blocking itself.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sysv_signal(signal: c_int, handler: usize) -> usize {
     if !entered() {
@@ -129,7 +129,7 @@ pub unsafe extern "C" fn sysv_signal(signal: c_int, handler: usize) -> usize {
 /// `__sysv_signal`: the same.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __sysv_signal(signal: c_int, handler: usize) -> usize {
     if !entered() {
@@ -143,7 +143,7 @@ pub unsafe extern "C" fn __sysv_signal(signal: c_int, handler: usize) -> usize {
 /// X/Open's `sigset`, with glibc's meaning.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigset(signal: c_int, handler: usize) -> usize {
     const SIG_HOLD: usize = 2;
@@ -181,7 +181,7 @@ pub unsafe extern "C" fn sigset(signal: c_int, handler: usize) -> usize {
 /// X/Open's `sigignore`.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigignore(signal: c_int) -> c_int {
     if !entered() {

@@ -14,7 +14,7 @@ use uncopy_stack::buffers::HIGHEST_ADDRESS;
 /// it is ever unmapped.
 ///
 /// # Safety
-/// As its man page says.
+/// The caller keeps the contract of the man page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigaltstack(new: *const stack_t, old: *mut stack_t) -> c_int {
     if new.is_null() || !PROCESS.space.wanted() {

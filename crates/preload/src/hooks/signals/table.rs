@@ -1,4 +1,4 @@
-//! What the program said of each signal, where the kernel has our entry.
+//! The program's own action for each signal, where the kernel has our entry.
 //!
 //! Statics: the entry of a signal handler finds them at addresses of their own, with nothing in
 //! hand (`entry`).
@@ -26,7 +26,7 @@ pub(in crate::hooks) const ONCE: usize = 1 << 62;
 
 pub(in crate::hooks) const ADDRESS: usize = ONCE - 1;
 
-/// What the program said beside the handler, where it said something else than the kernel knows.
+/// The program's flags and mask beside the handler, where they differ from what the kernel knows.
 pub(in crate::hooks) struct Said {
     pub(in crate::hooks) flags: AtomicI32,
     pub(in crate::hooks) mask: AtomicU64,
@@ -64,7 +64,7 @@ pub(in crate::hooks) const SA_RESTORER: c_int = 0x0400_0000;
 /// interrupt, nor before that is known.
 static ENTERED: AtomicBool = AtomicBool::new(false);
 
-/// From now on they do.
+/// Has the program's handlers go through ours from now on.
 pub fn enter() {
     ENTERED.store(true, Relaxed);
 }

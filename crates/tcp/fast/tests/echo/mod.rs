@@ -55,7 +55,7 @@ pub fn clients(namespace: &str, address: Ipv4Addr, count: usize, size: usize) ->
         .expect("the clients start")
 }
 
-/// What came of the clients.
+/// The clients' result.
 pub fn said(child: &mut Child) -> String {
     let line = line(child);
     child.wait().expect("the clients");
@@ -92,7 +92,7 @@ pub struct Echo {
     address: Ipv4Addr,
     /// Where to say so: the kernel.
     pub steer: Option<Arc<Steer>>,
-    /// What each turn of the applications takes of a lane.
+    /// The time that each turn of the applications takes of a lane.
     burn: Duration,
 }
 

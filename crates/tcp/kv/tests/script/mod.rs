@@ -1,5 +1,5 @@
-//! What a client asks of a key-value store, and exactly what it has to be answered; for every store
-//! that speaks this protocol.
+//! Requests of a client to a key-value store, and exactly what they have to be answered; for every
+//! store that speaks this protocol.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

@@ -10,14 +10,14 @@ const BETA: f64 = 0.7;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Cubic {
-    /// In bytes.
+    /// The window in bytes.
     window: f64,
     threshold: f64,
     /// The window before the last reduction, in segments.
     w_max: f64,
     /// Since when it grows again; NEVER before the first loss.
     epoch: Time,
-    /// What Reno would have, in bytes (4.3).
+    /// The window that Reno would have, in bytes (4.3).
     w_est: f64,
 }
 
@@ -35,7 +35,7 @@ impl Cubic {
         let mss = f64::from(feedback.mss);
         if feedback.timeout || feedback.retransmits > 0 || feedback.marked > 0 {
             let segments = self.window / mss;
-            // Who was reduced below the last maximum leaves room for others (4.7).
+            // A flow that was reduced below the last maximum leaves room for others (4.7).
             self.w_max =
                 if segments < self.w_max { segments * (1.0 + BETA) / 2.0 } else { segments };
             self.threshold = (self.window * BETA).max(2.0 * mss);

@@ -7,10 +7,12 @@
 //! | `timely` | rate | how the round trip changes |
 //! | `reno` | window | losses |
 //! | `cubic` | window | losses, and the time since the last one |
+//! | `bbr` | rate | what went through, and the shortest round trip |
 //!
 //! A caller may control congestion itself ([`Algorithm::Caller`]), on each acknowledgement if it
 //! likes: the simulator's vanilla DCTCP does.
 
+mod bbr;
 mod cubic;
 mod dctcp;
 mod reno;
@@ -21,7 +23,7 @@ use crate::time::{Nanos, SECOND, Time};
 /// Segments that may go out before anything is known (RFC 6928).
 const INITIAL_SEGMENTS: u32 = 10;
 
-/// What a rate grows by in each control interval without congestion, in bytes a second: 10 Mbit/s
+/// The growth of a rate in each control interval without congestion, in bytes a second: 10 Mbit/s
 /// (TAS, 3.2.2), and not more than a segment in a round trip. That is how a window grows: the
 /// longer the queue, the slower. With 10 Mbit/s alone a hundred flows on 200 Mbit/s grow by five
 /// times the link in each interval, however often they are marked.
@@ -56,12 +58,15 @@ pub enum Algorithm {
     /// RFC 9438: what Linux does.
     #[default]
     Cubic,
+    /// By what goes through, whatever is lost: for ways that lose without being full. No marks are
+    /// agreed on.
+    Bbr,
     /// The caller's own, by window: [`Endpoint::set_window`](crate::Endpoint::set_window). Marks
     /// are echoed exactly, as for DCTCP.
     Caller,
 }
 
-/// What the fast path counted since the last interval.
+/// The fast path's counts since the last interval.
 #[derive(Clone, Copy, Debug)]
 pub struct Feedback {
     /// Now.
@@ -70,6 +75,10 @@ pub struct Feedback {
     pub interval: Nanos,
     /// Bytes acknowledged.
     pub acked: u32,
+    /// Bytes that the peer has got, also those behind a gap.
+    pub delivered: u32,
+    /// Bytes on the way now.
+    pub in_flight: u32,
     /// Those of them whose acknowledgement echoed congestion.
     pub marked: u32,
     /// Losses that duplicates showed.
@@ -84,7 +93,7 @@ pub struct Feedback {
     pub limited: bool,
 }
 
-/// What the fast path has to keep to.
+/// The limit that the fast path has to keep to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Limit {
     /// Bytes a second; and bytes on the way, so that where a queue builds up, it is not filled at
@@ -101,6 +110,7 @@ pub(crate) enum Control {
     Timely(timely::Timely),
     Reno(reno::Reno),
     Cubic(cubic::Cubic),
+    Bbr(bbr::Bbr),
     /// The window that the caller set.
     Caller(u32),
 }
@@ -113,6 +123,7 @@ impl Control {
             Algorithm::Timely => Control::Timely(timely::Timely::new(mss, rtt)),
             Algorithm::Reno => Control::Reno(reno::Reno::new(mss)),
             Algorithm::Cubic => Control::Cubic(cubic::Cubic::new(mss)),
+            Algorithm::Bbr => Control::Bbr(bbr::Bbr::new(mss, rtt)),
             Algorithm::Caller => Control::Caller(INITIAL_SEGMENTS * mss),
         }
     }
@@ -124,31 +135,33 @@ impl Control {
             Control::Timely(timely) => timely.interval(feedback),
             Control::Reno(reno) => reno.interval(feedback),
             Control::Cubic(cubic) => cubic.interval(feedback),
+            Control::Bbr(bbr) => bbr.interval(feedback),
             // The caller hears of a timeout later than everything is sent again.
             Control::Caller(window) if feedback.timeout => *window = feedback.mss,
             Control::Caller(_) => {}
         }
     }
 
-    /// What holds now.
+    /// The limit that holds now.
     pub fn limit(&self) -> Limit {
         match self {
             Control::Dctcp(dctcp) => Limit::Rate(dctcp.rate.get(), dctcp.rate.window()),
             Control::Timely(timely) => Limit::Rate(timely.rate.get(), timely.rate.window()),
             Control::Reno(reno) => Limit::Window(reno.window),
             Control::Cubic(cubic) => Limit::Window(cubic.window()),
+            Control::Bbr(bbr) => Limit::Rate(bbr.rate(), bbr.window()),
             Control::Caller(window) => Limit::Window(*window),
         }
     }
 }
 
-/// A rate with the bounds that both algorithms need.
+/// A rate with the bounds that DCTCP and TIMELY need.
 #[derive(Clone, Copy, Debug)]
 struct Rate {
     /// Bytes a second.
     now: f64,
     slow_start: bool,
-    /// What went through lately, in bytes a second.
+    /// The rate that went through lately, in bytes a second.
     sent: f64,
     /// The smallest round trip seen, in microseconds.
     least_rtt: u32,
@@ -175,9 +188,9 @@ impl Rate {
         f64::from(mss) * 1e5 / f64::from(rtt.max(1))
     }
 
-    /// What the flow did not use it does not keep: at most a fifth more than it sent (TAS, 3.2.2).
-    /// The initial rate is left to flows that met no congestion, or a flow of small requests could
-    /// never send a large answer.
+    /// A rate that the flow did not use it does not keep: at most a fifth more than it sent (TAS,
+    /// 3.2.2). The initial rate is left to flows that met no congestion, or a flow of small
+    /// requests could never send a large answer.
     fn validate(&mut self, feedback: &Feedback) {
         self.least_rtt = self.least_rtt.min(feedback.rtt.max(1));
         self.mss = feedback.mss;
@@ -203,7 +216,7 @@ impl Rate {
         1 + core::mem::take(&mut self.silent).min(between as u32)
     }
 
-    /// What it grows by in an interval.
+    /// The growth in an interval.
     fn step(feedback: &Feedback) -> f64 {
         let segment = f64::from(feedback.mss) * 1e6 / f64::from(feedback.rtt.max(1));
         RATE_STEP.min(segment)
@@ -214,8 +227,8 @@ impl Rate {
         self.now = self.now.max(Rate::least(feedback.mss, feedback.rtt)).min(50e9);
     }
 
-    /// What may be on the way at this rate: so much as two round trips without queues send, and a
-    /// few segments.
+    /// The bytes that may be on the way at this rate: so much as two round trips without queues
+    /// send, and a few segments.
     fn window(&self) -> u32 {
         let bytes = ROUND_TRIPS * self.now * f64::from(self.least_rtt) / 1e6;
         (bytes as u32).saturating_add(LEAST_SEGMENTS * self.mss)
@@ -236,6 +249,8 @@ mod tests {
             time: Time(at * MILLISECOND),
             interval: 2 * MILLISECOND,
             acked,
+            delivered: acked,
+            in_flight: acked / 2,
             marked: 0,
             retransmits: 0,
             timeout: false,
@@ -245,7 +260,7 @@ mod tests {
         }
     }
 
-    /// What goes through in an interval of two round trips at the present limit.
+    /// The bytes that go through in an interval of two round trips at the present limit.
     fn through(control: &Control) -> u32 {
         match control.limit() {
             Limit::Rate(rate, _) => (rate / 500) as u32,
@@ -253,8 +268,14 @@ mod tests {
         }
     }
 
-    fn all() -> [Algorithm; 4] {
+    /// Those that a loss slows down.
+    fn by_losses() -> [Algorithm; 4] {
         [Algorithm::Dctcp, Algorithm::Timely, Algorithm::Reno, Algorithm::Cubic]
+    }
+
+    fn all() -> [Algorithm; 5] {
+        let [a, b, c, d] = by_losses();
+        [a, b, c, d, Algorithm::Bbr]
     }
 
     #[test]
@@ -274,8 +295,8 @@ mod tests {
     }
 
     #[test]
-    fn at_a_loss_every_algorithm_slows_down_and_then_grows_again() {
-        for algorithm in all() {
+    fn at_a_loss_every_algorithm_but_bbr_slows_down_and_then_grows_again() {
+        for algorithm in by_losses() {
             let mut control = Control::new(algorithm, 1000, 1000);
             for at in 1..6 {
                 control.interval(&Feedback { rtt: 40, ..quiet(through(&control), at) });
@@ -299,6 +320,8 @@ mod tests {
                 control.interval(&Feedback { timeout: true, acked: 0, ..quiet(0, at) });
             }
             match control.limit() {
+                // (Its window is all that it sends for each of its questions.)
+                Limit::Rate(_, window) if algorithm == Algorithm::Bbr => assert_eq!(window, 1000),
                 Limit::Rate(rate, _) => assert!((1..200_000).contains(&rate), "{rate}"),
                 Limit::Window(window) => assert!((1000..=2000).contains(&window), "{window}"),
             }

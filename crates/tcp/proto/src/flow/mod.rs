@@ -1,5 +1,5 @@
-//! What the fast path has to know of a connection (TAS, table 3.1), laid out by cache line, and
-//! nothing else.
+//! The fast path's state of a connection (TAS, table 3.1), laid out by cache line, and nothing
+//! else.
 //!
 //! | line | touched by | fields |
 //! | --- | --- | --- |
@@ -14,8 +14,8 @@
 //!
 //! The functions of the fast path are methods of [`Flow`] and take constant time:
 //! [`Flow::receive`], [`Flow::transmit`], [`Flow::acknowledge`], [`Flow::write`], [`Flow::read`].
-//! They may run on another core than the slow path, with one lock per flow around both. What they
-//! do not handle they hand back as an [`Exception`], with nothing changed.
+//! They may run on another core than the slow path, with one lock per flow around both. A segment
+//! that they do not handle they hand back as an [`Exception`], with nothing changed.
 
 mod acks;
 mod receive;
@@ -43,7 +43,7 @@ pub const BUFFER_BITS: core::ops::RangeInclusive<u8> = 6..=30;
 /// Ticks of the wheel of flows that wait for their rate: 1 us, a segment's time at 12 Gbit/s.
 pub(crate) const PACING_TICK: u32 = 10;
 
-/// What a byte costs at most ([`Flow::pace`]): 16 ms. So a segment is sent each half minute at the
+/// The most that a byte costs ([`Flow::pace`]): 16 ms. So a segment is sent each half minute at the
 /// least, and times a wire's largest frame it fits into 64 bits.
 const SLOWEST: u64 = 1 << 44;
 
@@ -53,7 +53,7 @@ const DUPLICATES: u8 = 3;
 /// In `rcv_bits`: the receive buffer was larger once, and the peer may have been told so.
 const WAS_LARGER: u8 = 1 << 7;
 
-/// What is true of a flow.
+/// The flags of a flow.
 pub(crate) mod flag {
     /// Established, and the application has not closed: the fast path may handle it.
     pub const FAST: u16 = 1 << 0;
@@ -135,7 +135,7 @@ pub struct Flow {
     pub(crate) opaque: u64,
     /// When the bucket has something again.
     pub(crate) next_send: Time,
-    /// What a byte costs: nanoseconds, 20 bits of them behind the point. 0: no rate, only the
+    /// The price of a byte: nanoseconds, 20 bits of them behind the point. 0: no rate, only the
     /// window.
     pub(crate) pace: u64,
     rcv_first: Seq,
@@ -160,20 +160,20 @@ pub struct Flow {
     pub(crate) recovery: Recovery,
 }
 
-/// What a flow needs only while something is missing.
+/// The state that a flow needs only while something is missing.
 #[derive(Clone, Debug, Default)]
 #[repr(C, align(64))]
 pub struct Recovery {
-    /// What came out of order.
+    /// The runs that came out of order.
     pub(crate) came: Intervals<RUNS>,
-    /// What the peer has out of order.
+    /// The runs that the peer has out of order.
     pub(crate) sacked: Intervals<RUNS>,
     /// The recovery ends when this is acknowledged.
     pub(crate) until: Seq,
     /// Gaps before this were sent again.
     pub(crate) resent: Seq,
-    /// What had been sent when this round of resending began. Is something behind it known to have
-    /// come, and the first gap still there, then what was sent again is lost as well.
+    /// The end of what had been sent when this round of resending began. Is something behind it
+    /// known to have come, and the first gap still there, then what was sent again is lost as well.
     pub(crate) round: Seq,
     /// Where the newest segment that came out of order begins.
     pub(crate) newest: Seq,
@@ -191,7 +191,7 @@ const _: () = {
     assert!(core::mem::size_of::<Flow>() == 384);
 };
 
-/// What the slow path agreed on with the peer.
+/// The terms that the slow path agreed on with the peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     pub tuple: Tuple,
@@ -216,7 +216,7 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    /// Of no connection.
+    /// The terms of no connection.
     pub const NOBODY: Terms = Terms {
         tuple: Tuple {
             local_ip: Ipv4Addr::UNSPECIFIED,
@@ -254,7 +254,7 @@ impl Flow {
         let mut flow = Flow {
             rcv_nxt: terms.irs + 1,
             rcv_read: terms.irs + 1,
-            // What a SYN can say: its window is not scaled.
+            // A SYN can say so much: its window is not scaled.
             rcv_edge: terms.irs + 1 + (1u32 << terms.rcv_bits).min(u32::from(u16::MAX)),
             ts_recent: terms.ts_recent,
             snd_una: first,
@@ -418,9 +418,9 @@ impl Flow {
         Some(self.has_opened())
     }
 
-    /// There is room for so many bytes that are not read, as a power of two, from now on. What is
-    /// there stays, also where it is more. Says whether the peer has to hear of it. From here on
-    /// [`Place::to`] counts another way around: who does this goes by [`Place::ahead`].
+    /// There is room for so many bytes that are not read, as a power of two, from now on. Bytes
+    /// that are there stay, also where they are more. Says whether the peer has to hear of it. From
+    /// here on [`Place::to`] counts another way around: who does this goes by [`Place::ahead`].
     #[must_use]
     #[inline]
     pub fn resize(&mut self, bits: u8) -> bool {

@@ -9,7 +9,7 @@ use crate::time::{Now, elapsed};
 /// more, a longer one is no answer to what we sent.
 const STAMPED: core::ops::Range<u32> = 2..60_000;
 
-/// What the fast path does not handle.
+/// The segments that the fast path does not handle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Exception {
     /// The connection is being set up or was given up.
@@ -27,7 +27,7 @@ pub enum Exception {
 /// Where a payload goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Place {
-    /// In the receive buffer.
+    /// The range in the receive buffer.
     pub to: RingRange,
     /// How many bytes of the payload to leave out at its front: they were there already.
     pub skip: u32,
@@ -35,7 +35,7 @@ pub struct Place {
     pub ahead: u32,
 }
 
-/// What a segment did.
+/// The effects of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Received {
     /// The payload is to be copied here, before anybody hears of the rest.
@@ -183,9 +183,10 @@ impl Flow {
         }
     }
 
-    /// What was sent again measures nothing (Karn), unless the peer says which of both it answers
-    /// (RFC 7323, 4.1). Where losses go on and on, nothing else measures: the round trip would stay
-    /// what it was before the queue was there, and the floor of rates and the timeouts with it.
+    /// A segment that was sent again measures nothing (Karn), unless the peer says which of both it
+    /// answers (RFC 7323, 4.1). Where losses go on and on, nothing else measures: the round trip
+    /// would stay what it was before the queue was there, and the floor of rates and the timeouts
+    /// with it.
     fn measured_by_stamp(&mut self, now: Now, segment: &Segment) {
         if let Some((_, echo)) = segment.stamp
             && self.has(flag::STAMPS)
@@ -203,7 +204,7 @@ impl Flow {
         if !self.snd_una.before(self.recovery.until) {
             self.unset(flag::RECOVERING | flag::RESENDING);
             self.recovery.since = now.time.micros();
-            // What is known to be missing behind it is a new loss.
+            // Bytes that are known to be missing behind it are a new loss.
             self.look_for_loss(now);
         }
     }
@@ -228,8 +229,8 @@ impl Flow {
         }
         if self.has(flag::RECOVERING) {
             if !self.has(flag::SACK) && self.dup_acks >= DUPLICATES {
-                // What was sent again is lost as well. The flow was slowed down for this loss
-                // already.
+                // The bytes that were sent again are lost as well. The flow was slowed down for
+                // this loss already.
                 let until = self.recovery.until;
                 self.go_back(now, true);
                 self.recovery.until = until.max(self.snd_una);
@@ -289,8 +290,8 @@ impl Flow {
                 news |= !known && self.recovery.sacked.insert(start, end, RUNS);
             }
         }
-        // What was sent for the first time after this round began has come; so what was sent again
-        // before it would have, too.
+        // A segment that was sent for the first time after this round began has come; so what was
+        // sent again before it would have, too.
         if self.has(flag::RECOVERING)
             && !self.has(flag::RESENDING)
             && let Some(end) = self.recovery.sacked.end()
@@ -306,7 +307,7 @@ impl Flow {
     fn payload(&mut self, segment: &Segment, received: &mut Received) {
         self.echo(segment);
         let end = segment.seq + segment.payload;
-        // What lies behind the buffer's end is cut off, what came before is skipped.
+        // Payload behind the buffer's end is cut off, what came before is skipped.
         let mut edge = self.rcv_read + self.rcv_size();
         if self.has(flag::FIN_SEEN) {
             edge = edge.min(self.recovery.fin);
@@ -351,9 +352,9 @@ impl Flow {
     }
 
     /// Of what [`receive`](Self::receive) has given `place` only the first `taken` bytes were
-    /// taken: the others have not come, and `received` says so from now on. What had come early
-    /// behind them, and would be in order with them, has not come either. (Nothing of it was
-    /// acknowledged. What was only named as received may be given up: RFC 2018, 8.)
+    /// taken: the others have not come, and `received` says so from now on. Bytes that had come
+    /// early behind them, and would be in order with them, have not come either. (Nothing of it was
+    /// acknowledged. Bytes that were only named as received may be given up: RFC 2018, 8.)
     #[cold]
     pub(crate) fn takes_less(&mut self, received: &mut Received, place: Place, taken: u32) {
         received.ack_now = true;
@@ -390,7 +391,7 @@ impl Flow {
         }
     }
 
-    /// What came out of order, the newest first (RFC 2018, 4).
+    /// The runs that came out of order, the newest first (RFC 2018, 4).
     pub(super) fn report(&self, blocks: &mut Blocks) {
         let newest = self.recovery.newest;
         let runs = self.recovery.came.runs();

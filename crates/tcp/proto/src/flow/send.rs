@@ -6,7 +6,7 @@ use crate::segment::{Flags, Outgoing};
 use crate::seq::Seq;
 use crate::time::{MILLISECOND, Now, Time};
 
-/// What there is to send.
+/// The next thing to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 // The segment is the common case: a box around it would be an allocation on the data path.
 #[allow(clippy::large_enum_variant)]
@@ -21,7 +21,11 @@ pub enum Transmit {
     Closed,
 }
 
-/// What one segment may hold, and what has to be noted of it.
+/// How late a lane may be, in ns, without a flow losing what its rate gave it meanwhile: as much as
+/// goes out in a burst.
+const CATCHES_UP: u64 = MILLISECOND;
+
+/// The run that one segment may hold, and what has to be noted of it.
 struct Run {
     start: Seq,
     len: u32,
@@ -84,14 +88,14 @@ impl Flow {
         (pipe + len <= self.cwnd || again == self.snd_una).then_some(Run { start, len })
     }
 
-    /// What follows `snd_nxt`.
+    /// The bytes from `snd_nxt` on.
     #[inline]
     fn stream(&mut self, now: Now, most: u32) -> Transmit {
         let mss = u32::from(self.mss);
         let mut most = self.in_a_burst(most).max(mss);
         let mut stop = self.snd_end;
         if self.snd_nxt != self.snd_max && !self.recovery.sacked.is_empty() {
-            // What the peer has is not sent again.
+            // Bytes that the peer has are not sent again.
             let (start, gap_end) = self.recovery.sacked.gap(self.snd_nxt);
             self.snd_nxt = start.min(self.snd_max);
             stop = gap_end.map_or(stop, |end| end.min(stop));
@@ -155,8 +159,8 @@ impl Flow {
         most.min(u32::try_from(burst).unwrap_or(u32::MAX).max(2 * u32::from(self.mss)))
     }
 
-    /// What is on the way as far as congestion is concerned.
-    fn on_way(&self) -> u32 {
+    /// The bytes on the way as far as congestion is concerned.
+    pub(crate) fn on_way(&self) -> u32 {
         let recovery = &self.recovery;
         if self.snd_nxt != self.snd_max {
             // After a timeout everything behind `snd_nxt` counts as lost.
@@ -189,7 +193,7 @@ impl Flow {
             }
         }
         if self.has(flag::ECN) && fresh {
-            // What is sent again must not be marked (RFC 3168, 6.1.5).
+            // A segment that is sent again must not be marked (RFC 3168, 6.1.5).
             segment.markable = true;
             if self.has(flag::REDUCED) {
                 self.unset(flag::REDUCED);
@@ -205,10 +209,14 @@ impl Flow {
         }
         if self.pace != 0 {
             // An idle flow saves nothing up, but for what the wheel's ticks took from it: a flow at
-            // 10 Gbit/s has a segment a tick.
+            // 10 Gbit/s has a segment a tick. A flow that waited for its rate makes up for a lane
+            // that came late: else it would never reach the rate, and BBR would take what it
+            // reached for the way's.
+            let late = if self.has(flag::LIMITED) { CATCHES_UP } else { 1 << PACING_TICK };
             let segments = run.len.div_ceil(self.mss.into()).max(1);
-            let tick = Time(now.time.0.saturating_sub(1 << PACING_TICK));
-            self.next_send = self.next_send.max(tick) + self.cost(run.len + segments * (40 + 18));
+            let earliest = Time(now.time.0.saturating_sub(late));
+            self.next_send =
+                self.next_send.max(earliest) + self.cost(run.len + segments * (40 + 18));
         }
         segment
     }
@@ -218,8 +226,8 @@ impl Flow {
     pub(crate) fn time_out(&mut self, now: Now, forget: bool) {
         let first = self.recovery.sacked.runs().first();
         if forget || first.is_some_and(|run| run.0 == self.snd_una) {
-            // What was reported to have come out of order may have been thrown away since (RFC
-            // 2018, 8).
+            // Bytes that were reported to have come out of order may have been thrown away since
+            // (RFC 2018, 8).
             self.recovery.sacked.clear();
         }
         self.go_back(now, true);
@@ -228,5 +236,44 @@ impl Flow {
     /// A smaller segment size from now on.
     pub(crate) fn shrink(&mut self, mss: u16) {
         self.mss = self.mss.min(mss).max(super::MIN_MSS);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::Terms;
+    use crate::time::MICROSECOND;
+
+    /// What a flow of 1 MB/s sends in 100 ms of which it is asked every `every`, after it was asked
+    /// in vain for so long.
+    fn sent(idle: u64, every: u64) -> u32 {
+        let terms = Terms { mss: 1000, window: 1 << 30, snd_bits: 20, ..Terms::NOBODY };
+        let mut flow = Flow::new(&terms);
+        flow.set_rate(1_000_000);
+        let first = flow.snd_end;
+        let (mut at, end) = (idle, idle + 100 * MILLISECOND);
+        flow.snd_end = first + (1 << 19);
+        while at < end {
+            let now = Now::new(Time(at), 0);
+            while matches!(flow.transmit(now, 1000), Transmit::Segment(_)) {}
+            at += every;
+        }
+        flow.snd_max.distance(first)
+    }
+
+    #[test]
+    fn a_flow_reaches_its_rate_though_its_lane_comes_late() {
+        let in_time = sent(0, 10 * MICROSECOND);
+        // (100,000 bytes, less what headers take.)
+        assert!((90_000..=96_000).contains(&in_time), "{in_time}");
+        let late = sent(0, 700 * MICROSECOND);
+        assert!(late.abs_diff(in_time) <= 3_000, "{late} {in_time}");
+    }
+
+    #[test]
+    fn a_flow_that_was_idle_saves_nothing_up() {
+        let [fresh, idle] = [0, 5_000 * MILLISECOND].map(|idle| sent(idle, 10 * MICROSECOND));
+        assert!(idle <= fresh + 1_000, "{idle} {fresh}");
     }
 }

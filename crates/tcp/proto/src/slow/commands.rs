@@ -1,5 +1,5 @@
-//! What applications ask for. An application is not trusted: what cannot be is refused, and changes
-//! nothing.
+//! The commands of applications. An application is not trusted: what cannot be is refused, and
+//! changes nothing.
 
 use crate::actions::{Actions, FlowId, ListenerId, Refusal};
 use crate::config::{Connect, FlowOptions, Listen};
@@ -44,7 +44,7 @@ impl<F: Flows> Endpoint<F> {
         Ok(())
     }
 
-    /// Accepts no more. What was not accepted is reset, as Linux does it.
+    /// Accepts no more. Connections that were not accepted are reset, as Linux does it.
     pub fn unlisten(
         &mut self,
         time: Time,
@@ -220,8 +220,8 @@ impl<F: Flows> Endpoint<F> {
         Ok(())
     }
 
-    /// The application reads and writes no more. What it did not read makes it a reset, as with
-    /// Linux. The name is gone when [`Closed`](crate::Event::Closed) or
+    /// The application reads and writes no more. Bytes that it did not read make it a reset, as
+    /// with Linux. The name is gone when [`Closed`](crate::Event::Closed) or
     /// [`Reset`](crate::Event::Reset) says so; until then the send buffer is in use.
     pub fn close(
         &mut self,

@@ -18,7 +18,8 @@ const CHALLENGE_INTERVAL: Nanos = 500 * MILLISECOND;
 const STAMP_LIFE: u32 = 24 * 24 * 3600 * 1000;
 
 impl<F: Flows> Endpoint<F> {
-    /// What the fast path did not want of an established (or half-closed) connection.
+    /// Handles a segment of an established (or half-closed) connection that the fast path did not
+    /// want.
     pub(crate) fn synchronized(
         &mut self,
         now: Now,

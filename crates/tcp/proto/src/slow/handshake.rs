@@ -16,7 +16,7 @@ use crate::wire;
 /// The first SYN's timeout (RFC 6298, 2.1).
 const FIRST_TIMEOUT: u64 = SECOND;
 
-/// What a peer takes that does not say (RFC 9293, 3.7.1).
+/// The segment size of a peer that does not say (RFC 9293, 3.7.1).
 const DEFAULT_MSS: u16 = 536;
 
 /// The larger the buffer, the coarser its window: what fits must be said in 16 bits.
@@ -30,7 +30,7 @@ impl<F: Flows> Endpoint<F> {
         Seq((crate::table::hash(&self.key, tuple) >> 16) as u32) + (now.time.0 >> 6) as u32
     }
 
-    /// What our SYN offers, of what was not refused by the peer's.
+    /// The options of our SYN, of what was not refused by the peer's.
     fn offer(&self, terms: &Terms) -> SynOptions {
         SynOptions {
             mss: Some(wire::mss_of(self.config.mtu)),
@@ -44,7 +44,7 @@ impl<F: Flows> Endpoint<F> {
         let wish = [
             (self.config.stamps, flag::STAMPS),
             (self.config.sack, flag::SACK),
-            (self.config.ecn, flag::ECN),
+            (self.config.ecn && options.algorithm != Algorithm::Bbr, flag::ECN),
             (matches!(options.algorithm, Algorithm::Dctcp | Algorithm::Caller), flag::ECN_EXACT),
             (options.nagle, flag::NAGLE),
         ];
@@ -159,7 +159,7 @@ impl<F: Flows> Endpoint<F> {
         self.arm(slot, Timer::Handshake, due);
     }
 
-    /// What both want.
+    /// Keeps the options that both want.
     fn agree(terms: &mut Terms, segment: &Segment) {
         terms.irs = segment.seq;
         terms.window = u32::from(segment.window);
@@ -342,8 +342,8 @@ impl<F: Flows> Endpoint<F> {
             _ => {
                 self.counters.strangers += 1;
                 // The first segment after a cookie may have been lost, and this be one of the next:
-                // only the first one tells that it is ours, and comes again. (Who is a stranger
-                // indeed is told so when no cookie is out any more.)
+                // only the first one tells that it is ours, and comes again. (A stranger indeed is
+                // told so when no cookie is out any more.)
                 let may_be_ours = listener.is_some()
                     && !flags.any(Flags::SYN)
                     && self.cookies_until != Time::NEVER;
@@ -398,8 +398,8 @@ impl<F: Flows> Endpoint<F> {
         }
     }
 
-    /// There is no room for a connection. Whose application may have no more is told so: to try
-    /// again would not help it.
+    /// There is no room for a connection. A peer whose application may have no more is told so: to
+    /// try again would not help it.
     fn refused(&mut self, route: u16, why: Refusal, segment: &Segment, out: &mut impl Actions) {
         self.counters.refused += 1;
         if why == Refusal::Limit {
@@ -437,7 +437,7 @@ impl<F: Flows> Endpoint<F> {
             sack: Blocks::default(),
             syn: Some(SynOptions {
                 mss: Some(wire::mss_of(self.config.mtu)),
-                // (What both scale is agreed on by now.)
+                // (The scale of both is agreed on by now.)
                 shift: offer.shift.map(|_| terms.rcv_shift),
                 sack: offer.sack,
             }),
@@ -469,7 +469,7 @@ impl<F: Flows> Endpoint<F> {
             return true;
         }
         let mut terms = self.terms(now, segment.tuple, route, listen.app, &listen.flow);
-        // As if its SYN had just come.
+        // The options are agreed on as if the peer's SYN had just come.
         let mut flags = Flags::SYN;
         if offer.ecn {
             flags = flags.with(Flags::ECE).with(Flags::CWR);

@@ -1,5 +1,5 @@
-//! What the way has no room for: a router says so (RFC 1191). Routers that say nothing are found by
-//! their timeouts (`timers`).
+//! Packets for which the way has no room: a router says so (RFC 1191). Routers that say nothing are
+//! found by their timeouts (`timers`).
 
 use crate::endpoint::Endpoint;
 use crate::flows::Flows;
@@ -27,7 +27,8 @@ impl<F: Flows> Endpoint<F> {
         let options = if flow.has(crate::flow::flag::STAMPS) { 12 } else { 0 };
         flow.shrink(wire::mss_of(mtu) - options);
         if flow.mss < before {
-            // What went out is too large as well. It is not congestion: no limit changes.
+            // The segments that went out are too large as well. It is not congestion: no limit
+            // changes.
             flow.time_out(now, false);
             flow.next_send = now.time;
             self.ready(slot);

@@ -1,4 +1,4 @@
-//! What happens when nothing happens: retransmission, closed windows, silent peers; and congestion
+//! The work when nothing happens: retransmission, closed windows, silent peers; and congestion
 //! control, every two round trips.
 
 use crate::actions::{Actions, Event, ResetReason};
@@ -68,10 +68,16 @@ impl<F: Flows> Endpoint<F> {
         let flow = self.lane.flows.at(slot);
         let conn = &mut self.conns[index];
         let acked = flow.snd_una.min(flow.snd_end);
+        let behind_gaps: u32 =
+            flow.recovery.sacked.runs().iter().map(|(from, to)| to.distance(*from)).sum();
+        let newly_acked = acked.distance(conn.counted);
+        let before = core::mem::replace(&mut conn.behind_gaps, behind_gaps);
         let feedback = Feedback {
             time: now.time,
             interval: now.time.since(conn.last_control).max(1),
-            acked: acked.distance(conn.counted),
+            acked: newly_acked,
+            delivered: (newly_acked + behind_gaps).saturating_sub(before),
+            in_flight: flow.on_way(),
             marked: core::mem::take(&mut flow.cnt_marked),
             retransmits: core::mem::take(&mut flow.cnt_retransmits),
             timeout: false,
@@ -117,13 +123,14 @@ impl<F: Flows> Endpoint<F> {
         if changed {
             self.apply_limit(slot);
         }
-        // What was held back may go on now. (Where nothing is, the lane is not to be woken for it.)
+        // A flow that was held back may go on now. (Where nothing is, the lane is not to be woken
+        // for it.)
         if changed && self.lane.flows.at(slot).has_more() {
             self.ready(slot);
         }
     }
 
-    /// What is on the way has not moved for too long.
+    /// The bytes on the way have not moved for too long.
     fn timed_out(&mut self, now: Now, slot: u32, feedback: Feedback, out: &mut impl Actions) {
         let index = slot as usize;
         let timeout = self.timeout(slot);
@@ -147,6 +154,7 @@ impl<F: Flows> Endpoint<F> {
             control.interval(&Feedback {
                 timeout: true,
                 acked: 0,
+                delivered: 0,
                 marked: 0,
                 retransmits: 0,
                 ..feedback
@@ -183,7 +191,7 @@ impl<F: Flows> Endpoint<F> {
 
     /// The peer's window is closed, and nothing on the way will open it.
     pub(crate) fn persist(&mut self, now: Now, slot: u32) {
-        // What is sent next stops the questions.
+        // The next thing that is sent stops the questions.
         self.lane.flows.at(slot).unset(flag::WATCHED);
         if self.conns[slot as usize].due(Timer::Persist) == Time::NEVER || self.moved(now, slot) {
             let due = now.time + self.timeout(slot);

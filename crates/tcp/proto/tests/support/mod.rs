@@ -58,13 +58,13 @@ pub fn byte(name: u64, at: u64) -> u8 {
 }
 
 impl Socket {
-    /// What arrived and was not taken.
+    /// The bytes that arrived and were not taken.
     pub fn rest(&self) -> Vec<u8> {
         (self.taken..self.arrived).map(|at| self.rx[at as usize & (self.rx.len() - 1)]).collect()
     }
 }
 
-/// What an application has of a connection: two ring buffers and counts.
+/// An application's side of a connection: two ring buffers and counts.
 pub struct Socket {
     pub id: FlowId,
     pub tx: Vec<u8>,
@@ -141,7 +141,7 @@ impl Actions for Out<'_> {
         if self.keep {
             self.sent.push(*segment);
         }
-        // What the wire does with a payload of more than one segment.
+        // The wire's treatment of a payload of more than one segment.
         let mut done = 0;
         loop {
             let len = segment.payload.len - done;
@@ -353,7 +353,7 @@ impl Host {
         data
     }
 
-    /// What happened to `id` in the end.
+    /// The event that `id` ended with.
     pub fn end(&self, id: FlowId) -> Option<Event> {
         self.events
             .iter()

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use uncopy_tcp_proto::Time;
 
-/// What goes wrong, as shares of the frames.
+/// The wire's faults, as shares of the frames.
 #[derive(Clone, Copy, Debug)]
 pub struct Faults {
     pub drop: f64,

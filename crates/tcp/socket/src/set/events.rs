@@ -1,4 +1,4 @@
-//! What is asked and told of descriptors in a set, and how one is in it.
+//! Events of descriptors in a set, and how one is in it.
 //!
 //! unsafe: descriptors by their numbers.
 
@@ -31,7 +31,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// As the kernel says it.
+    /// The event that the kernel says.
     pub fn said(by_kernel: &epoll::Event) -> Self {
         let epoll::Event { flags, data } = *by_kernel;
         Self { events: flags.bits(), data: data.u64() }
@@ -74,7 +74,7 @@ pub(super) fn borrowed<'a>(fd: RawFd) -> BorrowedFd<'a> {
     unsafe { BorrowedFd::borrow_raw(fd) }
 }
 
-/// As the kernel takes them.
+/// The flags that the kernel takes.
 pub(super) fn flags(events: u32) -> epoll::EventFlags {
     epoll::EventFlags::from_bits_retain(events)
 }

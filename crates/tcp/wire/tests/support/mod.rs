@@ -80,7 +80,7 @@ impl Frames {
                 (&raw const size).cast(),
                 length,
             );
-            // What it sends itself does not come back.
+            // Frames that it sends itself do not come back.
             let one: libc::c_int = 1;
             libc::setsockopt(
                 fd.as_raw_fd(),

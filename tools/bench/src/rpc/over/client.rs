@@ -38,8 +38,8 @@ struct Loop {
     began: Instant,
 }
 
-/// What the lane works with. (No flow is asked for anything by who holds what events go to: they
-/// come with their flow held.)
+/// The state of the lane. (No flow is asked for anything by who holds what events go to: they come
+/// with their flow held.)
 struct ClientState {
     doing: Vec<FlowId>,
     /// Numbers of requests.
@@ -47,7 +47,7 @@ struct ClientState {
     got: Vec<u8>,
     latency: Histogram<u64>,
     verified: u64,
-    /// Of the turn.
+    /// The beginning of the turn.
     begun: Instant,
     length: Duration,
     open: usize,

@@ -35,7 +35,7 @@ pub struct Over {
     pub address: Ipv4Addr,
     /// The device's hardware address, and that of the other end.
     pub hardware: [[u8; 6]; 2],
-    /// Whose TCP it is: uncopy's over this wire; or Linux'.
+    /// The TCP: uncopy's over this wire; or Linux'.
     pub ours: Option<Wire>,
 }
 

@@ -9,7 +9,7 @@ use uncopy_measure::{Failure, failure};
 use super::Over;
 use crate::rpc::choices::Wire;
 
-/// What the namespaces' names begin with; a process and an end follow.
+/// The prefix of the namespaces' names; a process and an end follow.
 const NAME: &str = "uncopy-bench-";
 
 /// Removes what processes have left that were killed.
@@ -95,7 +95,8 @@ impl Network {
         for (end, namespace) in self.namespaces.iter().enumerate() {
             let ip = |words: &str| ip(&format!("-n {namespace} {words}"));
             ip(&format!("link set {name} up"))?;
-            // What has the address: the device itself, or the bridge on which a TAP device is.
+            // The device that has the address: the device itself, or the bridge on which a TAP
+            // device is.
             let device = match (self.wire, pair) {
                 (Wire::Tap, _) => {
                     let bridge = format!("{name}br");

@@ -31,7 +31,7 @@ struct Served {
     seen: usize,
 }
 
-/// What a lane works with. (No flow is asked for anything by who holds what events go to: they come
+/// The state of a lane. (No flow is asked for anything by who holds what events go to: they come
 /// with their flow held.)
 struct ServerState {
     doing: Vec<FlowId>,
@@ -44,12 +44,12 @@ pub struct Server {
     hardware: Hardware,
     listen: Spin<Vec<SocketAddrV4>>,
     links: Box<[Spin<Option<Box<Served>>>]>,
-    /// Of each lane.
+    /// The state of each lane.
     states: Box<[Spin<ServerState>]>,
     /// Connections with something to do for each lane.
     todo: Box<[Spin<Vec<FlowId>>]>,
     came: Spin<Vec<FlowId>>,
-    /// Whose clients have ended them.
+    /// Flows whose clients have ended them.
     ended: Spin<Vec<FlowId>>,
     opened: Sender<()>,
 }
@@ -230,7 +230,7 @@ impl Applications for Server {
         }
         let ended = std::mem::take(&mut *self.ended.lock());
         for &flow in &ended {
-            // (As above.)
+            // (A flow that has ended already refuses.)
             let _ = endpoint.close(time, flow, out);
             endpoint.leave();
         }

@@ -25,7 +25,7 @@ const SMALLEST: usize = 1 << 10;
 
 /// An open wire.
 pub enum Opened {
-    /// With what steers to it.
+    /// AF_XDP sockets, and the program that steers to them.
     Xdp(Arc<Steer>, Vec<Xsk>),
     /// A device's own.
     Tap(Vec<Tap>),
@@ -117,7 +117,7 @@ pub fn link(over: &Over) -> Link {
     Link { local, peer }
 }
 
-/// Of so many connections.
+/// The settings for so many connections.
 pub fn config(plan: &Plan) -> Config {
     Config {
         flows: plan.connections + 64,
