@@ -8,7 +8,7 @@
 use crate::Trouble;
 use crate::frames;
 use crate::object::{Object, Segment};
-use crate::runs::{bytes_of_a_call, decode, is_call, possible_targets, runs};
+use crate::runs::{bytes_of_a_call, decode, first_bytes, is_call, possible_targets, runs};
 use core::ops::Range;
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic};
 use std::collections::HashSet;
@@ -18,7 +18,7 @@ use std::collections::HashSet;
 /// # Errors
 /// [`Trouble::NoFrames`] where bytes of a system call are in the text.
 pub fn first_call(object: &Object<'_>) -> Result<Option<u64>, Trouble> {
-    if object.has_no_bytes_of_a_call() {
+    if object.text().all(|it| first_bytes(it.bytes).is_none()) {
         return Ok(None);
     }
     let mut room = Vec::new();
