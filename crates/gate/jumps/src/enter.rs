@@ -6,8 +6,8 @@
 //! The frame on the program's stack: the red zone (the trampoline has stepped over it), flags, the
 //! call's registers, and, if it is judged, what the processor has of vector registers. On an
 //! alternate signal stack with little room left the latter, and the judge, are on a stack of ours:
-//! one of a few, with a lock each, and with all signals blocked (a handler that came then would be
-//! put on top of the alternate stack, on which the handler that is interrupted runs).
+//! one of a few, with a lock each, and with all signals blocked but those of faults, whose handlers
+//! run on that stack (a judge may read by pointers that lead nowhere, and have the fault handled).
 //!
 //! A lock has the number of the thread that is on the stack. A forked child finds all locks zero
 //! (`MADV_WIPEONFORK`), a child that has the same memory finds them as they are. Who died on a
@@ -17,7 +17,7 @@
 //!
 //! unsafe: the instructions, and what they hand over.
 
-use crate::{ALWAYS, Call, Judge, PENDING, SIGALTSTACK, Verdict};
+use crate::{ALWAYS, Call, Judge, PENDING, Reason, Refusal, SIGALTSTACK, Verdict};
 use core::arch::global_asm;
 use core::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
 use core::cell::UnsafeCell;
@@ -38,10 +38,12 @@ static STATE_BYTES: AtomicU64 = AtomicU64::new(512);
 /// worth a question. (None stays over `execve`.)
 static ALTERNATE: AtomicBool = AtomicBool::new(false);
 
-/// Below this much room on an alternate signal stack, the stack of ours is used: 128 of the red
-/// zone, 200 of registers, up to 2,752 of vectors, 4 KB for the judge, and what a handler needs
-/// that interrupts it.
-const LITTLE: usize = 12 << 10;
+/// Below this much room on an alternate signal stack, a stack of ours is used: [`NEEDED`], and what
+/// a handler needs that interrupts the judge (the kernel's frame is 11 KB where it saves tiles).
+static LITTLE: AtomicU64 = AtomicU64::new(NEEDED + FOR_A_HANDLER);
+/// 128 of the red zone, 200 of registers, up to 2,752 of vectors, 4 KB for the judge.
+const NEEDED: u64 = 7 << 10;
+const FOR_A_HANDLER: u64 = 5 << 10;
 
 /// The stacks of ours.
 #[repr(C, align(64))]
@@ -71,9 +73,12 @@ static WIPED: Wiped = Wiped {
 /// How often a stack was left: who waits for one sleeps here.
 static LEFT: AtomicU32 = AtomicU32::new(0);
 
-/// A filter of system calls is in force, or about to be: it might end the process for a call of
-/// the gate's. Nothing is judged any more.
-static FILTERED: AtomicBool = AtomicBool::new(false);
+/// Nothing is judged any more: a filter of system calls, or a dispatch of them to the program, is
+/// in force or about to be, which might end the process for a call of the gate's.
+static OVER: AtomicBool = AtomicBool::new(false);
+
+/// Somebody made memory executable that may not have been: what is in it nobody has looked at.
+static CODE_MADE: AtomicBool = AtomicBool::new(false);
 
 /// The numbers that [`NUMBERS`] has. (A call beyond is judged always: nobody knows what it is.)
 const KNOWN: u32 = 512;
@@ -116,11 +121,11 @@ global_asm!(
     "push rax",
     "push rbx",
     ".cfi_offset 3, -88",
-    // rbp - 72: all signals, then the verdict; - 80: the signal mask, or the type of cancellation;
-    // - 104: a `stack_t`, or a time.
-    "sub rsp, 40",
+    // rbp - 72: signals, then the verdict; - 80: the signal mask, or the type of cancellation;
+    // - 104: the alternate stack, a `stack_t`; - 120: a time.
+    "sub rsp, 56",
     "mov qword ptr [rbp - 72], 0",
-    "cmp byte ptr [rip + {filtered}], 0",
+    "cmp byte ptr [rip + {over}], 0",
     "jne 8f",
     "cmp qword ptr [rip + {pending}], 0",
     "jne 35f",
@@ -176,11 +181,11 @@ global_asm!(
     "jz 2f",
     "mov rax, rsp",
     "sub rax, qword ptr [rbp - 104]",
-    "cmp rax, {little}",
+    "cmp rax, qword ptr [rip + {little}]",
     "jae 2f",
-    "mov qword ptr [rbp - 72], -1",
-    "mov eax, 14", // rt_sigprocmask
-    "mov edi, 2",  // SIG_SETMASK
+    "mov qword ptr [rbp - 72], {blocked}",
+    "mov eax, 14",  // rt_sigprocmask
+    "xor edi, edi", // SIG_BLOCK
     "lea rsi, [rbp - 72]",
     "lea rdx, [rbp - 80]",
     "mov r10d, 8",
@@ -199,7 +204,12 @@ global_asm!(
     "inc ebx",
     "cmp ebx, {stacks}",
     "jbe 22b",
-    // Of who is dead it is taken over.
+    // Of who is dead it is taken over, by the process itself: a child that has the same memory may
+    // not see its threads.
+    "mov eax, 39", // getpid
+    "syscall",
+    "cmp eax, dword ptr [rdx + {process}]",
+    "jne 25f",
     "mov ebx, 1",
     "23:",
     "mov edi, dword ptr [rdx + 4 * rbx - 4]",
@@ -217,13 +227,14 @@ global_asm!(
     "inc ebx",
     "cmp ebx, {stacks}",
     "jbe 23b",
-    "mov qword ptr [rbp - 104], 0",
-    "mov qword ptr [rbp - 96], {again}",
+    "25:",
+    "mov qword ptr [rbp - 120], 0",
+    "mov qword ptr [rbp - 112], {again}",
     "mov eax, {futex}",
     "lea rdi, [rip + {left}]",
     "mov esi, 128", // FUTEX_WAIT_PRIVATE
     "mov edx, r8d",
-    "lea r10, [rbp - 104]",
+    "lea r10, [rbp - 120]",
     "syscall",
     "jmp 20b",
     "3:",
@@ -231,6 +242,14 @@ global_asm!(
     "shl rax, {shift}",
     "lea rsp, [rip + {ours}]",
     "add rsp, rax",
+    // A handler of a fault (of who reads by pointers of the program's) is put on this one, too.
+    "push 0",
+    "push 2", // SS_DISABLE
+    "push 0",
+    "mov eax, {sigaltstack}",
+    "mov rdi, rsp",
+    "xor esi, esi",
+    "syscall",
     "2:",
     "sub rsp, qword ptr [rip + {bytes}]",
     "and rsp, -64",
@@ -285,7 +304,12 @@ global_asm!(
     "7:",
     "test ebx, ebx",
     "jz 8f",
-    "lea rsp, [rbp - 104]",
+    "lea rsp, [rbp - 120]",
+    "mov dword ptr [rbp - 96], 0", // (It is in use, says the kernel.)
+    "mov eax, {sigaltstack}",
+    "lea rdi, [rbp - 104]",
+    "xor esi, esi",
+    "syscall",
     "lea rdi, [rip + {locks}]",
     "mov dword ptr [rdi + 4 * rbx - 4], 0",
     "lock inc dword ptr [rip + {left}]",
@@ -322,16 +346,18 @@ global_asm!(
     ".size uncopy_gate_enter, . - uncopy_gate_enter",
     ".popsection",
     alternate = sym ALTERNATE,
+    blocked = const !(1_i32 << (libc::SIGSEGV - 1) | 1 << (libc::SIGBUS - 1)),
     sigaltstack = const SIGALTSTACK,
     futex = const 202,
-    little = const LITTLE,
-    filtered = sym FILTERED,
+    little = sym LITTLE,
+    over = sym OVER,
     pending = sym PENDING,
     known = const KNOWN,
     numbers = sym NUMBERS,
     zerocopy = const libc::MSG_ZEROCOPY,
     unaligned = const !(1_i32 << 18),
     locks = sym WIPED,
+    process = const core::mem::offset_of!(Wiped, process),
     stacks = const STACKS,
     left = sym LEFT,
     again = const AGAIN,
@@ -376,11 +402,14 @@ extern "C-unwind" fn judge(call: *mut Call) -> u64 {
             return 0;
         }
     }
+    if makes_code(&seen) {
+        CODE_MADE.store(true, Relaxed);
+    }
     match judge(&seen) {
         Verdict::GoOn => {
             // (A child that has the same memory has a filter of its own.)
             if filters(&seen) && WIPED.process.load(Relaxed) == own_process() {
-                FILTERED.store(true, Relaxed);
+                OVER.store(true, Relaxed);
             }
             0
         }
@@ -392,20 +421,50 @@ extern "C-unwind" fn judge(call: *mut Call) -> u64 {
     }
 }
 
-/// Whether the call puts a filter of system calls in force.
+/// Whether the call makes memory executable that is there. (`mmap` makes new one.)
+fn makes_code(call: &Call) -> bool {
+    const MPROTECT: u32 = 10;
+    const PKEY_MPROTECT: u32 = 329;
+    matches!(call.number as u32, MPROTECT | PKEY_MPROTECT)
+        && call.args[2] & libc::PROT_EXEC as u64 != 0
+}
+
+/// Whether the call puts a filter of system calls in force, or has them dispatched to the program
+/// (then a call of the gate's would be a signal, SIGSYS).
 fn filters(call: &Call) -> bool {
     const PRCTL: u32 = 157;
+    const PR_SET_SYSCALL_USER_DISPATCH: i32 = 59;
     const SECCOMP: u32 = 317;
     const SECCOMP_SET_MODE_FILTER: u64 = 1;
     match call.number as u32 {
-        PRCTL => call.args[0] as i32 == libc::PR_SET_SECCOMP,
+        PRCTL => match call.args[0] as i32 {
+            libc::PR_SET_SECCOMP => true,
+            PR_SET_SYSCALL_USER_DISPATCH => call.args[1] != 0,
+            _ => false,
+        },
         SECCOMP => call.args[0] & 0xffff_ffff <= SECCOMP_SET_MODE_FILTER,
         _ => false,
     }
 }
 
+/// Whether the gate has all calls, of all code that it has looked at, and will have them.
+pub(crate) fn has_all() -> Result<(), Refusal> {
+    if OVER.load(Relaxed) {
+        return Err(Refusal::new(Reason::Sandbox, "a filter of system calls"));
+    }
+    if CODE_MADE.load(Relaxed) {
+        return Err(Refusal::new(Reason::Code, "memory was made executable"));
+    }
+    Ok(())
+}
+
+/// Nothing is judged from now on.
+pub(crate) fn ends() {
+    OVER.store(true, Relaxed);
+}
+
 /// (By an instruction of ours: the function of that name may be judged.)
-fn own_process() -> u32 {
+pub(crate) fn own_process() -> u32 {
     const GETPID: usize = 39;
     // SAFETY: it changes nothing.
     unsafe { syscall4(GETPID, 0, 0, 0, 0) as u32 }
@@ -426,6 +485,9 @@ pub(crate) fn prepare(with: Judge) -> bool {
     // SAFETY: it was written if that worked.
     let none = told && unsafe { stack.assume_init() }.ss_flags & libc::SS_DISABLE != 0;
     ALTERNATE.store(!none, Relaxed);
+    // SAFETY: it asks what the kernel has told this process; 0: nothing.
+    let frame = unsafe { libc::getauxval(AT_MINSIGSTKSZ) };
+    LITTLE.store(NEEDED + FOR_A_HANDLER.max(frame + (2 << 10)), Relaxed);
     if let Some((state, bytes)) = state() {
         STATE_BYTES.store(bytes, Relaxed);
         STATE.store(state, Relaxed);
@@ -446,6 +508,9 @@ pub fn after_fork_in_child() {
     WIPED.locks.iter().for_each(|it| it.store(0, Relaxed));
     WIPED.process.store(0, Relaxed);
 }
+
+/// The bytes of the kernel's frame for a handler.
+const AT_MINSIGSTKSZ: libc::c_ulong = 51;
 
 /// In ECX of leaf 1: the kernel says what it saves.
 const OSXSAVE: u32 = 1 << 27;

@@ -4,86 +4,17 @@
 //! same program.
 
 use crate::loaded::{self, Loaded, Mapping};
+use crate::look::{Gate, code, is_what_its_file_has, makes_none, mappings, outside_is_as_usual};
+use crate::look::{stays_as_loaded, untold};
 use crate::patch::{self, Patch};
 use crate::room::{self, SLOT, SLOTS};
 use crate::trampoline::{self, Refers, trampoline};
 use crate::{Judge, PENDING, RT_SIGRETURN, Reason, Refusal, enter};
 use core::ffi::CStr;
 use core::ops::Range;
-use uncopy_gate_places::{Place, first_call, places};
+use uncopy_gate_places::object::{Object, Segment};
+use uncopy_gate_places::{Place, places};
 use uncopy_kernel::call::syscall4;
-use uncopy_kernel::procfs;
-
-/// The installed gate. It stays for as long as the process is there.
-pub struct Gate {
-    places: usize,
-    /// The objects that were looked at.
-    known: Vec<Identity>,
-}
-
-/// Where an object's text begins, its name, and its file.
-type Identity = (u64, String, String);
-
-impl Gate {
-    /// How many system calls are led through it.
-    pub const fn places(&self) -> usize {
-        self.places
-    }
-
-    /// Whether what was loaded since (`dlopen`), and what the kernel has been told since, still
-    /// leaves no other way to the kernel. What libc opens itself (name services) is seen by this,
-    /// too.
-    ///
-    /// # Errors
-    /// What is another way.
-    pub fn look(&self) -> Result<(), Refusal> {
-        outside_is_as_usual()?;
-        for _ in 0..TRIES {
-            match loaded::while_none_is_unloaded(|objects| self.looks(&objects)) {
-                Err(Found::Loading(_)) => a_while(),
-                Err(Found::Other(refusal)) => return Err(refusal),
-                Ok(()) => return Ok(()),
-            }
-        }
-        loaded::while_none_is_unloaded(|objects| self.looks(&objects)).map_err(Found::refusal)
-    }
-
-    fn looks(&self, objects: &[Loaded]) -> Result<(), Found> {
-        let maps = mappings().map_err(Found::Other)?;
-        executable_is_known(&maps, objects)?;
-        let new = |it: &&Loaded| identity(it, &maps).is_some_and(|it| !self.known.contains(&it));
-        for object in objects.iter().filter(new) {
-            // SAFETY: it is loaded, and nobody unloads it meanwhile; text is changed by nobody.
-            unsafe { makes_none(object) }.map_err(Found::Other)?;
-        }
-        Ok(())
-    }
-}
-
-/// Executable memory that is not as it is to be.
-enum Found {
-    /// A file's text that is no object's: `dlopen` maps an object before it lists it.
-    Loading(Refusal),
-    Other(Refusal),
-}
-
-impl Found {
-    fn refusal(self) -> Refusal {
-        match self {
-            Self::Loading(it) | Self::Other(it) => it,
-        }
-    }
-}
-
-/// So often a look waits for a `dlopen` on another thread: about a second.
-const TRIES: u32 = 1000;
-
-fn a_while() {
-    const NANOSLEEP: usize = 35;
-    let time = [0_u64, 1_000_000];
-    // SAFETY: the time is on the stack. (By an instruction of ours: nothing is judged.)
-    unsafe { syscall4(NANOSLEEP, time.as_ptr() as usize, 0, 0, 0) };
-}
 
 /// Leads all system calls of libc and of the dynamic linker through `judge`. Either all of them, or
 /// none, and nothing has changed.
@@ -103,28 +34,26 @@ pub fn install(judge: Judge) -> Result<Gate, Refusal> {
     no_shadow_stack()?;
     let objects = loaded::objects();
     let maps = mappings()?;
-    executable_is_known(&maps, &objects).map_err(Found::refusal)?;
+    executable_is_known(&maps, &objects)?;
     let mut plan = Plan { places: 0, texts: Vec::new(), patches: Vec::new() };
     for object in objects.iter().filter(|it| !is_the_kernels(it, &maps)) {
+        // SAFETY: one thread runs, and unloads nothing here; text is changed below, when this is
+        // used no more.
+        let text = unsafe { object.object(&[]) };
         if object.has(enter::address()) {
             // (Its own system calls are made past the gate.)
-            plan.changes(object, &maps)?;
-        } else if object.is_glibcs() {
-            // SAFETY: one thread runs, and unloads nothing here.
-            let data = unsafe { object.data() };
-            // SAFETY: as above; text is changed below, when this is used no more.
-            let seen = unsafe { object.object(&data) };
-            plan.changes(object, &maps)?;
-            let found = places(&seen).map_err(|trouble| {
-                Refusal::new(Reason::PastUs, format!("{}: {trouble}", object.called()))
-            })?;
-            if seen.segments.iter().any(|it| it.executable && asks_where_it_is(it.bytes)) {
-                return Err(cancels_otherwise(object.called()));
-            }
-            plan.add(object, &found)?;
-        } else {
+            plan.changes(object, &text, &maps)?;
+        } else if object.is_glibcs() || !text.has_no_bytes_of_a_call() {
+            // (Most objects have not even the bytes of a call, and some have much data.)
             // SAFETY: as above.
-            unsafe { makes_none(object) }?;
+            let data = unsafe { object.data() };
+            // SAFETY: as above.
+            let seen = unsafe { object.object(&data) };
+            if object.is_glibcs() {
+                plan.adds(object, &seen, &maps)?;
+            } else {
+                makes_none(object, &seen, &maps)?;
+            }
         }
     }
     if !enter::prepare(judge) {
@@ -132,12 +61,12 @@ pub fn install(judge: Judge) -> Result<Gate, Refusal> {
     }
     // SAFETY: the patches are jumps to trampolines, which do the same (`trampoline`), at places
     // that nobody enters but at their first instruction (`uncopy_gate_places`); one thread runs.
-    unsafe { patch::apply(&plan.texts, &plan.patches) }
-        .map_err(|error| Refusal::new(Reason::Code, error.to_string()))?;
-    Ok(Gate {
-        places: plan.places,
-        known: objects.iter().filter_map(|it| identity(it, &maps)).collect(),
-    })
+    if let Err(error) = unsafe { patch::apply(&plan.texts, &plan.patches) } {
+        // (A jump that could not be taken back leads on as if it were not there.)
+        enter::ends();
+        return Err(Refusal::new(Reason::Code, error.to_string()));
+    }
+    Ok(Gate::new(plan.places, maps))
 }
 
 /// What is to be changed.
@@ -148,26 +77,34 @@ struct Plan {
 }
 
 impl Plan {
-    /// The object's text is to be changed. It is what its file has: no breakpoint is in it, which
-    /// would hide an instruction (of a debugger, or of `perf`).
-    fn changes(&mut self, object: &Loaded, maps: &[Mapping]) -> Result<(), Refusal> {
-        for part in object.text() {
-            let pages = part.pages();
-            let mapping = maps.iter().find(|it| it.span == pages && it.access == "r-xp");
-            // SAFETY: it is loaded, and stays.
-            let same = mapping.and_then(|it| unsafe { it.has_what_its_file_has(part) });
-            let what = match same {
-                Some(true) => {
-                    self.texts.push(pages);
-                    continue;
-                }
-                Some(false) => "its text is not what its file has",
-                None if mapping.is_none() => "its text is not as it was loaded",
-                None => "its text cannot be compared with its file",
-            };
-            return Err(code(object, what));
-        }
+    /// The object's text is to be changed, or refused.
+    fn changes(
+        &mut self,
+        object: &Loaded,
+        seen: &Object<'_>,
+        maps: &[Mapping],
+    ) -> Result<(), Refusal> {
+        is_what_its_file_has(object, seen, maps)?;
+        self.texts.extend(object.text().map(loaded::Part::pages));
         Ok(())
+    }
+
+    /// All system calls of an object are to be led elsewhere.
+    fn adds(
+        &mut self,
+        object: &Loaded,
+        seen: &Object<'_>,
+        maps: &[Mapping],
+    ) -> Result<(), Refusal> {
+        self.changes(object, seen, maps)?;
+        let found = places(seen).map_err(|trouble| {
+            Refusal::new(Reason::PastUs, format!("{}: {trouble}", object.called()))
+        })?;
+        let texts = || seen.segments.iter().filter(|it| it.executable);
+        if found.iter().any(|it| texts().any(|text| asks_where_it_is(text, it.call))) {
+            return Err(cancels_otherwise(object.called()));
+        }
+        self.add(object, &found)
     }
 
     fn add(&mut self, of: &Loaded, all: &[Place]) -> Result<(), Refusal> {
@@ -185,91 +122,32 @@ impl Plan {
                 Some((trampoline::distance(from, it.entry)?, it))
             });
             let (jump, made) = led.ok_or_else(|| code(of, "no jump reaches so far"))?;
-            self.patches.push(Patch { at, new: made.slot.to_vec() });
+            self.patches.push(Patch { at, new: made.slot.to_vec(), old: Vec::new() });
             // (Nobody enters behind the jump: int3.)
             let mut new = vec![0xcc; n];
             new[0] = 0xe9;
             new[1..5].copy_from_slice(&jump);
-            self.patches.push(Patch { at: place.from, new });
+            self.patches.push(Patch { at: place.from, new, old: bytes.to_vec() });
             self.places += 1;
         }
         Ok(())
     }
 }
 
-fn code(of: &Loaded, what: &str) -> Refusal {
-    Refusal::new(Reason::Code, format!("{}: {what}", of.called()))
-}
-
-fn is_the_kernels(object: &Loaded, maps: &[Mapping]) -> bool {
-    let kernels = maps.iter().filter(|it| it.is_the_kernels());
-    object.text().any(|part| kernels.clone().any(|it| it.span.contains(&part.span.start)))
-}
-
-fn identity(object: &Loaded, maps: &[Mapping]) -> Option<Identity> {
-    let begins = object.text().map(|it| it.span.start).min()?;
-    let file = maps.iter().find(|it| it.span.contains(&begins))?.file.clone();
-    Some((begins, object.name.clone(), file))
-}
-
-/// # Safety
-/// The object stays loaded, and nobody changes its text meanwhile.
-unsafe fn makes_none(object: &Loaded) -> Result<(), Refusal> {
-    // SAFETY: the caller's promise.
-    let found = unsafe {
-        // (Most objects have not even the bytes of a call, and some have much data.)
-        if object.object(&[]).has_no_bytes_of_a_call() {
-            return Ok(());
-        }
-        first_call(&object.object(&object.data()))
-    };
-    none_of_its_own(object, found)
-}
-
-fn none_of_its_own(
-    object: &Loaded,
-    found: Result<Option<u64>, uncopy_gate_places::Trouble>,
-) -> Result<(), Refusal> {
-    let what = match found {
-        Ok(None) => return Ok(()),
-        Ok(Some(at)) => format!("a system call at {at:#x}"),
-        Err(trouble) => trouble.to_string(),
-    };
-    Err(Refusal::new(Reason::PastUs, format!("{}: {what}", object.called())))
-}
-
 /// All executable memory is text of an object as it was loaded, or the kernel's.
-fn executable_is_known(maps: &[Mapping], objects: &[Loaded]) -> Result<(), Found> {
-    let known: Vec<Range<u64>> =
-        objects.iter().flat_map(|it| it.text().map(loaded::Part::pages)).collect();
+fn executable_is_known(maps: &[Mapping], objects: &[Loaded]) -> Result<(), Refusal> {
     for it in maps.iter().filter(|it| it.is_executable() && !it.is_the_kernels()) {
-        let inside = |known: &Range<u64>| known.start <= it.span.start && it.span.end <= known.end;
-        let as_loaded = it.access == "r-xp";
-        if !as_loaded || !known.iter().any(inside) {
-            let what =
-                format!("executable memory {} at {:#x} {}", it.access, it.span.start, it.name);
-            let refusal = Refusal::new(Reason::Code, what.trim_end());
-            let loading = as_loaded && it.name.starts_with('/');
-            return Err(if loading { Found::Loading(refusal) } else { Found::Other(refusal) });
+        stays_as_loaded(it)?;
+        if !objects.iter().any(|object| object.has_text(&it.span)) {
+            return Err(it.executable_memory());
         }
     }
     Ok(())
 }
 
-fn mappings() -> Result<Vec<Mapping>, Refusal> {
-    loaded::mappings().ok_or_else(untold)
-}
-
-fn untold() -> Refusal {
-    Refusal::new(Reason::Code, "/proc/self cannot be read")
-}
-
-fn outside_is_as_usual() -> Result<(), Refusal> {
-    match procfs::is_filtered() {
-        Some(false) => Ok(()),
-        Some(true) => Err(Refusal::new(Reason::Sandbox, "a filter of system calls")),
-        None => Err(untold()),
-    }
+fn is_the_kernels(object: &Loaded, maps: &[Mapping]) -> bool {
+    let kernels = maps.iter().filter(|it| it.is_the_kernels());
+    object.text().any(|part| kernels.clone().any(|it| it.span.contains(&part.span.start)))
 }
 
 /// glibc 2.41 and later cancel a thread in a call by where its instruction pointer is: a signal
@@ -288,11 +166,13 @@ fn cancels_otherwise(who: &str) -> Refusal {
     Refusal::new(Reason::PastUs, format!("{who} cancels in other ways"))
 }
 
-/// Whether that is so by the text: a call of `__syscall_cancel_arch`, whatever the version says.
-fn asks_where_it_is(text: &[u8]) -> bool {
-    // mov 16(%rsp), %r9; mov %r11, 8(%rsp); syscall
-    const ITS: [u8; 12] = [0x4c, 0x8b, 0x4c, 0x24, 16, 0x4c, 0x89, 0x5c, 0x24, 8, 0x0f, 0x05];
-    text.windows(ITS.len()).any(|it| it == ITS)
+/// Whether that is so by the text: this call is that of `__syscall_cancel_arch`, whatever the
+/// version says.
+fn asks_where_it_is(text: &Segment<'_>, call: u64) -> bool {
+    // mov 16(%rsp), %r9; mov %r11, 8(%rsp)
+    const ITS: [u8; 10] = [0x4c, 0x8b, 0x4c, 0x24, 16, 0x4c, 0x89, 0x5c, 0x24, 8];
+    let before = call.checked_sub(text.at).and_then(|it| text.bytes.get(..it as usize));
+    before.is_some_and(|it| it.ends_with(&ITS))
 }
 
 /// Unwinders count a signal's frames of shadow stacks, and a trampoline's frame is marked as one.

@@ -12,12 +12,14 @@
 mod enter;
 mod install;
 mod loaded;
+mod look;
 mod patch;
 mod room;
 mod trampoline;
 
 pub use enter::after_fork_in_child;
-pub use install::{Gate, install};
+pub use install::install;
+pub use look::Gate;
 
 use core::fmt;
 use core::sync::atomic::AtomicU64;
@@ -50,11 +52,12 @@ pub enum Verdict {
 /// point; cancellation is deferred while it runs (but a handler on top of it may make such a point:
 /// the judge's frames are unwound then). Vector registers are its to use. It takes little
 /// of the program's stack: 4 KB are there on an alternate signal stack, since on one with less room
-/// it runs on a stack of the gate's, with all signals blocked.
+/// it runs on a stack of the gate's, with all signals blocked but SIGSEGV and SIGBUS.
 ///
 /// Once it has let a call go on that puts a filter of system calls in force (`seccomp`, or `prctl`
-/// with PR_SET_SECCOMP) in this process, nothing is judged any more: such a filter might end the
-/// process for a call of the gate's. So nothing may be pending by then, nor later.
+/// with PR_SET_SECCOMP), or has them dispatched (`prctl` with PR_SET_SYSCALL_USER_DISPATCH), in
+/// this process, nothing is judged any more: a filter might end the process for a call of the
+/// gate's. So nothing may be pending by then, nor later.
 ///
 /// In the child of `vfork` it runs in the parent's memory. It may make a `fork` itself, and return
 /// twice; not a call by which the child shares memory.
@@ -79,14 +82,14 @@ pub fn pending() -> &'static AtomicU64 {
 ///   code, `mprotect` (10) and `pkey_mprotect` (329) that make code, `shmat` (30), `sendto` (44),
 ///   `sendmsg` (46) and `sendmmsg` (307) with MSG_ZEROCOPY, `setsockopt` (54), users and rights
 ///   (105, 106, 113, 114, 116, 117, 119, 122, 123, 126, 446), `personality` (135), `prctl` (157),
-///   `io_setup` (206), `io_submit` (209), `unshare` (272), `vmsplice` (278), `setns` (308),
-///   `seccomp` (317), `io_uring_setup`, `_enter` and `_register` (425, 426, 427), `close_range`
-///   (436);
+///   `iopl` and `ioperm` (172, 173), `io_setup` (206), `io_submit` (209), `unshare` (272),
+///   `vmsplice` (278), `setns` (308), `seccomp` (317), `userfaultfd` (323), `io_uring_setup`,
+///   `_enter` and `_register` (425, 426, 427), `close_range` (436);
 /// - `sigaltstack` (131), which the gate itself wants to know of: its judge is asked only while
 ///   something is pending.
 ///
 /// So is every number from 512 on, which is none that is known.
-pub const ALWAYS: [u32; 42] = [
+pub const ALWAYS: [u32; 45] = [
     9,
     10,
     30,
@@ -113,6 +116,8 @@ pub const ALWAYS: [u32; 42] = [
     SIGALTSTACK,
     135,
     157,
+    172,
+    173,
     206,
     209,
     231,
@@ -122,6 +127,7 @@ pub const ALWAYS: [u32; 42] = [
     308,
     317,
     322,
+    323,
     329,
     425,
     426,

@@ -50,6 +50,11 @@ impl Loaded {
         self.parts.iter().any(|it| it.span.contains(&at))
     }
 
+    /// Whether all of this is its text.
+    pub fn has_text(&self, span: &Range<u64>) -> bool {
+        self.text().map(Part::pages).any(|it| it.start <= span.start && span.end <= it.end)
+    }
+
     /// Who it is, for people.
     pub fn called(&self) -> &str {
         if self.name.is_empty() { "the program" } else { &self.name }
@@ -135,15 +140,16 @@ impl Loaded {
         }
     }
 
-    /// Where functions begin that it lets others call by name.
+    /// Where functions begin that it lets others call by name. (Of some assembly symbols have no
+    /// type.)
     ///
     /// # Safety
     /// It is loaded.
-    unsafe fn symbols(&self) -> Vec<u64> {
+    pub unsafe fn symbols(&self) -> Vec<u64> {
         const DT_SYMTAB: u64 = 6;
         const DT_GNU_HASH: u64 = 0x6fff_fef5;
-        // `STT_FUNC`, `STT_GNU_IFUNC`.
-        const FUNCTIONS: [u8; 2] = [2, 10];
+        // `STT_NOTYPE`, `STT_FUNC`, `STT_GNU_IFUNC`.
+        const FUNCTIONS: [u8; 3] = [0, 2, 10];
         // SAFETY: the caller's promise.
         let (table, hash) = unsafe { (self.dynamic(DT_SYMTAB), self.dynamic(DT_GNU_HASH)) };
         let (Some(table), Some(hash)) = (table, hash) else { return Vec::new() };
@@ -254,25 +260,27 @@ impl Mapping {
         self.access.as_bytes().get(2) == Some(&b'x')
     }
 
-    /// Whether this part of an object, which is there, is what the file has. `None`: the file is
-    /// not to be had (it was replaced).
-    ///
-    /// # Safety
-    /// The part is loaded, and stays.
-    pub unsafe fn has_what_its_file_has(&self, part: &Part) -> Option<bool> {
+    /// Whether it is the same memory of the same file. (Whose name changes when it is deleted.)
+    pub fn is(&self, other: &Self) -> bool {
+        let what = |it: &Self| (it.span.clone(), it.offset, it.access.clone(), it.file.clone());
+        what(self) == what(other)
+    }
+
+    /// Whether these bytes, which lie at `at`, are what the file has there. `None`: the file is not
+    /// to be had (it was replaced).
+    pub fn file_has(&self, at: u64, bytes: &[u8]) -> Option<bool> {
         const AT_ONCE: usize = 64 << 10;
         let file = procfs::open(self.name.as_bytes())?;
         let mut room = vec![0; AT_ONCE];
-        let (mut at, end) = (part.span.start, part.span.start + part.filled);
-        while at < end {
-            let n = AT_ONCE.min((end - at) as usize);
-            let offset = self.offset + (at - self.span.start);
+        let mut done = 0;
+        while done < bytes.len() {
+            let n = AT_ONCE.min(bytes.len() - done);
+            let offset = self.offset + (at - self.span.start) + done as u64;
             let n = rustix::io::pread(&file, &mut room[..n], offset).ok().filter(|&n| n > 0)?;
-            // SAFETY: within the part.
-            if *unsafe { core::slice::from_raw_parts(at as *const u8, n) } != room[..n] {
+            if bytes[done..done + n] != room[..n] {
                 return Some(false);
             }
-            at += n as u64;
+            done += n;
         }
         Some(true)
     }

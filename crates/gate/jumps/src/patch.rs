@@ -20,6 +20,8 @@ use uncopy_kernel::inject;
 pub(crate) struct Patch {
     pub at: u64,
     pub new: Vec<u8>,
+    /// What is there; empty: nobody comes there but by another patch.
+    pub old: Vec<u8>,
 }
 
 const RT_SIGPROCMASK: usize = 14;
@@ -36,7 +38,7 @@ fn set_mask(new: u64, old: &mut u64) {
 pub(crate) enum Failed {
     /// Nothing is changed.
     Before(Errno),
-    /// Text does what it did before; but some of it can still be written.
+    /// Text does what it did before, or some of it has its patches; some can still be written.
     After(Errno),
 }
 
@@ -72,7 +74,7 @@ unsafe fn changed(texts: &[Range<u64>], patches: &[Patch]) -> Result<(), Failed>
         // SAFETY: what is there stays, and stays executable.
         let done = inject::check(Call::Mprotect).and_then(|()| unsafe { set(it, both) });
         if let Err(error) = done {
-            as_they_were(&texts[..i])?;
+            as_they_were(&texts[..i]).map_err(Failed::After)?;
             return Err(Failed::Before(error));
         }
     }
@@ -80,19 +82,41 @@ unsafe fn changed(texts: &[Range<u64>], patches: &[Patch]) -> Result<(), Failed>
         // SAFETY: the caller's promise.
         unsafe { write(it.at, &it.new) };
     }
-    as_they_were(texts)
+    let done = inject::check(Call::Mprotect).and_then(|()| as_they_were(texts));
+    let Err(error) = done else { return Ok(()) };
+    // SAFETY: as above.
+    unsafe { take_back(texts, patches) };
+    as_they_were(texts).map_err(Failed::After)?;
+    Err(Failed::Before(error))
+}
+
+/// Writes what was there, where text can be written again.
+///
+/// # Safety
+/// As [`apply`]'s, once all was written.
+unsafe fn take_back(texts: &[Range<u64>], patches: &[Patch]) {
+    for text in texts {
+        // SAFETY: what is there stays, and stays executable.
+        if unsafe { set(text, TEXT | MprotectFlags::WRITE) }.is_err() {
+            continue;
+        }
+        for it in patches.iter().filter(|it| text.contains(&it.at)) {
+            // SAFETY: the caller's promise.
+            unsafe { write(it.at, &it.old) };
+        }
+    }
 }
 
 const TEXT: MprotectFlags = MprotectFlags::READ.union(MprotectFlags::EXEC);
 
 /// All of them, whatever becomes of one.
-fn as_they_were(texts: &[Range<u64>]) -> Result<(), Failed> {
+fn as_they_were(texts: &[Range<u64>]) -> Result<(), Errno> {
     let mut all = Ok(());
     for it in texts {
         // SAFETY: nobody else writes there.
         all = all.and(unsafe { set(it, TEXT) });
     }
-    all.map_err(Failed::After)
+    all
 }
 
 /// # Safety

@@ -49,24 +49,36 @@ pub fn places(object: &Object<'_>) -> Result<Vec<Place>, Trouble> {
     firsts.extend_from_slice(&object.symbols);
     firsts.sort_unstable();
     let mut places: Vec<Place> = Vec::with_capacity(swept.calls.len());
-    for (i, &(call, sound)) in swept.calls.iter().enumerate() {
-        let next = swept.calls.get(i + 1).map_or(u64::MAX, |it| it.0);
-        let chosen = |how: Choice| place(object, &swept, (call, sound), how);
-        let is_first = |it: &Place| firsts.binary_search(&it.from).is_ok();
-        let mut found = chosen(before).or_else(|| chosen(around));
-        // What is put at a function's first byte is taken away by others: a probe of the kernel
-        // ends by putting back what the file has there. So it is left alone if that can be.
-        if found.as_ref().is_some_and(is_first) {
-            let alone = |it: &Place| !is_first(it) && it.end + APART <= next;
-            found = chosen(behind).filter(alone).or(found);
+    let mut all = Vec::new();
+    for of_a_run in swept.calls.chunk_by(|a, b| a.1 == b.1) {
+        instructions(object, of_a_run, &mut all);
+        for &(call, _) in of_a_run {
+            let next = swept.calls.get(places.len() + 1).map_or(u64::MAX, |it| it.0);
+            let chosen = |how: Choice| place(&all, &swept, call, how);
+            let is_first = |it: &Place| firsts.binary_search(&it.from).is_ok();
+            let mut found = chosen(before).or_else(|| chosen(around));
+            // What is put at a function's first byte is taken away by others: a probe of the kernel
+            // ends by putting back what the file has there. So it is left alone if that can be.
+            if found.as_ref().is_some_and(is_first) {
+                let alone = |it: &Place| !is_first(it) && it.end + APART <= next;
+                found = chosen(behind).filter(alone).or(found);
+            }
+            let place = found.ok_or(Trouble::NoRoom(call))?;
+            if places.last().is_some_and(|it| place.from < it.end.max(it.call + CALL)) {
+                return Err(Trouble::NoRoom(call));
+            }
+            places.push(place);
         }
-        let place = found.ok_or(Trouble::NoRoom(call))?;
-        if places.last().is_some_and(|before| place.from < before.end.max(before.call + CALL)) {
-            return Err(Trouble::NoRoom(call));
-        }
-        places.push(place);
     }
     Ok(places)
+}
+
+/// The instructions around these calls, which have the same sound text before them.
+fn instructions(object: &Object<'_>, calls: &[(u64, u64)], all: &mut Vec<Instruction>) {
+    let (sound, last) = (calls[0].1, calls[calls.len() - 1].0);
+    let bytes = object.rest(sound).unwrap_or_default();
+    let upto = ((last + CALL - sound) as usize + BEHIND).min(bytes.len());
+    decode(&Segment { at: sound, bytes: &bytes[..upto], executable: true }, all);
 }
 
 /// So many bytes behind a call are looked at: more than a place has.
@@ -78,18 +90,9 @@ const APART: u64 = 32;
 /// How instructions are chosen: the first of them, and what is behind the last one.
 type Choice = fn(&[Instruction], usize, &Marks) -> Option<(usize, usize)>;
 
-fn place(
-    object: &Object<'_>,
-    swept: &Swept,
-    (call, sound): (u64, u64),
-    chosen: Choice,
-) -> Option<Place> {
-    let bytes = object.rest(sound)?;
-    let upto = ((call + CALL - sound) as usize + BEHIND).min(bytes.len());
-    let mut all = Vec::new();
-    decode(&Segment { at: sound, bytes: &bytes[..upto], executable: true }, &mut all);
-    let i = all.iter().position(|it| it.ip() == call)?;
-    let (first, behind) = chosen(&all, i, &swept.landings)?;
+fn place(all: &[Instruction], swept: &Swept, call: u64, chosen: Choice) -> Option<Place> {
+    let i = all.binary_search_by_key(&call, Instruction::ip).ok()?;
+    let (first, behind) = chosen(all, i, &swept.landings)?;
     let place = Place {
         from: all[first].ip(),
         call,
