@@ -4,6 +4,7 @@
 #include <execinfo.h>
 #include <fcntl.h>
 #include <immintrin.h>
+#include <link.h>
 #include <netdb.h>
 #include <pthread.h>
 #include <sched.h>
@@ -529,7 +530,8 @@ enum { STACKS = 8 };
 /* In a process that may not see our threads. */
 static int syncs_elsewhere(void *unused) {
     (void)unused;
-    static char small[16 << 10];
+    static char small[32 << 10];
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     size_t kernels = getauxval(51);
     stack_t stack = {.ss_sp = small, .ss_size = (kernels ? kernels : MINSIGSTKSZ) + 1024};
     MUST(sigaltstack(&stack, NULL) == 0 && raise(SIGUSR1) == 0);
@@ -581,18 +583,33 @@ static void a_stack_of_who_died_is_taken_over(void) {
     MUST(pthread_join(thread, NULL) == 0 && on_alternate == 1);
 }
 
-__attribute__((noinline, aligned(4096))) int changed(void) {
+__attribute__((noinline)) int changed(void) {
     __asm__ volatile("nop; nop; nop");
     return 7;
 }
 
+static int is_the_programs(struct dl_phdr_info *info, size_t n, void *text) {
+    (void)n;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *it = &info->dlpi_phdr[i];
+        if (it->p_type != PT_LOAD || !(it->p_flags & PF_X)) continue;
+        uintptr_t begins = info->dlpi_addr + it->p_vaddr, from = begins & ~4095ul;
+        ((uintptr_t *)text)[0] = from;
+        ((uintptr_t *)text)[1] = ((begins + it->p_memsz + 4095) & ~4095ul) - from;
+    }
+    return 1;
+}
+
+/* All of it at once: it is one mapping, as before. */
 static void a_look_sees_that_code_was_made(void) {
+    uintptr_t text[2];
     MUST(gate_look());
+    dl_iterate_phdr(is_the_programs, text);
     unsigned char *code = (unsigned char *)changed;
-    MUST(mprotect(code, 4096, PROT_READ | PROT_WRITE | PROT_EXEC) == 0);
+    MUST(mprotect((void *)text[0], text[1], PROT_READ | PROT_WRITE | PROT_EXEC) == 0);
     while (code[0] != 0x90 || code[1] != 0x90) code++;
     code[0] = 0x0f, code[1] = 0x05;
-    MUST(mprotect((void *)changed, 4096, PROT_READ | PROT_EXEC) == 0);
+    MUST(mprotect((void *)text[0], text[1], PROT_READ | PROT_EXEC) == 0);
     MUST(!gate_look());
 }
 
