@@ -31,6 +31,7 @@
 //! as a whole.
 #![forbid(unsafe_code)]
 
+mod bytes;
 mod cursor;
 mod descent;
 mod frames;

@@ -1,6 +1,6 @@
 //! An object as it is loaded.
 
-use crate::runs::possible_bytes;
+use crate::bytes::possible_bytes;
 
 /// A part of an object, where it lies.
 #[derive(Clone, Copy, Debug)]
