@@ -146,33 +146,58 @@ impl Loaded {
     /// # Safety
     /// It is loaded.
     pub unsafe fn symbols(&self) -> Vec<u64> {
+        const DT_HASH: u64 = 4;
         const DT_SYMTAB: u64 = 6;
         const DT_GNU_HASH: u64 = 0x6fff_fef5;
         // `STT_NOTYPE`, `STT_FUNC`, `STT_GNU_IFUNC`.
         const FUNCTIONS: [u8; 3] = [0, 2, 10];
         // SAFETY: the caller's promise.
-        let (table, hash) = unsafe { (self.dynamic(DT_SYMTAB), self.dynamic(DT_GNU_HASH)) };
-        let (Some(table), Some(hash)) = (table, hash) else { return Vec::new() };
-        // The table has the number of buckets, of symbols that are not in it, of words of a filter.
-        // Each bucket has its first symbol; of each symbol there is a hash, odd for the last one.
-        // SAFETY: the object's own table is as long as it says.
-        let word = |i: usize| unsafe { *(hash as *const u32).add(i) } as usize;
-        let (buckets, skipped, filter) = (word(0), word(1), word(2));
-        let first = 4 + 2 * filter;
-        let hashes = first + buckets;
-        let last = (0..buckets).map(|i| word(first + i)).max().filter(|&it| it >= skipped);
-        let Some(mut last) = last else { return Vec::new() };
-        while word(hashes + last - skipped) & 1 == 0 {
-            last += 1;
-        }
+        let at = |tag| unsafe { self.dynamic(tag) };
+        let Some(table) = at(DT_SYMTAB) else { return Vec::new() };
+        // SAFETY: the object's own tables are as long as they say.
+        let listed = unsafe {
+            match (at(DT_GNU_HASH), at(DT_HASH)) {
+                (Some(hash), _) => hashed(hash),
+                // (The number of buckets, and of symbols.)
+                (None, Some(hash)) => 0..word(hash, 1),
+                (None, None) => 0..0,
+            }
+        };
         let symbols = table as *const Elf64_Sym;
-        (skipped..=last)
-            // SAFETY: the hashes are of so many symbols.
+        listed
+            // SAFETY: there are so many.
             .map(|i| unsafe { &*symbols.add(i) })
             .filter(|it| it.st_shndx != 0 && FUNCTIONS.contains(&(it.st_info & 0xf)))
             .map(|it| self.base + it.st_value)
             .collect()
     }
+}
+
+/// # Safety
+/// The table at this address has so many words of 32 bits.
+unsafe fn word(table: u64, i: usize) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { *(table as *const u32).add(i) as usize }
+}
+
+/// Which symbols a table of hashes (`DT_GNU_HASH`) has.
+///
+/// # Safety
+/// One is at this address.
+unsafe fn hashed(table: u64) -> Range<usize> {
+    // It has the number of buckets, of symbols that are not in it, of words of a filter. Each
+    // bucket has its first symbol; of each symbol there is a hash, odd for the last one.
+    // SAFETY: it is as long as it says.
+    let word = |i: usize| unsafe { word(table, i) };
+    let (buckets, skipped, filter) = (word(0), word(1), word(2));
+    let first = 4 + 2 * filter;
+    let hashes = first + buckets;
+    let last = (0..buckets).map(|i| word(first + i)).max().filter(|&it| it >= skipped);
+    let Some(mut last) = last else { return 0..0 };
+    while word(hashes + last - skipped) & 1 == 0 {
+        last += 1;
+    }
+    skipped..last + 1
 }
 
 /// Calls `f` with all objects while the dynamic linker's lock is held: none is unloaded meanwhile.
@@ -360,5 +385,31 @@ mod tests {
         let it = maps.iter().find(|it| it.span.contains(&text.start)).unwrap();
         assert!(it.is_executable() && it.span.end >= text.end);
         assert_eq!(while_none_is_unloaded(|again| again.len()), all.len());
+    }
+
+    #[test]
+    fn functions_are_listed_by_either_table_of_hashes() {
+        for style in ["sysv", "gnu"] {
+            let to = std::env::temp_dir().join(format!("gate-{}-{style}.so", std::process::id()));
+            let mut compiler = std::process::Command::new("cc");
+            compiler.args(["-shared", "-fPIC", "-xc", "-", "-o"]).arg(&to);
+            compiler.arg(format!("-Wl,--hash-style={style}")).stdin(std::process::Stdio::piped());
+            let mut compiler = compiler.spawn().expect("cc is there");
+            let mut source = compiler.stdin.take().unwrap();
+            std::io::Write::write_all(&mut source, b"int gate_is_listed(void) { return 1; }")
+                .unwrap();
+            drop(source);
+            assert!(compiler.wait().unwrap().success());
+            let path = std::ffi::CString::new(to.to_str().unwrap()).unwrap();
+            // SAFETY: a library that does nothing.
+            let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
+            // SAFETY: it is loaded.
+            let function = unsafe { libc::dlsym(library, c"gate_is_listed".as_ptr()) };
+            std::fs::remove_file(&to).unwrap();
+            let all = objects();
+            let it = all.iter().find(|it| it.name.ends_with(&format!("{style}.so"))).unwrap();
+            // SAFETY: as above.
+            assert!(unsafe { it.symbols() }.contains(&(function as u64)), "{style}");
+        }
     }
 }
