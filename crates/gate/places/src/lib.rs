@@ -37,6 +37,7 @@ mod descent;
 mod frames;
 mod landings;
 mod marks;
+mod needed;
 pub mod object;
 mod places;
 mod runs;

@@ -5,7 +5,7 @@ use crate::landings;
 use crate::marks::Marks;
 use crate::object::{Object, Segment};
 use crate::runs::decode;
-use crate::sweep::{self, Swept};
+use crate::sweep::{self, Decodes, Swept};
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
 /// A system call, and the instructions around it that are displaced by a jump at `from`.
@@ -43,7 +43,11 @@ impl Place {
 /// # Errors
 /// One call cannot be led elsewhere, or it is not known whether there are more.
 pub fn places(object: &Object<'_>) -> Result<Vec<Place>, Trouble> {
-    let mut swept = sweep::sweep(object)?;
+    found(object, Decodes::Needed)
+}
+
+pub(crate) fn found(object: &Object<'_>, decodes: Decodes) -> Result<Vec<Place>, Trouble> {
+    let mut swept = sweep::sweep(object, decodes)?;
     landings::add(object, &mut swept)?;
     let mut firsts: Vec<u64> = swept.functions.iter().map(|it| it.first).collect();
     firsts.extend_from_slice(&object.symbols);
