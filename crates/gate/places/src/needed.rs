@@ -20,8 +20,7 @@ pub(crate) struct Needed<'a> {
 }
 
 /// How far behind a byte the 32 bits begin that say where a call, a jump, or an operand leads that
-/// begins with it; 0: none does. (An operand begins with the byte that says how it is encoded;
-/// conditional jumps and `xbegin` with 0f and c7, another byte follows.)
+/// begins with it; 0: none does. (An operand begins with the byte that says how it is encoded.)
 const FAR: [u8; 256] = {
     let mut all = [0; 256];
     (all[0xe8], all[0xe9], all[0x0f], all[0xc7]) = (1, 1, 2, 2);
@@ -36,8 +35,9 @@ const FAR: [u8; 256] = {
 /// A short jump reaches less far.
 const NEAR: u64 = 130;
 
-/// So many bytes behind a call may be displaced, or looked at.
-const BEHIND: u64 = 80;
+/// What is displaced ends before so many bytes behind the first of a call: its last instruction
+/// begins within the five bytes of a jump, and has no more than 15.
+const BEHIND: u64 = 20;
 
 impl<'a> Needed<'a> {
     /// Of these runs, of which `firsts` are entered anyway; and which they are.
@@ -78,6 +78,10 @@ impl<'a> Needed<'a> {
                 continue;
             }
             let skip = usize::from(skip);
+            // (A conditional jump, or `xbegin`.)
+            if skip == 2 && !matches!(run.bytes[i..], [0x0f, 0x80..=0x8f, ..] | [0xc7, 0xf8, ..]) {
+                continue;
+            }
             let Some(&[a, b, c, d]) = run.bytes.get(i + skip..i + skip + 4) else { continue };
             let by = i32::from_le_bytes([a, b, c, d]);
             let to = (run.at + (i + skip + 4) as u64).wrapping_add(by as u64);
