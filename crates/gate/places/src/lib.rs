@@ -32,6 +32,8 @@
 #![forbid(unsafe_code)]
 
 mod bytes;
+#[cfg(test)]
+mod compared;
 mod cursor;
 mod descent;
 mod frames;
@@ -42,6 +44,7 @@ pub mod object;
 mod places;
 mod runs;
 mod sweep;
+mod tables;
 
 pub use descent::first_call;
 pub use places::{CALL, JUMP, Place, places};
