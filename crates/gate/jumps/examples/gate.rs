@@ -4,7 +4,7 @@
 //!
 //! unsafe: what C programs call.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::OnceLock;
 use uncopy_gate::{Call, Gate, Verdict, install, pending};
 use uncopy_inject::Plan;
@@ -19,6 +19,8 @@ static RESULT: AtomicU64 = AtomicU64::new(0);
 /// The judge of this call waits until the word is zero. (`u64::MAX`: none.)
 static WAITS: AtomicU64 = AtomicU64::new(u64::MAX);
 static WAITING: AtomicU32 = AtomicU32::new(0);
+/// Judges read by a pointer that leads nowhere.
+static FAULTS: AtomicBool = AtomicBool::new(false);
 static GATE: OnceLock<Gate> = OnceLock::new();
 
 fn judge(call: &Call) -> Verdict {
@@ -27,6 +29,10 @@ fn judge(call: &Call) -> Verdict {
         count.fetch_add(1, SeqCst);
     }
     spoil();
+    if FAULTS.load(SeqCst) {
+        // SAFETY: the program's handler goes on behind the instruction, which is two bytes.
+        unsafe { core::arch::asm!("mov eax, [rcx]", in("rcx") 8, out("eax") _) };
+    }
     if number == FSYNC {
         has_its_stack_alone();
     }
@@ -136,6 +142,12 @@ pub extern "C" fn gate_answer(number: u64, result: u64) {
 #[unsafe(no_mangle)]
 pub extern "C" fn gate_wait(number: u64) {
     WAITS.store(number, SeqCst);
+}
+
+/// Whether judges have faults, which a handler of the program's is to leave by two bytes.
+#[unsafe(no_mangle)]
+pub extern "C" fn gate_fault(whether: bool) {
+    FAULTS.store(whether, SeqCst);
 }
 
 /// How many judges wait.

@@ -50,6 +50,11 @@ impl Loaded {
         self.parts.iter().any(|it| it.span.contains(&at))
     }
 
+    /// Whether all of this is its text.
+    pub fn has_text(&self, span: &Range<u64>) -> bool {
+        self.text().map(Part::pages).any(|it| it.start <= span.start && span.end <= it.end)
+    }
+
     /// Who it is, for people.
     pub fn called(&self) -> &str {
         if self.name.is_empty() { "the program" } else { &self.name }
@@ -135,38 +140,91 @@ impl Loaded {
         }
     }
 
-    /// Where functions begin that it lets others call by name.
+    /// Where functions begin that it lets others call by name. (Of some assembly symbols have no
+    /// type.)
     ///
     /// # Safety
     /// It is loaded.
-    unsafe fn symbols(&self) -> Vec<u64> {
+    pub unsafe fn symbols(&self) -> Vec<u64> {
+        const DT_HASH: u64 = 4;
         const DT_SYMTAB: u64 = 6;
         const DT_GNU_HASH: u64 = 0x6fff_fef5;
-        // `STT_FUNC`, `STT_GNU_IFUNC`.
-        const FUNCTIONS: [u8; 2] = [2, 10];
+        // `STT_NOTYPE`, `STT_FUNC`, `STT_GNU_IFUNC`.
+        const FUNCTIONS: [u8; 3] = [0, 2, 10];
         // SAFETY: the caller's promise.
-        let (table, hash) = unsafe { (self.dynamic(DT_SYMTAB), self.dynamic(DT_GNU_HASH)) };
-        let (Some(table), Some(hash)) = (table, hash) else { return Vec::new() };
-        // The table has the number of buckets, of symbols that are not in it, of words of a filter.
-        // Each bucket has its first symbol; of each symbol there is a hash, odd for the last one.
-        // SAFETY: the object's own table is as long as it says.
-        let word = |i: usize| unsafe { *(hash as *const u32).add(i) } as usize;
-        let (buckets, skipped, filter) = (word(0), word(1), word(2));
-        let first = 4 + 2 * filter;
-        let hashes = first + buckets;
-        let last = (0..buckets).map(|i| word(first + i)).max().filter(|&it| it >= skipped);
-        let Some(mut last) = last else { return Vec::new() };
-        while word(hashes + last - skipped) & 1 == 0 {
-            last += 1;
-        }
+        let at = |tag| unsafe { self.dynamic(tag) };
+        let Some(table) = at(DT_SYMTAB) else { return Vec::new() };
+        // SAFETY: the object's own tables are as long as they say.
+        let listed = unsafe {
+            match (at(DT_GNU_HASH), at(DT_HASH)) {
+                (Some(hash), _) => hashed(hash),
+                // (The number of buckets, and of symbols.)
+                (None, Some(hash)) => 0..word(hash, 1),
+                (None, None) => 0..0,
+            }
+        };
         let symbols = table as *const Elf64_Sym;
-        (skipped..=last)
-            // SAFETY: the hashes are of so many symbols.
+        listed
+            // SAFETY: there are so many.
             .map(|i| unsafe { &*symbols.add(i) })
             .filter(|it| it.st_shndx != 0 && FUNCTIONS.contains(&(it.st_info & 0xf)))
             .map(|it| self.base + it.st_value)
             .collect()
     }
+}
+
+/// # Safety
+/// The table at this address has so many words of 32 bits.
+unsafe fn word(table: u64, i: usize) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { *(table as *const u32).add(i) as usize }
+}
+
+/// Which symbols a table of hashes (`DT_GNU_HASH`) has.
+///
+/// # Safety
+/// One is at this address.
+unsafe fn hashed(table: u64) -> Range<usize> {
+    // It has the number of buckets, of symbols that are not in it, of words of a filter. Each
+    // bucket has its first symbol; of each symbol there is a hash, odd for the last one.
+    // SAFETY: it is as long as it says.
+    let word = |i: usize| unsafe { word(table, i) };
+    let (buckets, skipped, filter) = (word(0), word(1), word(2));
+    let first = 4 + 2 * filter;
+    let hashes = first + buckets;
+    let last = (0..buckets).map(|i| word(first + i)).max().filter(|&it| it >= skipped);
+    let Some(mut last) = last else { return 0..0 };
+    while word(hashes + last - skipped) & 1 == 0 {
+        last += 1;
+    }
+    skipped..last + 1
+}
+
+/// Calls `f` with all objects while the dynamic linker's lock is held: none is unloaded meanwhile.
+/// (What is loaded meanwhile may not be listed yet.)
+pub(crate) fn while_none_is_unloaded<R>(f: impl FnOnce(Vec<Loaded>) -> R) -> R {
+    struct Once<F, R>(Option<F>, Option<R>);
+    unsafe extern "C" fn once<F: FnOnce(Vec<Loaded>) -> R, R>(
+        _: *mut dl_phdr_info,
+        _: usize,
+        once: *mut c_void,
+    ) -> c_int {
+        // SAFETY: `while_none_is_unloaded`'s, below.
+        let once = unsafe { &mut *once.cast::<Once<F, R>>() };
+        // (The lock may be taken again by who has it.)
+        once.1 = once.0.take().map(|f| f(objects()));
+        1
+    }
+    fn of<F: FnOnce(Vec<Loaded>) -> R, R>(
+        _: &Once<F, R>,
+    ) -> unsafe extern "C" fn(*mut dl_phdr_info, usize, *mut c_void) -> c_int {
+        once::<F, R>
+    }
+    let mut all = Once(Some(f), None);
+    let called = of(&all);
+    // SAFETY: it is called with what it is given here, before this returns.
+    unsafe { libc::dl_iterate_phdr(Some(called), (&raw mut all).cast()) };
+    all.1.expect("the program itself is an object")
 }
 
 /// All objects, in the dynamic linker's order.
@@ -214,6 +272,10 @@ pub(crate) struct Mapping {
     pub span: Range<u64>,
     /// As `r-xp`.
     pub access: String,
+    /// Where it begins in its file.
+    pub offset: u64,
+    /// The file's device and number.
+    pub file: String,
     /// A path, or a name of the kernel's in brackets, or nothing.
     pub name: String,
 }
@@ -221,6 +283,31 @@ pub(crate) struct Mapping {
 impl Mapping {
     pub fn is_executable(&self) -> bool {
         self.access.as_bytes().get(2) == Some(&b'x')
+    }
+
+    /// Whether it is the same memory of the same file. (Whose name changes when it is deleted.)
+    pub fn is(&self, other: &Self) -> bool {
+        let what = |it: &Self| (it.span.clone(), it.offset, it.access.clone(), it.file.clone());
+        what(self) == what(other)
+    }
+
+    /// Whether these bytes, which lie at `at`, are what the file has there. `None`: the file is not
+    /// to be had (it was replaced).
+    pub fn file_has(&self, at: u64, bytes: &[u8]) -> Option<bool> {
+        const AT_ONCE: usize = 64 << 10;
+        let file = procfs::open(self.name.as_bytes())?;
+        let mut room = vec![0; AT_ONCE];
+        let mut done = 0;
+        while done < bytes.len() {
+            let n = AT_ONCE.min(bytes.len() - done);
+            let offset = self.offset + (at - self.span.start) + done as u64;
+            let n = rustix::io::pread(&file, &mut room[..n], offset).ok().filter(|&n| n > 0)?;
+            if bytes[done..done + n] != room[..n] {
+                return Some(false);
+            }
+            done += n;
+        }
+        Some(true)
     }
 
     /// The kernel's own text, which leaves nothing.
@@ -244,8 +331,10 @@ fn mapping(line: &str) -> Option<Mapping> {
     let (start, end) = words.next()?.split_once('-')?;
     let number = |hexadecimal| u64::from_str_radix(hexadecimal, 16).ok();
     let access = words.next()?.to_owned();
-    let name = words.nth(3).unwrap_or_default().trim_start().to_owned();
-    Some(Mapping { span: number(start)?..number(end)?, access, name })
+    let offset = number(words.next()?)?;
+    let file = format!("{} {}", words.next()?, words.next()?);
+    let name = words.next().unwrap_or_default().trim_start().to_owned();
+    Some(Mapping { span: number(start)?..number(end)?, access, offset, file, name })
 }
 
 /// How many threads this process has.
@@ -269,6 +358,7 @@ mod tests {
         assert_eq!(it.span, 0x7f00_0000_1000..0x7f00_0000_3000);
         assert!(it.is_executable());
         assert_eq!(it.name, "/a b/libc.so.6 (deleted)");
+        assert_eq!((it.offset, &*it.file), (0x26000, "08:01 1234"));
         let it = mapping("7f0000001000-7f0000003000 rw-p 00000000 00:00 0 ").unwrap();
         assert_eq!((it.is_executable(), &*it.name), (false, ""));
         let it = mapping("7ffc00-7ffd00 r-xp 00000000 00:00 0                [vdso]").unwrap();
@@ -294,5 +384,32 @@ mod tests {
         let text = all.iter().find(|it| it.is_glibcs()).unwrap().text().next().unwrap().pages();
         let it = maps.iter().find(|it| it.span.contains(&text.start)).unwrap();
         assert!(it.is_executable() && it.span.end >= text.end);
+        assert_eq!(while_none_is_unloaded(|again| again.len()), all.len());
+    }
+
+    #[test]
+    fn functions_are_listed_by_either_table_of_hashes() {
+        for style in ["sysv", "gnu"] {
+            let to = std::env::temp_dir().join(format!("gate-{}-{style}.so", std::process::id()));
+            let mut compiler = std::process::Command::new("cc");
+            compiler.args(["-shared", "-fPIC", "-xc", "-", "-o"]).arg(&to);
+            compiler.arg(format!("-Wl,--hash-style={style}")).stdin(std::process::Stdio::piped());
+            let mut compiler = compiler.spawn().expect("cc is there");
+            let mut source = compiler.stdin.take().unwrap();
+            std::io::Write::write_all(&mut source, b"int gate_is_listed(void) { return 1; }")
+                .unwrap();
+            drop(source);
+            assert!(compiler.wait().unwrap().success());
+            let path = std::ffi::CString::new(to.to_str().unwrap()).unwrap();
+            // SAFETY: a library that does nothing.
+            let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
+            // SAFETY: it is loaded.
+            let function = unsafe { libc::dlsym(library, c"gate_is_listed".as_ptr()) };
+            std::fs::remove_file(&to).unwrap();
+            let all = objects();
+            let it = all.iter().find(|it| it.name.ends_with(&format!("{style}.so"))).unwrap();
+            // SAFETY: as above.
+            assert!(unsafe { it.symbols() }.contains(&(function as u64)), "{style}");
+        }
     }
 }

@@ -7,9 +7,10 @@
 //!
 //! unsafe: writes into text.
 
+use core::fmt;
 use core::ops::Range;
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
+use rustix::mm::{MprotectFlags, mprotect};
 use uncopy_inject::Call;
 use uncopy_kernel::call::syscall4;
 use uncopy_kernel::inject;
@@ -19,64 +20,8 @@ use uncopy_kernel::inject;
 pub(crate) struct Patch {
     pub at: u64,
     pub new: Vec<u8>,
-}
-
-/// Memory of ours for trampolines, given back unless it is kept.
-pub(crate) struct Area {
-    span: Range<u64>,
-    kept: bool,
-}
-
-impl Area {
-    /// Zeros at `at`, if nothing is there.
-    pub fn new(at: u64, bytes: u64) -> Result<Self, Errno> {
-        inject::check(Call::Mmap)?;
-        let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE;
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping where there is none.
-        let got = unsafe { mmap_anonymous(at as *mut _, bytes as usize, access, flags) }? as u64;
-        let area = Self { span: got..got + bytes, kept: false };
-        // (Kernels before 4.17 take the address for a hint.)
-        if got == at { Ok(area) } else { Err(Errno::EXIST) }
-    }
-
-    pub fn span(&self) -> Range<u64> {
-        self.span.clone()
-    }
-
-    /// Puts bytes at an offset of it. (Before it is made executable.)
-    pub fn put(&mut self, offset: u64, bytes: &[u8]) {
-        assert!(offset + bytes.len() as u64 <= self.span.end - self.span.start);
-        let to = (self.span.start + offset) as *mut u8;
-        // SAFETY: within the mapping, which is ours alone.
-        unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
-    }
-
-    /// From now on it is read only, and its first `text` bytes are text.
-    pub fn finish(&mut self, text: u64) -> Result<(), Errno> {
-        inject::check(Call::Mprotect)?;
-        let (at, all) = (self.span.start, self.span.end - self.span.start);
-        // SAFETY: both parts are of the mapping, which is ours.
-        unsafe {
-            mprotect(at as *mut _, text as usize, TEXT)?;
-            mprotect((at + text) as *mut _, (all - text) as usize, MprotectFlags::READ)
-        }
-    }
-
-    /// It stays for good.
-    pub fn keep(&mut self) {
-        self.kept = true;
-    }
-}
-
-impl Drop for Area {
-    fn drop(&mut self) {
-        if !self.kept {
-            let n = (self.span.end - self.span.start) as usize;
-            // SAFETY: the mapping is ours, and nothing leads there.
-            let _ = unsafe { munmap(self.span.start as *mut _, n) };
-        }
-    }
+    /// What is there; empty: nobody comes there but by another patch.
+    pub old: Vec<u8>,
 }
 
 const RT_SIGPROCMASK: usize = 14;
@@ -88,15 +33,33 @@ fn set_mask(new: u64, old: &mut u64) {
     unsafe { syscall4(RT_SIGPROCMASK, SIG_SETMASK, new as usize, old as usize, 8) };
 }
 
+/// What did not work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failed {
+    /// Nothing is changed.
+    Before(Errno),
+    /// Text does what it did before, or some of it has its patches; some can still be written.
+    After(Errno),
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Before(error) => write!(to, "text cannot be changed: {error}"),
+            Self::After(error) => write!(to, "text cannot be made as it was: {error}"),
+        }
+    }
+}
+
 /// Puts all patches into `texts`, which are the whole of these mappings, readable and executable.
 ///
 /// # Errors
-/// The kernel's: nothing is changed then.
+/// See [`Failed`].
 ///
 /// # Safety
 /// Patches lie in the texts, and executing them does what executing the bytes there does; no other
 /// thread runs.
-pub(crate) unsafe fn apply(texts: &[Range<u64>], patches: &[Patch]) -> Result<(), Errno> {
+pub(crate) unsafe fn apply(texts: &[Range<u64>], patches: &[Patch]) -> Result<(), Failed> {
     let mut mask = 0;
     set_mask(u64::MAX, &mut mask);
     // SAFETY: the caller's promise; no handler runs.
@@ -105,30 +68,55 @@ pub(crate) unsafe fn apply(texts: &[Range<u64>], patches: &[Patch]) -> Result<()
     done
 }
 
-unsafe fn changed(texts: &[Range<u64>], patches: &[Patch]) -> Result<(), Errno> {
+unsafe fn changed(texts: &[Range<u64>], patches: &[Patch]) -> Result<(), Failed> {
     for (i, it) in texts.iter().enumerate() {
         let both = TEXT | MprotectFlags::WRITE;
         // SAFETY: what is there stays, and stays executable.
         let done = inject::check(Call::Mprotect).and_then(|()| unsafe { set(it, both) });
         if let Err(error) = done {
-            texts[..i].iter().for_each(as_it_was);
-            return Err(error);
+            as_they_were(&texts[..i]).map_err(Failed::After)?;
+            return Err(Failed::Before(error));
         }
     }
     for it in patches {
         // SAFETY: the caller's promise.
         unsafe { write(it.at, &it.new) };
     }
-    texts.iter().for_each(as_it_was);
-    Ok(())
+    let done = inject::check(Call::Mprotect).and_then(|()| as_they_were(texts));
+    let Err(error) = done else { return Ok(()) };
+    // SAFETY: as above.
+    unsafe { take_back(texts, patches) };
+    as_they_were(texts).map_err(Failed::After)?;
+    Err(Failed::Before(error))
+}
+
+/// Writes what was there, where text can be written again.
+///
+/// # Safety
+/// As [`apply`]'s, once all was written.
+unsafe fn take_back(texts: &[Range<u64>], patches: &[Patch]) {
+    for text in texts {
+        // SAFETY: what is there stays, and stays executable.
+        if unsafe { set(text, TEXT | MprotectFlags::WRITE) }.is_err() {
+            continue;
+        }
+        for it in patches.iter().filter(|it| text.contains(&it.at)) {
+            // SAFETY: the caller's promise.
+            unsafe { write(it.at, &it.old) };
+        }
+    }
 }
 
 const TEXT: MprotectFlags = MprotectFlags::READ.union(MprotectFlags::EXEC);
 
-/// (A right less is refused to nobody, and no mapping is split: these are whole ones.)
-fn as_it_was(text: &Range<u64>) {
-    // SAFETY: nobody else writes there.
-    let _ = unsafe { set(text, TEXT) };
+/// All of them, whatever becomes of one.
+fn as_they_were(texts: &[Range<u64>]) -> Result<(), Errno> {
+    let mut all = Ok(());
+    for it in texts {
+        // SAFETY: nobody else writes there.
+        all = all.and(unsafe { set(it, TEXT) });
+    }
+    all
 }
 
 /// # Safety

@@ -4,6 +4,7 @@
 #include <execinfo.h>
 #include <fcntl.h>
 #include <immintrin.h>
+#include <link.h>
 #include <netdb.h>
 #include <pthread.h>
 #include <sched.h>
@@ -16,11 +17,13 @@
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <syslog.h>
 #include <time.h>
+#include <ucontext.h>
 #include <unistd.h>
 #include <dlfcn.h>
 
@@ -31,6 +34,7 @@ WEAK void gate_pending(uint64_t);
 WEAK uint64_t gate_judged(uint64_t), gate_judged_all(void);
 WEAK void gate_answer(uint64_t, uint64_t), gate_wait(uint64_t);
 WEAK uint32_t gate_waiting(void);
+WEAK void gate_fault(_Bool);
 enum { NONE = -1 };
 
 #define MUST(x) ((x) ? (void)0 : (printf("line %d: %s (errno %d)\n", __LINE__, #x, errno), fflush(stdout), _exit(1)))
@@ -486,6 +490,206 @@ static void small_alternate_stacks_of_several_threads_are_enough(void) {
     gate_pending(0);
 }
 
+static volatile int faults;
+
+static void skips(int signal, siginfo_t *info, void *context) {
+    (void)signal, (void)info;
+    ucontext_t *where = context;
+    where->uc_mcontext.gregs[REG_RIP] += 2;
+    faults++;
+}
+
+static void syncs_with_a_fault(int signal) {
+    (void)signal;
+    uint64_t words[64], errors = 0;
+    stack_t now;
+    for (uint64_t i = 0; i < 64; i++) ((volatile uint64_t *)words)[i] = i;
+    MUST(fsync(-1) == -1 && errno == EBADF);
+    for (uint64_t i = 0; i < 64; i++) errors += ((volatile uint64_t *)words)[i] != i;
+    MUST(errors == 0 && sigaltstack(NULL, &now) == 0 && now.ss_flags == SS_ONSTACK);
+    on_alternate++;
+}
+
+static void faults_of_the_judge_are_handled_on_any_stack(void) {
+    size_t kernels = getauxval(51), small = (kernels ? kernels : MINSIGSTKSZ) + 2048;
+    stack_t stack = {.ss_sp = malloc(small), .ss_size = small};
+    struct sigaction act = {.sa_handler = syncs_with_a_fault, .sa_flags = SA_ONSTACK};
+    struct sigaction fault = {.sa_sigaction = skips, .sa_flags = SA_ONSTACK | SA_SIGINFO};
+    MUST(sigaltstack(&stack, NULL) == 0 && sigaction(SIGUSR1, &act, NULL) == 0 && sigaction(SIGSEGV, &fault, NULL) == 0);
+    gate_fault(1);
+    MUST(fsync(-1) == -1 && errno == EBADF && faults == 1);
+    MUST(raise(SIGUSR1) == 0 && on_alternate == 1);
+    gate_fault(0);
+    MUST(faults >= 2);
+    stack_t after;
+    MUST(sigaltstack(NULL, &after) == 0 && after.ss_sp == stack.ss_sp && after.ss_size == small && after.ss_flags == 0);
+}
+
+enum { STACKS = 8 };
+
+/* In a process that may not see our threads. */
+static int syncs_elsewhere(void *unused) {
+    (void)unused;
+    static char small[32 << 10];
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    size_t kernels = getauxval(51);
+    stack_t stack = {.ss_sp = small, .ss_size = (kernels ? kernels : MINSIGSTKSZ) + 1024};
+    MUST(sigaltstack(&stack, NULL) == 0 && raise(SIGUSR1) == 0);
+    return 0;
+}
+
+static void *on_a_small_stack_once(void *unused) {
+    size_t kernels = getauxval(51), small = (kernels ? kernels : MINSIGSTKSZ) + 1024;
+    stack_t stack = {.ss_sp = malloc(small), .ss_size = small};
+    MUST(sigaltstack(&stack, NULL) == 0 && pthread_kill(pthread_self(), SIGUSR1) == 0);
+    return unused;
+}
+
+static void a_stack_of_who_lives_is_taken_over_by_nobody(void) {
+    struct sigaction act = {.sa_handler = syncs_there, .sa_flags = SA_ONSTACK};
+    MUST(sigaction(SIGUSR1, &act, NULL) == 0);
+    gate_wait(SYS_fsync);
+    pthread_t threads[STACKS];
+    for (int i = 0; i < STACKS; i++) MUST(pthread_create(&threads[i], NULL, on_a_small_stack_once, NULL) == 0);
+    while (gate_waiting() < STACKS) sched_yield();
+    static char stack[64 << 10] __attribute__((aligned(64)));
+    pid_t child = clone(syncs_elsewhere, stack + sizeof stack, CLONE_VM | CLONE_NEWPID | SIGCHLD, NULL);
+    if (child == -1 && errno == EPERM) child = clone(syncs_elsewhere, stack + sizeof stack, CLONE_VM | SIGCHLD, NULL);
+    MUST(child > 0);
+    usleep(300000);
+    MUST(gate_waiting() == STACKS);
+    gate_wait(NONE);
+    for (int i = 0; i < STACKS; i++) MUST(pthread_join(threads[i], NULL) == 0);
+    ends_with(child, 0);
+    MUST(on_alternate == STACKS + 1);
+}
+
+/* Children that have our memory are killed on all stacks of the gate's. */
+static void a_stack_of_who_died_is_taken_over(void) {
+    struct sigaction act = {.sa_handler = syncs_there, .sa_flags = SA_ONSTACK};
+    MUST(sigaction(SIGUSR1, &act, NULL) == 0);
+    static char stacks[STACKS + 1][64 << 10] __attribute__((aligned(64)));
+    for (unsigned i = 0; i < STACKS; i++) {
+        gate_wait(SYS_fsync);
+        pid_t child = clone(syncs_elsewhere, stacks[i + 1], CLONE_VM | SIGCHLD, NULL);
+        int how;
+        MUST(child > 0);
+        while (gate_waiting() < i + 1) sched_yield();
+        MUST(kill(child, SIGKILL) == 0 && waitpid(child, &how, 0) == child && WIFSIGNALED(how));
+        gate_wait(NONE);
+    }
+    pthread_t thread;
+    MUST(pthread_create(&thread, NULL, on_a_small_stack_once, NULL) == 0);
+    MUST(pthread_join(thread, NULL) == 0 && on_alternate == 1);
+}
+
+__attribute__((noinline)) int changed(void) {
+    __asm__ volatile("nop; nop; nop");
+    return 7;
+}
+
+static int is_the_programs(struct dl_phdr_info *info, size_t n, void *text) {
+    (void)n;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *it = &info->dlpi_phdr[i];
+        if (it->p_type != PT_LOAD || !(it->p_flags & PF_X)) continue;
+        uintptr_t begins = info->dlpi_addr + it->p_vaddr, from = begins & ~4095ul;
+        ((uintptr_t *)text)[0] = from;
+        ((uintptr_t *)text)[1] = ((begins + it->p_memsz + 4095) & ~4095ul) - from;
+    }
+    return 1;
+}
+
+/* All of it at once: it is one mapping, as before. */
+static void a_look_sees_that_code_was_made(void) {
+    uintptr_t text[2];
+    MUST(gate_look());
+    dl_iterate_phdr(is_the_programs, text);
+    unsigned char *code = (unsigned char *)changed;
+    MUST(mprotect((void *)text[0], text[1], PROT_READ | PROT_WRITE | PROT_EXEC) == 0);
+    while (code[0] != 0x90 || code[1] != 0x90) code++;
+    code[0] = 0x0f, code[1] = 0x05;
+    MUST(mprotect((void *)text[0], text[1], PROT_READ | PROT_EXEC) == 0);
+    MUST(!gate_look());
+}
+
+static volatile unsigned char selector;
+static volatile int dispatched;
+
+static void is_dispatched(int signal, siginfo_t *info, void *context) {
+    (void)signal, (void)context;
+    selector = 0; /* SYSCALL_DISPATCH_FILTER_ALLOW */
+    dispatched = info->si_syscall;
+}
+
+static void calls_may_be_dispatched_to_the_program(void) {
+    enum { DISPATCH = 59, OFF = 0, ON = 1 };
+    static char room[64 << 10];
+    stack_t stack = {.ss_sp = room, .ss_size = sizeof room};
+    struct sigaction act = {.sa_sigaction = is_dispatched, .sa_flags = SA_SIGINFO};
+    /* (With such a stack the gate makes a call of its own for each one that is judged.) */
+    MUST(sigaltstack(&stack, NULL) == 0 && sigaction(SIGSYS, &act, NULL) == 0);
+    if (prctl(DISPATCH, ON, 0L, 0L, &selector)) {
+        puts("skipped: no dispatch of system calls");
+        return;
+    }
+    gate_pending(1);
+    selector = 1; /* SYSCALL_DISPATCH_FILTER_BLOCK */
+    getppid();
+    MUST(selector == 0 && dispatched == SYS_getppid);
+    MUST(prctl(DISPATCH, OFF, 0L, 0L, 0L) == 0 && !gate_look());
+}
+
+static volatile int over;
+
+static void *changes_the_word(void *unused) {
+    for (uint64_t i = 0; !over; i++) {
+        gate_pending(i & 1);
+        sched_yield();
+    }
+    gate_pending(0);
+    return unused;
+}
+
+static void syncs_anywhere(int signal) {
+    (void)signal;
+    int had = errno;
+    handled++;
+    MUST(fsync(-1) == -1 && errno == EBADF && getpid() > 0);
+    errno = had;
+}
+
+/* Handlers come at any instruction, of trampolines too, and the word changes all the time. */
+static void handlers_come_anywhere_while_the_word_changes(void) {
+    pthread_t thread;
+    struct sigaction act = {.sa_handler = syncs_anywhere, .sa_flags = SA_RESTART};
+    struct itimerval often = {{0, 200}, {0, 200}}, none = {{0, 0}, {0, 0}};
+    MUST(pipe(ends) == 0 && sigaction(SIGALRM, &act, NULL) == 0);
+    MUST(pthread_create(&thread, NULL, changes_the_word, NULL) == 0);
+    MUST(setitimer(ITIMER_REAL, &often, NULL) == 0);
+    time_t begins = time(NULL);
+    uint64_t sum = 0, also = 0;
+    double product = 1;
+    for (uint64_t i = 0; time(NULL) < begins + 3; i++) {
+        uint64_t got = 0;
+        MUST(write(ends[1], &i, 8) == 8 && read(ends[0], &got, 8) == 8 && got == i);
+        MUST(syscall(SYS_lseek, ends[0], i, SEEK_SET) == -1 && errno == ESPIPE);
+        sum += got, also += i, product = product * 1.25 / 1.25;
+        if (i % 1024 == 0) {
+            pid_t child = fork();
+            if (child == 0) _exit(5);
+            ends_with(child, 5);
+            child = vfork();
+            if (child == 0) _exit(6);
+            ends_with(child, 6);
+        }
+    }
+    MUST(setitimer(ITIMER_REAL, &none, NULL) == 0);
+    over = 1;
+    MUST(pthread_join(thread, NULL) == 0);
+    MUST(sum == also && product == 1 && handled > 10);
+}
+
 static void a_look_finds_what_was_loaded(void) {
     MUST(gate_look());
     MUST(dlopen("libm.so.6", RTLD_NOW) && gate_look());
@@ -494,6 +698,104 @@ static void a_look_finds_what_was_loaded(void) {
     MUST(dlclose(past) == 0 && gate_look());
     void *code = mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     MUST(code != MAP_FAILED && !gate_look());
+}
+
+static void *looks(void *unused) {
+    while (!over) MUST(gate_look());
+    return unused;
+}
+
+static void *loads(void *unused) {
+    while (!over) {
+        void *past = dlopen("./past-too.so", RTLD_NOW), *plain = dlopen("./plain.so", RTLD_NOW);
+        MUST(past && plain && dlclose(past) == 0 && dlclose(plain) == 0);
+    }
+    return unused;
+}
+
+static void a_look_is_taken_while_others_load(void) {
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++) MUST(pthread_create(&threads[i], NULL, loads, NULL) == 0);
+    int found = 0, none = 0;
+    for (int i = 0; i < 2000 && (i < 300 || !found || !none); i++) *(gate_look() ? &none : &found) += 1;
+    over = 1;
+    for (int i = 0; i < 2; i++) MUST(pthread_join(threads[i], NULL) == 0);
+    MUST(found && gate_look());
+}
+
+static void a_child_that_is_forked_during_a_look_may_load(void) {
+    pthread_t thread;
+    MUST(dlopen("./plain.so", RTLD_NOW) && pthread_create(&thread, NULL, looks, NULL) == 0);
+    for (int i = 0; i < 300; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(10);
+            _exit(dlopen("./other.so", RTLD_NOW) ? 8 : 1);
+        }
+        ends_with(child, 8);
+    }
+    over = 1;
+    MUST(pthread_join(thread, NULL) == 0);
+}
+
+static __thread volatile int tid_of_mine;
+
+static void *waits_for_ever(void *end) {
+    char byte;
+    while (end) read(*(int *)end, &byte, 1);
+    return end;
+}
+
+static void *does_everything(void *which) {
+    int mine = (int)(intptr_t)which, channel[2];
+    tid_of_mine = mine;
+    MUST(pipe(channel) == 0);
+    time_t begins = time(NULL);
+    for (int i = 0; time(NULL) < begins + 3; i++) {
+        int got = -1, number = mine << 20 | i;
+        MUST(write(channel[1], &number, 4) == 4 && read(channel[0], &got, 4) == 4 && got == number);
+        MUST(fsync(-1) == -1 && errno == EBADF && tid_of_mine == mine);
+        sigjmp_buf here;
+        if (!sigsetjmp(here, 1)) {
+            read(-1, &got, 4);
+            siglongjmp(here, 1);
+        }
+        if (i % 64 == 0) {
+            pid_t child = mine & 1 ? fork() : vfork();
+            if (child == 0) _exit(mine);
+            ends_with(child, mine);
+        }
+        if (i % 64 == 32) {
+            pthread_t thread;
+            void *result;
+            int never[2];
+            MUST(pipe(never) == 0);
+            MUST(pthread_create(&thread, NULL, waits_for_ever, &never[0]) == 0);
+            if (i & 64) sched_yield();
+            MUST(pthread_cancel(thread) == 0 && pthread_join(thread, &result) == 0 && result == PTHREAD_CANCELED);
+            MUST(close(never[0]) == 0 && close(never[1]) == 0);
+        }
+    }
+    return NULL;
+}
+
+/* Threads write, read, sync, fork, are cancelled, and jump; handlers come; the word changes. */
+static void many_threads_do_everything_at_once(void) {
+    pthread_t threads[8], word;
+    struct sigaction act = {.sa_handler = syncs_anywhere, .sa_flags = SA_RESTART};
+    struct itimerval often = {{0, 500}, {0, 500}}, none = {{0, 0}, {0, 0}};
+    MUST(sigaction(SIGALRM, &act, NULL) == 0);
+    MUST(pthread_create(&word, NULL, changes_the_word, NULL) == 0);
+    for (intptr_t i = 0; i < 8; i++) MUST(pthread_create(&threads[i], NULL, does_everything, (void *)(i + 1)) == 0);
+    MUST(setitimer(ITIMER_REAL, &often, NULL) == 0);
+    for (int i = 0; i < 8; i++) MUST(pthread_join(threads[i], NULL) == 0);
+    MUST(setitimer(ITIMER_REAL, &none, NULL) == 0);
+    over = 1;
+    MUST(pthread_join(word, NULL) == 0 && handled > 10);
+}
+
+static void nothing_is_judged(void) {
+    MUST(gate_places() == 0 && fsync(-1) == -1 && gate_judged_all() == 0);
 }
 
 /* Whether libc's text is what its file has. */
@@ -564,7 +866,17 @@ static const struct {
     TEST(general_registers_stay),
     TEST(a_small_alternate_stack_is_enough),
     TEST(small_alternate_stacks_of_several_threads_are_enough),
+    TEST(handlers_come_anywhere_while_the_word_changes),
+    TEST(faults_of_the_judge_are_handled_on_any_stack),
+    TEST(a_stack_of_who_lives_is_taken_over_by_nobody),
+    TEST(a_stack_of_who_died_is_taken_over),
+    TEST(a_look_sees_that_code_was_made),
+    TEST(calls_may_be_dispatched_to_the_program),
+    TEST(many_threads_do_everything_at_once),
+    TEST(nothing_is_judged),
     TEST(a_look_finds_what_was_loaded),
+    TEST(a_look_is_taken_while_others_load),
+    TEST(a_child_that_is_forked_during_a_look_may_load),
     TEST(nothing_was_changed),
     TEST(all_or_nothing),
     TEST(calls_are_led_through_the_gate),

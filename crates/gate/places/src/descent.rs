@@ -6,9 +6,10 @@
 //! What names such an address is looked for at every byte, so more are found than there are.
 
 use crate::Trouble;
+use crate::bytes::first_bytes;
 use crate::frames;
 use crate::object::{Object, Segment};
-use crate::runs::{bytes_of_a_call, decode, first_bytes, is_call, possible_targets, runs};
+use crate::runs::{bytes_of_a_call, decode, is_call, possible_targets, runs};
 use core::ops::Range;
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic};
 use std::collections::HashSet;
@@ -18,8 +19,7 @@ use std::collections::HashSet;
 /// # Errors
 /// [`Trouble::NoFrames`] where bytes of a system call are in the text.
 pub fn first_call(object: &Object<'_>) -> Result<Option<u64>, Trouble> {
-    // Most objects have not even the bytes, and some are large.
-    if !object.text().any(|it| first_bytes(it.bytes).is_some()) {
+    if object.text().all(|it| first_bytes(it.bytes).is_none()) {
         return Ok(None);
     }
     let mut room = Vec::new();

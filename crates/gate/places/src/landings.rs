@@ -2,10 +2,10 @@
 //! its instructions has found: see the crate.
 
 use crate::Trouble;
-use crate::cursor::Cursor;
 use crate::frames;
 use crate::object::Object;
 use crate::sweep::Swept;
+use crate::tables::entries;
 
 /// Adds them. What is said by data counts only where an instruction begins: a word that looks like
 /// an address within one is none.
@@ -18,11 +18,9 @@ pub(crate) fn add(object: &Object<'_>, swept: &mut Swept) -> Result<(), Trouble>
     for data in object.data() {
         found.extend(data.words());
     }
-    swept.computed.sort_unstable();
-    swept.computed.dedup();
     for (i, &table) in swept.computed.iter().enumerate() {
         let next = swept.computed.get(i + 1).copied().unwrap_or(u64::MAX);
-        entries(object, table, next, &mut found);
+        entries(object, table, next, |_, to| found.push(to));
     }
     for at in found {
         if swept.begins.has(at) {
@@ -30,19 +28,4 @@ pub(crate) fn add(object: &Object<'_>, swept: &mut Swept) -> Result<(), Trouble>
         }
     }
     Ok(())
-}
-
-/// What stands in a jump table at `table`, if it is one: up to the next one, or to the first entry
-/// that leads out of the text.
-fn entries(object: &Object<'_>, table: u64, next: u64, found: &mut Vec<u64>) {
-    let Some(bytes) = object.rest(table) else { return };
-    let mut entries = Cursor::new(table, bytes);
-    while entries.at < next {
-        let Some(by) = entries.u32() else { return };
-        let to = table.wrapping_add(by as i32 as u64);
-        if !object.is_text(to) {
-            return;
-        }
-        found.push(to);
-    }
 }

@@ -31,15 +31,20 @@
 //! as a whole.
 #![forbid(unsafe_code)]
 
+mod bytes;
+#[cfg(test)]
+mod compared;
 mod cursor;
 mod descent;
 mod frames;
 mod landings;
 mod marks;
+mod needed;
 pub mod object;
 mod places;
 mod runs;
 mod sweep;
+mod tables;
 
 pub use descent::first_call;
 pub use places::{CALL, JUMP, Place, places};

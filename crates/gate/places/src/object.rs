@@ -1,5 +1,7 @@
 //! An object as it is loaded.
 
+use crate::bytes::possible_bytes;
+
 /// A part of an object, where it lies.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment<'a> {
@@ -29,6 +31,12 @@ impl Segment<'_> {
     }
 }
 
+/// As [`Object::has_no_bytes_of_a_call`], of some text.
+#[must_use]
+pub fn has_no_bytes_of_a_call(text: &[u8]) -> bool {
+    possible_bytes(text).is_none()
+}
+
 /// An object: its segments do not overlap.
 #[derive(Clone, Debug, Default)]
 pub struct Object<'a> {
@@ -41,6 +49,13 @@ pub struct Object<'a> {
 }
 
 impl<'a> Object<'a> {
+    /// Its text has no bytes that could be a system call: there is none. (Nor bytes that could be
+    /// one below a breakpoint of a debugger or of `perf`.)
+    #[must_use]
+    pub fn has_no_bytes_of_a_call(&self) -> bool {
+        self.text().all(|it| has_no_bytes_of_a_call(it.bytes))
+    }
+
     /// From `at` to the end of the segment that has it.
     pub(crate) fn rest(&self, at: u64) -> Option<&'a [u8]> {
         let segment = self.segments.iter().find(|it| it.contains(at))?;

@@ -5,7 +5,7 @@ use crate::landings;
 use crate::marks::Marks;
 use crate::object::{Object, Segment};
 use crate::runs::decode;
-use crate::sweep::{self, Swept};
+use crate::sweep::{self, Decodes, Swept};
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
 /// A system call, and the instructions around it that are displaced by a jump at `from`.
@@ -43,30 +43,60 @@ impl Place {
 /// # Errors
 /// One call cannot be led elsewhere, or it is not known whether there are more.
 pub fn places(object: &Object<'_>) -> Result<Vec<Place>, Trouble> {
-    let mut swept = sweep::sweep(object)?;
+    found(object, Decodes::Needed)
+}
+
+pub(crate) fn found(object: &Object<'_>, decodes: Decodes) -> Result<Vec<Place>, Trouble> {
+    let mut swept = sweep::sweep(object, decodes)?;
     landings::add(object, &mut swept)?;
+    let mut firsts: Vec<u64> = swept.functions.iter().map(|it| it.first).collect();
+    firsts.extend_from_slice(&object.symbols);
+    firsts.sort_unstable();
     let mut places: Vec<Place> = Vec::with_capacity(swept.calls.len());
-    for &(call, sound) in &swept.calls {
-        let place = place(object, &swept, call, sound).ok_or(Trouble::NoRoom(call))?;
-        if places.last().is_some_and(|before| place.from < before.end.max(before.call + CALL)) {
-            return Err(Trouble::NoRoom(call));
+    let mut all = Vec::new();
+    for of_a_run in swept.calls.chunk_by(|a, b| a.1 == b.1) {
+        instructions(object, of_a_run, &mut all);
+        for &(call, _) in of_a_run {
+            let next = swept.calls.get(places.len() + 1).map_or(u64::MAX, |it| it.0);
+            let chosen = |how: Choice| place(&all, &swept, call, how);
+            let is_first = |it: &Place| firsts.binary_search(&it.from).is_ok();
+            let mut found = chosen(before).or_else(|| chosen(around));
+            // What is put at a function's first byte is taken away by others: a probe of the kernel
+            // ends by putting back what the file has there. So it is left alone if that can be.
+            if found.as_ref().is_some_and(is_first) {
+                let alone = |it: &Place| !is_first(it) && it.end + APART <= next;
+                found = chosen(behind).filter(alone).or(found);
+            }
+            let place = found.ok_or(Trouble::NoRoom(call))?;
+            if places.last().is_some_and(|it| place.from < it.end.max(it.call + CALL)) {
+                return Err(Trouble::NoRoom(call));
+            }
+            places.push(place);
         }
-        places.push(place);
     }
     Ok(places)
+}
+
+/// The instructions around these calls, which have the same sound text before them.
+fn instructions(object: &Object<'_>, calls: &[(u64, u64)], all: &mut Vec<Instruction>) {
+    let (sound, last) = (calls[0].1, calls[calls.len() - 1].0);
+    let bytes = object.rest(sound).unwrap_or_default();
+    let upto = ((last + CALL - sound) as usize + BEHIND).min(bytes.len());
+    decode(&Segment { at: sound, bytes: &bytes[..upto], executable: true }, all);
 }
 
 /// So many bytes behind a call are looked at: more than a place has.
 const BEHIND: usize = 64;
 
-fn place(object: &Object<'_>, swept: &Swept, call: u64, sound: u64) -> Option<Place> {
-    let bytes = object.rest(sound)?;
-    let upto = ((call + CALL - sound) as usize + BEHIND).min(bytes.len());
-    let mut all = Vec::new();
-    decode(&Segment { at: sound, bytes: &bytes[..upto], executable: true }, &mut all);
-    let i = all.iter().position(|it| it.ip() == call)?;
-    let (first, behind) =
-        before(&all, i, &swept.landings).or_else(|| around(&all, i, &swept.landings))?;
+/// A place has fewer bytes before its call.
+const APART: u64 = 32;
+
+/// How instructions are chosen: the first of them, and what is behind the last one.
+type Choice = fn(&[Instruction], usize, &Marks) -> Option<(usize, usize)>;
+
+fn place(all: &[Instruction], swept: &Swept, call: u64, chosen: Choice) -> Option<Place> {
+    let i = all.binary_search_by_key(&call, Instruction::ip).ok()?;
+    let (first, behind) = chosen(all, i, &swept.landings)?;
     let place = Place {
         from: all[first].ip(),
         call,
@@ -95,16 +125,29 @@ fn before(all: &[Instruction], call: usize, landings: &Marks) -> Option<(usize, 
 
 /// The call, what can be displaced before it, and what more is needed behind it.
 fn around(all: &[Instruction], call: usize, landings: &Marks) -> Option<(usize, usize)> {
-    let (mut first, mut behind) = (call, call + 1);
-    let room = |first: usize, behind: usize| all[behind - 1].next_ip() - all[first].ip() >= JUMP;
-    while !room(first, behind)
+    let mut first = call;
+    while all[call].next_ip() - all[first].ip() < JUMP
         && !landings.has(all[first].ip())
         && first > 0
         && can_move(&all[first - 1])
     {
         first -= 1;
     }
-    while !room(first, behind) {
+    upto(all, (first, call), landings)
+}
+
+/// The call, and what is needed behind it.
+fn behind(all: &[Instruction], call: usize, landings: &Marks) -> Option<(usize, usize)> {
+    upto(all, (call, call), landings)
+}
+
+fn upto(
+    all: &[Instruction],
+    (first, call): (usize, usize),
+    landings: &Marks,
+) -> Option<(usize, usize)> {
+    let mut behind = call + 1;
+    while all[behind - 1].next_ip() - all[first].ip() < JUMP {
         let next = all.get(behind)?;
         if landings.has(next.ip()) || !can_move(next) {
             return None;

@@ -1,5 +1,6 @@
 //! Runs of text: what is decoded at once.
 
+use crate::bytes::first_bytes;
 use crate::frames::Function;
 use crate::object::{Object, Segment};
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic};
@@ -50,11 +51,6 @@ pub(crate) fn is_call(it: &Instruction) -> bool {
 pub(crate) fn bytes_of_a_call(object: &Object<'_>, run: &Segment<'_>) -> Option<u64> {
     let longer = object.rest(run.at).and_then(|it| it.get(..=run.bytes.len()));
     first_bytes(longer.unwrap_or(run.bytes)).map(|at| run.at + at as u64)
-}
-
-/// Where bytes of `syscall`, `sysenter` or `int 0x80` are.
-pub(crate) fn first_bytes(of: &[u8]) -> Option<usize> {
-    of.windows(2).position(|it| matches!(it, [0x0f, 0x05 | 0x34] | [0xcd, 0x80]))
 }
 
 /// Where direct jumps lead to that begin anywhere in a run.

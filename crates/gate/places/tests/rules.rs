@@ -137,6 +137,25 @@ fn where_there_is_no_room_before_it_the_call_is_displaced_with_what_follows() {
 }
 
 #[test]
+fn the_first_byte_of_a_function_is_left_alone_where_there_is_room_behind_the_call() {
+    // mov $1, %eax; syscall; cmp $-4096, %rax; ret
+    let text = [0xb8, 1, 0, 0, 0, 0x0f, 0x05, 0x48, 0x3d, 0, 0xf0, 0xff, 0xff, 0xc3];
+    assert_eq!(found(&text), Ok(vec![place(5, 5, 13, Some(1), &[5, 7])]));
+    let after = [&[0x90], &text[..]].concat();
+    assert_eq!(found(&after), Ok(vec![place(1, 6, 6, Some(1), &[1])]));
+    // A symbol says the same; and what leads behind the call leaves only room before it.
+    let named = |it: &Object<'_>| places(&Object { symbols: vec![TEXT + 1], ..it.clone() });
+    let all = [function(0, 15)];
+    assert_eq!(with(&after, &[], &all, named), Ok(vec![place(6, 6, 14, Some(1), &[6, 8])]));
+    let entered = [&text[..], &[0xeb, 0xf7]].concat();
+    assert_eq!(found(&entered), Ok(vec![place(0, 5, 5, Some(1), &[0])]));
+    // The next call has its own room.
+    let next = [&text[..13], &CALL_1].concat();
+    let all = found(&next).unwrap();
+    assert_eq!((all[0].from, all[1].from), (TEXT, TEXT + 13));
+}
+
+#[test]
 fn a_loop_around_the_call_is_displaced_from_where_it_begins() {
     // nop; xor %edi, %edi; mov %edx, %eax; syscall; jmp to the xor
     let text = [0x90, 0x31, 0xff, 0x89, 0xd0, 0x0f, 0x05, 0xeb, 0xf8];
@@ -172,9 +191,12 @@ fn who_jumps_to_the_call_itself_does_not_get_past_the_gate() {
 
 #[test]
 fn who_jumps_into_an_instruction_before_the_call_leaves_no_room() {
-    // (Behind a prefix, say.) lock or %eax, (%rdi); mov %rdi, %rsi; syscall; ret; jmp past `lock`
+    // (Behind a prefix, say.) lock or %eax, (%rdi); mov %edi, %esi; syscall; ret; jmp past `lock`
+    let text = [0xf0, 0x09, 0x07, 0x89, 0xfe, 0x0f, 0x05, 0xc3, 0xeb, 0xf7];
+    assert_eq!(found(&text), NO_ROOM);
+    // With less before the call, and itself: mov %rdi, %rsi
     let text = [0xf0, 0x09, 0x07, 0x48, 0x89, 0xfe, 0x0f, 0x05, 0xc3, 0xeb, 0xf6];
-    assert_eq!(found(&text), Err(Trouble::NoRoom(TEXT + 6)));
+    assert_eq!(found(&text), Ok(vec![place(3, 6, 8, None, &[3, 6])]));
 }
 
 #[test]
