@@ -19,7 +19,7 @@ use uncopy_kernel::call::syscall4;
 /// Leads all system calls of libc and of the dynamic linker through `judge`. Either all of them, or
 /// none, and nothing has changed.
 ///
-/// To be called while the process has one thread: in a constructor. It takes some 25 ms.
+/// To be called while the process has one thread: in a constructor. It takes some 15 ms.
 ///
 /// # Errors
 /// Some call could not be led there, or is made elsewhere.

@@ -5,7 +5,8 @@
 //! tables (`.eh_frame_hdr`), which are loaded with it, say where nearly every function begins and
 //! ends. The text between two such addresses is decoded from the first one. If the decoder comes
 //! out at the second one exactly, and met nothing invalid, it is *sound*. In text that is not, no
-//! instruction is believed in: a system call's bytes there are [`Trouble::Unsure`].
+//! instruction is believed in: a system call's bytes there are [`Trouble::Unsure`]. Only text is
+//! decoded that has a call, or that has bytes that may lead near one.
 //!
 //! **What can be displaced.** Instructions that move data or compute, name no address relative to
 //! themselves, and are entered by nobody but at the first one. A *landing* is an address that text
