@@ -116,7 +116,10 @@ unsafe extern "C" fn begin(
         if with_log {
             files::watch_mappings();
         }
-        entries::go_directly();
+        // (The gate takes our text only as its file has it.)
+        if !found.places.wants_answers() {
+            entries::go_directly();
+        }
         let word = words.as_ref().copied();
         summary::begin(&found.values, found.places.summary.as_deref(), word);
         set_up(found);
