@@ -218,7 +218,7 @@ impl Outputs {
         if ends {
             self.wait_for_all();
             // (What does not begin with a page is refused.)
-            if at % PAGE == 0 {
+            if at.is_multiple_of(PAGE) {
                 self.with(|inner| inner.mapped.remove(at, length));
             }
         }
