@@ -330,7 +330,9 @@ mod tests {
     }
 
     fn until_flushes_have_begun(count: u32) {
+        let until = std::time::Instant::now() + Duration::from_secs(5);
         while BEGUN.load(SeqCst) < count {
+            assert!(std::time::Instant::now() < until, "no other flush begins");
             rustix::thread::sched_yield();
         }
     }
