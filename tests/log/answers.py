@@ -272,6 +272,14 @@ def attack(options, name, through):
             why = status(options, into)
             ends(into)
             return f"it does not come so far: {text.decode().strip()}; {why}"
+        if b"durable" not in text:
+            # (Its directory took that long by itself: no sync has returned early yet.)
+            process.kill()
+            process.wait()
+            looker.end()
+            os.close(marks)
+            ends(into)
+            return attack(options, name, through)
         looker.connected()
         came = looker.comes(process)
         os.set_blocking(marks, False)
