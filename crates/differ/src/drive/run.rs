@@ -3,7 +3,7 @@
 
 use super::Fault;
 use super::pair::Pair;
-use super::settle::settle;
+use super::settle::{has_all_by_linux, settle};
 use super::variant::Variant;
 use std::time::{Duration, Instant};
 use uncopy_differ::model::end::{self, SURE, Side, State, bytes};
@@ -17,13 +17,28 @@ use uncopy_differ::op::{
 };
 use uncopy_differ::script::{Line, Script};
 
-/// What a line has come to.
+/// The result of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// What was said.
+    /// The words of the answer.
     pub text: String,
     /// The model knows no other answer.
     pub exact: bool,
+}
+
+impl Entry {
+    /// What follows may differ.
+    fn be_vague(&mut self, why: &str) {
+        self.text += &format!(" ({why})");
+        self.exact = false;
+    }
+}
+
+/// How far a script was carried out.
+enum Ends {
+    AsWritten,
+    /// Nothing is known for sure any more.
+    Here,
 }
 
 /// After this whoever calls asks whether its peer lives.
@@ -39,7 +54,7 @@ pub struct Run<'a> {
     world: World,
     /// That a process was killed is told a while later ([`TOLD`]).
     dies_later: bool,
-    /// What each actor waits for.
+    /// The call that each actor waits in.
     waiting: [Option<Call>; 8],
     log: Vec<Entry>,
 }
@@ -99,24 +114,43 @@ impl<'a> Run<'a> {
         let dies_later = way.is_some();
         let mut run = Run { pair, world, dies_later, waiting: [const { None }; 8], log: vec![] };
         let done = attached.and_then(|attached| {
-            run.lines(&script.lines)?;
-            run.finish()?;
+            match run.lines(&script.lines)? {
+                Ends::AsWritten => run.finish()?,
+                Ends::Here => run.pair.is_left()?,
+            }
             Ok(attached)
         });
         (run.log, done)
     }
 
-    fn lines(&mut self, lines: &[Line]) -> Result<(), Fault> {
+    fn lines(&mut self, lines: &[Line]) -> Result<Ends, Fault> {
         for line in lines {
             let before = self.world.clone();
             let entry = self.line(line)?;
             self.log.push(entry);
             self.comes_about(&before)?;
+            // (Also where it was refused: what is unread may have been asked for.)
+            if let Op::Pass { h, .. } = line.op
+                && self.comes_later(line.actor, h)
+            {
+                let last = self.log.last_mut();
+                last.into_iter().for_each(|last| last.be_vague("what is unread comes later"));
+                return Ok(Ends::Here);
+            }
         }
-        Ok(())
+        Ok(Ends::AsWritten)
     }
 
-    /// What was caused has come about, and calls that waited for it return.
+    /// What was unread when an end was passed on is the peer's still, or something stands in for
+    /// the end (docs/limitations.md): when it comes nobody knows.
+    fn comes_later(&self, actor: Actor, h: Number) -> bool {
+        self.dies_later
+            && self.world.handle(actor.process(), h).is_some_and(|handle| {
+                !has_all_by_linux(self.pair, &self.world, (handle.connection, handle.side))
+            })
+    }
+
+    /// The effects of a line have come about, and calls that waited for them return.
     fn comes_about(&mut self, before: &World) -> Result<(), Fault> {
         settle(self.pair, &mut self.world, before);
         let mut again = true;
@@ -362,7 +396,7 @@ impl<'a> Run<'a> {
             Op::EndSet { s } => {
                 let side = actor.side();
                 let Some(set) = &self.world.sets[side][s] else { return skip("none") };
-                // (What a child holds lives on in other sets.)
+                // (Entries that a child holds live on in other sets.)
                 if self.set_is_used(side) || self.world.processes[side + 2].runs {
                     return skip("used");
                 }
@@ -465,8 +499,8 @@ impl<'a> Run<'a> {
         let mut flags = send_flags(by, flags);
         let urgent = flags.has(Flags::OOB);
         let may = by != SendBy::Sendmmsg && len > 0 && other.urgent.is_none() && !executed;
-        // (What is held back plainly may have arrived by a ring: from here on two different things
-        // are sent.)
+        // (Bytes that are held back plainly may have arrived by a ring: from here on two different
+        // things are sent.)
         let differs = urgent && may && other.is_loose();
         if urgent && (!may || differs) {
             flags = Flags(flags.0 & !Flags::OOB.0);
@@ -741,6 +775,11 @@ impl<'a> Run<'a> {
             return skip("there");
         }
         let given = self.pair.call(actor, &format!("give {}", handle.number))?;
+        // (docs/limitations.md: what is unread then, and another process holds it, too.)
+        let unread = self.world.end((handle.connection, handle.side)).unread() > 0;
+        if self.dies_later && given.errno == libc::EBUSY && given.result < 0 && unread {
+            return skip("held");
+        }
         if given.result != 1 {
             return judged(&given, Err(Mismatch::new("it is to be passed")));
         }
@@ -835,7 +874,7 @@ impl<'a> Run<'a> {
         Ok(Entry { text: "killed".into(), exact: true })
     }
 
-    /// What still waits is ended, and all is closed.
+    /// Calls that still wait are ended, and all is closed.
     fn finish(&mut self) -> Result<(), Fault> {
         self.log.push(Entry { text: "the end".into(), exact: true });
         let before = self.world.clone();

@@ -1,5 +1,5 @@
 //! When what a call has caused has come about: the kernel is asked, past whatever is in the
-//! processes. What rings carry is there at once.
+//! processes. Bytes that rings carry are there at once.
 //!
 //! unsafe: questions about descriptors.
 
@@ -47,15 +47,20 @@ fn says(fd: &OwnedFd, events: i16) -> bool {
     asked.revents & (events | libc::POLLERR | libc::POLLHUP) != 0
 }
 
-fn borrow(pair: &Pair, world: &World, (connection, side): (usize, Side)) -> Option<OwnedFd> {
-    (0..4).find_map(|process| {
+fn borrow(pair: &Pair, world: &World, end: (usize, Side)) -> Option<OwnedFd> {
+    all(pair, world, end).next()
+}
+
+/// The end by each of its numbers.
+fn all(pair: &Pair, world: &World, end: (usize, Side)) -> impl Iterator<Item = OwnedFd> {
+    (0..4).flat_map(move |process| {
         let handles = world.processes[process].handles.iter().flatten();
-        let mut ours = handles.filter(|h| (h.connection, h.side) == (connection, side));
-        ours.next().and_then(|handle| pair.borrow(process, handle.number))
+        let ours = handles.filter(move |h| (h.connection, h.side) == end);
+        ours.filter_map(move |handle| pair.borrow(process, handle.number))
     })
 }
 
-/// What was sent to an end, and the end of the stream, has arrived.
+/// All that was sent to an end, and the end of the stream, has arrived.
 fn has_arrived(pair: &Pair, world: &World, end: (usize, Side)) -> bool {
     let Some(to) = borrow(pair, world, end) else { return true };
     let e = world.end(end);
@@ -69,6 +74,23 @@ fn has_arrived(pair: &Pair, world: &World, end: (usize, Side)) -> bool {
     };
     // (An end counts as a byte that was received.)
     waits == 0 && sent <= received
+}
+
+/// All that is unread at an end lies in its socket, which is one of TCP, or will in a moment.
+pub fn has_all_by_linux(pair: &Pair, world: &World, end: (usize, Side)) -> bool {
+    let unread = world.end(end).inq();
+    let is_known = world.end(end).is_open() && !world.end(end).is_loose();
+    let until = Instant::now() + TIMEOUT;
+    all(pair, world, end)
+        .all(|fd| counts(&fd).is_some() && (!is_known || wait(until, || has(&fd, unread))))
+}
+
+/// FIONREAD says so.
+fn has(fd: &OwnedFd, unread: u64) -> bool {
+    let mut is: libc::c_int = 0;
+    // SAFETY: our own variable.
+    let asked = unsafe { libc::ioctl(fd.as_raw_fd(), libc::FIONREAD, &raw mut is) };
+    asked == 0 && u64::try_from(is) == Ok(unread)
 }
 
 /// Waits for what has been sent, for ends and resets.

@@ -43,6 +43,11 @@ impl KeptError {
         self.0.fetch_or(DEATH_SEEN, AcqRel) & DEATH_SEEN == 0
     }
 
+    /// Somebody was.
+    pub(crate) fn has_seen_death(&self) -> bool {
+        self.0.load(Acquire) & DEATH_SEEN != 0
+    }
+
     /// Linux has told the program this error: bytes that were unread in a ring too make no second
     /// one.
     #[inline]

@@ -42,7 +42,7 @@ impl Drop for Bypass<'_> {
     }
 }
 
-/// A call that sends by Linux. What rings tell after it comes after it.
+/// A call that sends by Linux. News that rings tell after it comes after it.
 #[derive(Debug)]
 pub struct Sends<'a>(&'a ByLinux);
 
@@ -66,8 +66,8 @@ pub enum Way<'a> {
 }
 
 impl Flow {
-    /// Who makes a call, one that `sends` or not. A connection that was used a few times is
-    /// registered.
+    /// The side that makes a call, one that `sends` or not. A connection that was used a few times
+    /// is registered.
     #[inline]
     pub fn way(self: &Arc<Self>, sends: bool) -> Way<'_> {
         match self.attached.get() {
@@ -84,15 +84,12 @@ impl Flow {
     /// may ask for what it has not read. So far it may have that; what is sent now comes after it.
     #[cold]
     fn way_of_linux(&self, attached: &Attached, sends: bool) -> Way<'_> {
-        let leaving = attached.out().switch.phase.at() == Ok(At::Leaving);
-        if leaving {
-            // Linux does not know that the peer was killed with what lies there unread.
-            self.sees_end(attached);
-        }
+        // Linux does not know that the peer was killed with what lies there unread.
+        self.sees_end(attached);
         if attached.error().is_some() || self.may_be_reset_by_linux(attached) {
             return Way::Here;
         }
-        let leaves = sends && leaving;
+        let leaves = sends && attached.out().switch.phase.at() == Ok(At::Leaving);
         if leaves || self.is_asked(attached) {
             let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
             if self.serve_locked(attached, &mut own) == Err(Errno::AGAIN) && sends {
@@ -117,8 +114,8 @@ impl Flow {
         let used = self.calls.fetch_add(1, Ordering::Relaxed) + 1 >= self.registers_after;
         if used && self.holders.sole() && !self.registered.swap(true, Ordering::SeqCst) {
             fence(Ordering::SeqCst);
-            // Whoever waits in the kernel now would not see the ring. And where another thread
-            // closes it, either that sees it registered, or it is not.
+            // A thread that waits in the kernel now would not see the ring. And where another
+            // thread closes it, either that sees it registered, or it is not.
             if self.bypassing.load(Ordering::SeqCst) == 0 && !self.is_closed() {
                 self.register();
                 return Way::Here;
@@ -148,7 +145,8 @@ impl Flow {
     }
 
     /// The program sends by a call that rings do not carry, with these flags: sending is Linux's as
-    /// long as this is kept. What was taken back from the ring goes first, which is waited for.
+    /// long as this is kept. Bytes that were taken back from the ring go first, which is waited
+    /// for.
     ///
     /// # Errors
     /// EAGAIN: the call does not wait, or its timeout has passed. EINTR. An error of the
@@ -167,8 +165,8 @@ impl Flow {
             match self.send_before_bypass() {
                 Err(Errno::AGAIN) if waits() => self.wait_in_call(For::Room, &mut deadline)?,
                 Err(Errno::AGAIN) => return Err(Errno::AGAIN),
-                // What Linux has said to what was taken back it does not say again. (EPIPE it
-                // does.)
+                // Linux does not say again what it has said to the bytes that were taken back.
+                // (EPIPE it does.)
                 Err(_) => return self.take_error().map_or(Ok(bypass), Err),
                 Ok(()) => return Ok(bypass),
             }
