@@ -150,7 +150,10 @@ class Work:
             os.mkdir(os.path.join(place, self.place))
             sh(f"sync -f '{place}'")
         if kind == "redis":
-            words, socket = stores.redis_words(os.path.join(place, self.place))
+            # (Answers wait in a queue only by TCP.)
+            port = 21000 + seed % 10000 if "UNCOPY_LOG_SYNC" in os.environ else 0
+            words, socket = stores.redis_words(os.path.join(place, self.place), port)
+            socket = port or socket
         with open(self.told, "wb") as out, open(os.devnull, "wb") as nothing:
             self.process = subprocess.Popen(under + words, stdout=nothing if kind == "redis" else out, start_new_session=True)
         self.client = None
@@ -362,11 +365,14 @@ def main():
     parser.add_argument("--states", type=int, default=60, help="of each session")
     parser.add_argument("--works", default="changes,changes", help="what runs: changes, pages, " + ", ".join(stores.KINDS))
     parser.add_argument("--recover", type=int, default=1, help="0: none, so that faults are to be found")
+    parser.add_argument("--answers", action="store_true", help="answers wait for syncs: --log-sync=answers")
     parser.add_argument("--plain", action="store_true", help="no log at all: what the file system does")
     parser.add_argument("--under", default="", help="with --plain: words before each program's")
     parser.add_argument("--strict", action="store_true", help="zeros are nothing that may be left, also of what was not acknowledged")
     parser.add_argument("--keep", help="what is wrong is copied there")
     args = parser.parse_args()
+    if args.answers:
+        os.environ["UNCOPY_LOG_SYNC"] = "answers"
     if os.environ.get("LOG_POWER") != "inside":
         # (Mounts of our own; whatever happens, nothing of it stays.)
         os.environ["LOG_POWER"] = "inside"

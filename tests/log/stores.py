@@ -92,9 +92,10 @@ class Redis:
 
         until = time.monotonic() + patience
         while True:
-            self.socket = socket.socket(socket.AF_UNIX)
+            # (A port, or a path.)
+            self.socket = socket.socket(socket.AF_INET if isinstance(path, int) else socket.AF_UNIX)
             try:
-                self.socket.connect(path)
+                self.socket.connect(("127.0.0.1", path) if isinstance(path, int) else path)
                 self.file = self.socket.makefile("rb")
                 if not self.ask(b"PING").startswith(b"-"):
                     return

@@ -117,6 +117,8 @@ calls! {
     Heap "heap": NoMem Perm NoSys;
     /// Unmapping ours.
     Munmap "munmap": NoMem Perm NoSys;
+    /// Making trampolines executable, and the text that leads to them writable.
+    Mprotect "mprotect": Acces NoMem Perm NoSys;
     /// `madvise` on ours.
     Madvise "madvise": NoMem Again Inval Perm NoSys;
     /// `mremap` and `munmap` of the program's memory in pieces.
@@ -212,6 +214,14 @@ points! {
     Logging "logging";
     /// A flush of the log is durable; nobody knows yet.
     Logged "logged";
+    /// A sync is about to return early: its file is said to be logged, and it has no number.
+    Promised "promised";
+    /// What syncs that returned early have promised is about to become durable.
+    Flushing "flushing";
+    /// It is durable, and nothing that waited for it has left.
+    Flushed "flushed";
+    /// A message that waited has left; others have not.
+    Sent "sent";
     /// The kernel has bytes that the program wrote over others; nobody has noted that.
     Noted "noted";
     /// They were read back, for the log.

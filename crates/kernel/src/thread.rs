@@ -40,8 +40,11 @@ struct Block {
     /// Its own address: compiled code finds it there.
     itself: usize,
     dtv: usize,
+    /// Its own address once more: what of libc asks which thread it is on (around cancellation)
+    /// finds zeros here, and in what of the page lies behind.
+    descriptor: usize,
     /// The other words that libc's code reads there: the stack protector's word at 0x28 among them.
-    rest: [usize; 62],
+    rest: [usize; 61],
 }
 
 /// Whether the calling thread is ours.
@@ -144,7 +147,8 @@ impl ThreadSlot {
         // page that `fs` points to. The thread finds two words on its stack: see `clone`.
         let made = unsafe {
             let block = map.add(size() - PAGE).cast::<Block>();
-            block.write(Block { itself: block as usize, dtv: OWN, rest: [0; 62] });
+            let at = block as usize;
+            block.write(Block { itself: at, dtv: OWN, descriptor: at, rest: [0; 61] });
             critical::prepare_thread(block as usize, kind.inside);
             let top = map.add(STACK).cast::<usize>().sub(2);
             top.write(run as usize);
@@ -341,6 +345,24 @@ mod tests {
                 _ => return r.k,
             }
         }
+    }
+
+    #[test]
+    fn a_thread_of_ours_can_call_what_of_libc_asks_for_its_own_thread() {
+        static SLOT: ThreadSlot = ThreadSlot::new();
+        static KIND: AtomicI32 = AtomicI32::new(-1);
+        unsafe extern "C" {
+            fn pthread_setcanceltype(kind: i32, old: *mut i32) -> i32;
+        }
+        extern "C" fn run(_: usize) {
+            let mut old = -1;
+            // SAFETY: a valid place for what was set.
+            unsafe { pthread_setcanceltype(1, &mut old) };
+            KIND.store(old, Ordering::Relaxed);
+        }
+        assert!(SLOT.spawn(run, 0, Kind { inside: true, own_table: false }));
+        SLOT.await_end();
+        assert_eq!(KIND.load(Ordering::Relaxed), 0, "deferred, as of a thread that is new");
     }
 
     #[test]

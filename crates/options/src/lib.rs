@@ -218,6 +218,8 @@ pub const RESERVED: &[&str] = &[
     LOG,
     LOG_FILES,
     LOG_OVERWRITES,
+    LOG_SYNC,
+    LOG_SYNC_TRIAL,
     "UNCOPY_LIBRARY",
     TCP_SERVICE,
     TCP_AFTER,
@@ -244,6 +246,14 @@ pub const LOG_FILES: &str = "UNCOPY_LOG_FILES";
 /// `yes`: syncs of files that are overwritten go to the log, too; set by `uncopy run
 /// --log-overwrites`.
 pub const LOG_OVERWRITES: &str = "UNCOPY_LOG_OVERWRITES";
+
+/// `answers`: a sync returns before it is durable, and what follows from it waits; set by `uncopy
+/// run --log-sync`.
+pub const LOG_SYNC: &str = "UNCOPY_LOG_SYNC";
+
+/// What is let through of it, and how long flushes take, for tests: see
+/// `uncopy_log_answers::Trial`.
+pub const LOG_SYNC_TRIAL: &str = "UNCOPY_LOG_SYNC_TRIAL";
 
 /// The file in which a program and all that it starts are summed up (see
 /// `uncopy_counters::family`); set by `uncopy run --verbose`.

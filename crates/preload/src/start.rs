@@ -26,6 +26,7 @@ use uncopy_kernel::inject;
 use uncopy_kernel::uffd::Refusal;
 use uncopy_kernel::user_access;
 use uncopy_log_files::Settings as LogSettings;
+use uncopy_log_files::answering::{AsEver, Trial, is_mapped};
 use uncopy_options::{self as options, OPTIONS, Values, index_of};
 use uncopy_space::space::{Record, Settings};
 use uncopy_tcp_calls::Blocks;
@@ -107,13 +108,18 @@ unsafe extern "C" fn begin(
             *libc::__errno_location() = errno;
             return;
         }
-        let found = Environment::read(environment);
+        let mut found = Environment::read(environment);
+        // (Asked before uncopy itself shares memory.)
+        found.places.mapped = found.places.wants_answers() && is_mapped();
         let with_log = found.places.log.is_some() && real::of_libc::is_next();
         entries::lead_files(with_log);
         if with_log {
             files::watch_mappings();
         }
-        entries::go_directly();
+        // (The gate takes our text only as its file has it.)
+        if !found.places.wants_answers() {
+            entries::go_directly();
+        }
         let word = words.as_ref().copied();
         summary::begin(&found.values, found.places.summary.as_deref(), word);
         set_up(found);
@@ -138,6 +144,11 @@ struct Places {
     log_files: Vec<String>,
     /// Whether that goes for files that are overwritten, too.
     log_overwrites: bool,
+    /// Whether answers are to wait for syncs, and what is let through, for tests.
+    log_answers: bool,
+    log_trial: Trial,
+    /// The program shares memory that it can write to.
+    mapped: bool,
     /// Bytes from which on messages go in blocks, whoever receives them.
     tcp_blocks: Option<usize>,
     /// The file in which it is recorded, and how large that may be.
@@ -153,6 +164,11 @@ struct Places {
 }
 
 impl Places {
+    /// Whether syncs of held files are to return early.
+    fn wants_answers(&self) -> bool {
+        self.log.is_some() && self.log_answers
+    }
+
     /// An entry of the environment: a part of this, perhaps.
     fn note(&mut self, name: &str, value: &str) {
         match name {
@@ -168,6 +184,8 @@ impl Places {
             options::TCP_BLOCKS => self.tcp_blocks = value.parse().ok(),
             options::LOG => self.log = Some(value.to_owned()),
             options::LOG_OVERWRITES => self.log_overwrites = value == "yes",
+            options::LOG_SYNC => self.log_answers = value == "answers",
+            options::LOG_SYNC_TRIAL => self.log_trial = Trial::parse(value),
             options::LOG_FILES => self.log_files = value.split(':').map(str::to_owned).collect(),
             options::RECORD => self.record = CString::new(value).ok(),
             options::RECORD_BYTES => self.record_bytes = value.parse().ok(),
@@ -260,6 +278,8 @@ struct Beside {
     tcp: bool,
     /// Files' appends are held.
     log: bool,
+    /// Answers wait for syncs.
+    answers: bool,
 }
 
 impl Beside {
@@ -292,11 +312,13 @@ fn set_up(found: Environment) {
         EXEC.store(Box::into_raw(Box::new(entry)), Ordering::Release);
     }
     let twin = !places.valgrind && !chained && begin_allocator(&values, vectors.is_some());
+    let wants_answers = places.wants_answers();
     let log = !chained && begin_log(&mut places);
-    let beside = Beside { twin, tcp, log };
+    let mut beside = Beside { twin, tcp, log, answers: false };
     if beside.handles_forks() {
         handle_forks();
     }
+    beside.answers = log && wants_answers && begin_answers(tcp, &mut places);
     if summary::is_wanted() {
         signals::hold_ending();
     }
@@ -414,10 +436,12 @@ fn begin_tracking(values: &Values, costs: Costs, places: Places, beside: Beside)
     };
     match PROCESS.space.init(values.get(THRESHOLD) as usize, settings) {
         Ok(()) => {
-            if values.get(LEND) != 0 {
+            // (What is lent, or sent from a file that is kept, goes past libc.)
+            if values.get(LEND) != 0 && !beside.answers {
                 PROCESS.lending.allow(costs.lend_from());
             }
-            PROCESS.files.allow(&PROCESS.space, values.get(FILE_MEMORY) as usize);
+            let kept = if beside.answers { 0 } else { values.get(FILE_MEMORY) as usize };
+            PROCESS.files.allow(&PROCESS.space, kept);
             if !beside.handles_forks() {
                 handle_forks();
             }
@@ -443,6 +467,24 @@ fn cannot_track(why: Refusal, values: &Values, required: bool) {
         }
     }
     summary::banner(values, state);
+}
+
+/// Syncs return early, and answers wait for them, from now on: whether that is so.
+fn begin_answers(tcp: bool, places: &mut Places) -> bool {
+    let trial = core::mem::take(&mut places.log_trial);
+    let why = match (tcp, places.mapped) {
+        (true, _) => Err(AsEver::Tcp),
+        (_, true) => Err(AsEver::Mapped),
+        _ => PROCESS.log.begin_answers(summary::answers_do_not_wait, trial),
+    };
+    match why {
+        Ok(()) => summary::answers_wait(),
+        Err(reason) => {
+            PROCESS.log.no_answers(reason);
+            summary::answers_do_not_wait(reason);
+        }
+    }
+    why.is_ok()
 }
 
 /// Before fork.

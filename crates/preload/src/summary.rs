@@ -13,6 +13,7 @@ use std::fmt::Write;
 use std::os::fd::BorrowedFd;
 use uncopy_counters::{connections, summary};
 use uncopy_kernel::descriptors::{AtomicFd, lift};
+use uncopy_log_files::answering::{AsEver, found};
 use uncopy_options::{self as options, VERBOSE, VERBOSE_ALL, VERBOSE_COUNTERS, Values, index_of};
 
 /// Where it is said: standard error as it was at the start, because programs close theirs before we
@@ -90,6 +91,21 @@ pub fn banner(values: &Values, state: &str) {
     say(&line);
 }
 
+/// Syncs return early from now on.
+pub fn answers_wait() {
+    if is_wanted() {
+        say("uncopy: answers wait for syncs\n");
+    }
+}
+
+/// Syncs are as ever, though they were to return early.
+pub fn answers_do_not_wait(reason: AsEver) {
+    if is_wanted() {
+        let found = found().map(|what| format!(" ({what})")).unwrap_or_default();
+        say(&format!("uncopy: syncs are as ever: {}: {}{found}\n", reason.name(), reason.text()));
+    }
+}
+
 /// Before the program executes another: what was done so far is the program's still.
 pub fn before_exec() {
     if WHAT.load(Ordering::Relaxed) == VERBOSE {
@@ -103,6 +119,8 @@ pub fn end() {
     if what == 0 || !PROCESS.family.is_ours(PROCESS.space.counters()) {
         return;
     }
+    // (What is said now says that the program has come so far.)
+    PROCESS.log.await_answers();
     PROCESS.family.add(PROCESS.space.counters());
     let mut text = String::new();
     match WHAT.swap(0, Ordering::Relaxed) {

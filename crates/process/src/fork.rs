@@ -6,6 +6,8 @@ impl Process {
     /// Before fork; `ours` takes the locks that are held over it and are not the process's, which
     /// have to come last: the holder of the twin allocator's lock may be waiting for the heap's.
     pub fn before_fork(&'static self, ours: impl FnOnce()) {
+        // (It may wait for a thread of ours, which takes locks.)
+        self.log.pauses_answers();
         self.space.before_fork();
         self.tcp.before_fork();
         self.log.before_fork();
@@ -22,6 +24,7 @@ impl Process {
         self.log.after_fork_parent();
         self.tcp.after_fork_parent();
         self.space.after_fork_parent();
+        self.log.resumes_answers();
     }
 
     /// After fork, in the child.

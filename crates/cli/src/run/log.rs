@@ -15,6 +15,7 @@ pub(super) struct Log {
     pub(super) directory: PathBuf,
     pub(super) files: Option<OsString>,
     pub(super) overwrites: bool,
+    pub(super) answers: bool,
 }
 
 /// The subcommand with the log's options.
@@ -66,6 +67,18 @@ pub(super) fn with_options(command: Command) -> Command {
                 ),
         )
         .arg(
+            Arg::new("log-sync")
+                .long("log-sync")
+                .value_name("HOW")
+                .requires("log")
+                .value_parser(["call", "answers"])
+                .default_value("call")
+                .help(
+                    "When a sync of a held file returns: once it is durable (call), or at once, \
+                     and all that leaves the program waits until it is (answers)",
+                ),
+        )
+        .arg(
             Arg::new("log-store")
                 .long("log-store")
                 .value_name("HOW")
@@ -82,6 +95,11 @@ pub(super) fn with_options(command: Command) -> Command {
 /// A log is asked for.
 pub(super) fn is_wanted(matches: &ArgMatches) -> bool {
     matches.contains_id("log")
+}
+
+/// Answers are to wait for syncs, and not the program.
+pub(super) fn wants_answers(matches: &ArgMatches) -> bool {
+    matches.get_one::<String>("log-sync").is_some_and(|how| how == "answers")
 }
 
 /// The log that is asked for, once its service answers; or why there is none.
@@ -109,6 +127,7 @@ fn made(matches: &ArgMatches) -> Result<Log, Failure> {
         directory,
         files: matches.get_one::<OsString>("log-files").cloned(),
         overwrites: matches.get_flag("log-overwrites"),
+        answers: wants_answers(matches),
     })
 }
 

@@ -220,6 +220,15 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
                 if log.overwrites {
                     environment.set(options::LOG_OVERWRITES, "yes");
                 }
+                if log.answers && wants_tcp(matches, &environment) {
+                    uncopy_measure::complain(
+                        Failure::new("with --tcp syncs are as ever, and answers do not wait")
+                            .advise("leave out --tcp, or --log-sync=answers"),
+                    );
+                }
+                if log.answers {
+                    environment.set(options::LOG_SYNC, "answers");
+                }
                 if let Some(files) = log.files {
                     environment.set(options::LOG_FILES, files);
                 }

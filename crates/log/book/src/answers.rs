@@ -82,6 +82,45 @@ impl Answers {
         (self.durable < self.given).then_some(self.given)
     }
 
+    /// The last number that was given.
+    #[must_use]
+    pub fn given(&self) -> Number {
+        self.given
+    }
+
+    /// Something is to become durable, or to leave.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.waits().is_some() || !self.queues.is_empty()
+    }
+
+    /// All that a call waits for that was made when `number` was the last one that was given: it is
+    /// durable, and what was queued before has left.
+    #[must_use]
+    pub fn has_left(&self, number: Number) -> bool {
+        let is_before = |queue: &Queue| queue.pieces.front().is_some_and(|p| p.number <= number);
+        !self.failed && self.durable >= number && !self.queues.iter().any(is_before)
+    }
+
+    /// Whether this file is to become durable.
+    #[must_use]
+    pub fn waits_for(&self, file: u32) -> bool {
+        self.files.iter().any(|(other, _)| *other == file)
+    }
+
+    /// Whether another file than this one is to become durable.
+    #[must_use]
+    pub fn waits_for_another(&self, file: u32) -> bool {
+        self.files.iter().any(|(other, _)| *other != file)
+    }
+
+    /// Bytes that the queue of `stream` has.
+    #[must_use]
+    pub fn queued(&self, stream: u32) -> usize {
+        let of = self.queues.iter().filter(|queue| queue.stream == stream);
+        of.flat_map(|queue| &queue.pieces).map(|piece| piece.bytes.len() - piece.taken).sum()
+    }
+
     /// Bytes of `pieces` are about to leave by a stream.
     pub fn sends(&mut self, stream: u32, pieces: &[&[u8]]) -> Leaves {
         if self.failed {

@@ -19,6 +19,7 @@
 //! | [`noted`] | the ranges that a sync has to make durable |
 //! | [`timing`] | plain against log: the cheaper one |
 //! | [`answers`] | syncs that return early, and what waits for them |
+//! | [`as_ever`] | why syncs do not return early |
 //! | [`recovery`] | what of a log is brought to its files, and what is refused |
 //!
 //! # The rules
@@ -34,6 +35,7 @@
 #![forbid(unsafe_code)]
 
 pub mod answers;
+pub mod as_ever;
 pub mod inode;
 pub mod job;
 pub mod noted;

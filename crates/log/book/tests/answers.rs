@@ -94,3 +94,48 @@ fn a_flush_answers_for_no_number_that_was_not_given() {
     answers.give(0);
     assert_eq!(answers.leaves(None), Leaves::Waits(1));
 }
+
+#[test]
+fn who_waits_is_held_up_by_nothing_that_comes_later() {
+    let mut answers = Answers::new(100);
+    let first = answers.give(0).unwrap();
+    assert_eq!(answers.sends(1, &[b"a"]), Leaves::Queued);
+    let second = answers.give(0).unwrap();
+    assert_eq!(answers.sends(1, &[b"b"]), Leaves::Queued);
+    answers.flushed(first);
+    assert!(!answers.has_left(first), "its queue has not left");
+    answers.left(1, 1);
+    assert!(answers.has_left(first) && !answers.has_left(second));
+    answers.flushed(second);
+    assert!(!answers.has_left(second) && answers.is_busy());
+    answers.left(1, 1);
+    assert!(answers.has_left(second) && !answers.is_busy());
+    answers.fails();
+    assert!(!answers.has_left(first));
+}
+
+#[test]
+fn a_file_that_waits_alone_waits_for_no_other() {
+    let mut answers = Answers::new(100);
+    assert!(!answers.waits_for_another(1));
+    let number = answers.give(1).unwrap();
+    assert!(!answers.waits_for_another(1) && answers.waits_for_another(2));
+    assert!(answers.waits_for(1) && !answers.waits_for(2));
+    answers.give(2);
+    assert!(answers.waits_for_another(1) && answers.waits_for(2));
+    // (The other one is to become durable still.)
+    answers.flushed(number);
+    assert!(answers.waits_for_another(1) && !answers.waits_for_another(2));
+}
+
+#[test]
+fn queued_bytes_are_counted_for_each_stream() {
+    let mut answers = Answers::new(100);
+    let number = answers.give(0).unwrap();
+    assert_eq!(answers.sends(1, &[b"ab", b"c"]), Leaves::Queued);
+    assert_eq!(answers.sends(1, &[b"d"]), Leaves::Queued);
+    assert_eq!((answers.queued(1), answers.queued(2), answers.given()), (4, 0, number));
+    answers.flushed(number);
+    answers.left(1, 2);
+    assert_eq!(answers.queued(1), 2);
+}

@@ -61,6 +61,7 @@ impl Log {
     /// The buffers are the program's, of a call that it makes; or the same bytes from elsewhere.
     pub unsafe fn write(&'static self, fd: RawFd, buffers: &[iovec], at: Option<i64>) -> Appended {
         let Some(file) = self.file(fd) else { return Appended::Plain(None) };
+        self.await_others(&file);
         while file.state() != State::Held {
             if let Some(plain) = file.writes(fd, at) {
                 return Appended::Plain(Some(plain));

@@ -82,12 +82,16 @@ impl Log {
             return;
         }
         let last = file.fds.load(SeqCst) == 1;
+        self.closes_promised(&file);
         if last && matches!(file.state(), State::Held | State::Overwritten) {
             // (Where bytes do not come home the service goes on trying.)
             let _ = self.leave(&file, fd, PlainReason::Ends);
         }
         if self.table.remove(fd).is_some() {
             file.fds.fetch_sub(1, SeqCst);
+        }
+        if last {
+            self.forgets_promised(&file);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::guarded::Guarded;
 use core::sync::atomic::Ordering::SeqCst;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
 use std::sync::Arc;
 use uncopy_kernel::critical;
 use uncopy_kernel::lock::Lock;
@@ -92,6 +92,10 @@ pub struct File {
     pub(crate) grown: AtomicU32,
     /// What its syncs took.
     pub(crate) timing: Guarded<Timing>,
+    /// Its number among those whose syncs have returned early; 0: none has. By which descriptor the
+    /// last one was made.
+    pub(crate) number: AtomicU32,
+    pub(crate) promised_by: AtomicI32,
     /// When it may be held again, and how long that was put off: ns of the monotonic clock.
     pub(crate) after: AtomicU64,
     pub(crate) pause: AtomicU64,
@@ -126,6 +130,8 @@ impl File {
             length: AtomicU64::new(0),
             grown: AtomicU32::new(0),
             timing: Guarded::new(Timing::default()),
+            number: AtomicU32::new(0),
+            promised_by: AtomicI32::new(-1),
             after: AtomicU64::new(0),
             pause: AtomicU64::new(0),
         }

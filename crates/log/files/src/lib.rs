@@ -11,15 +11,19 @@
 //! | `session` | what a process has of a service |
 //! | `begin` | a file begins to be held |
 //! | `leave` | a file becomes plain |
+//! | [`answering`] | syncs that return before they are durable, and who waits for them |
+//! | `early` | files whose syncs have returned early |
 //! | `append` | bytes are appended |
 //! | `overwritten` | a file whose bytes are the kernel's, and whose syncs go to the log |
 //! | `sync` | bytes become durable |
 //! | `descriptors` | descriptors are opened, closed and duplicated |
 //! | `share` | fork, exec |
 
+pub mod answering;
 mod append;
 mod begin;
 mod descriptors;
+mod early;
 pub mod file;
 mod guarded;
 mod known;

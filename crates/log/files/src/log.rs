@@ -1,5 +1,6 @@
 //! The one value of a process.
 
+use crate::early::Answering;
 use crate::file::{File, Plain, State};
 use crate::session::Session;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -39,6 +40,10 @@ pub struct Log {
     process: AtomicU32,
     /// Nothing is held any more: there is no service, or the program does what goes past us.
     stopped: AtomicBool,
+    /// Syncs that return early; null: none does.
+    pub(crate) answering: AtomicPtr<Answering>,
+    /// What the service is told of that; 0: nobody has asked for it.
+    pub(crate) answers: AtomicU32,
 }
 
 impl Default for Log {
@@ -58,6 +63,8 @@ impl Log {
             parents: AtomicPtr::new(core::ptr::null_mut()),
             process: AtomicU32::new(0),
             stopped: AtomicBool::new(false),
+            answering: AtomicPtr::new(core::ptr::null_mut()),
+            answers: AtomicU32::new(0),
         }
     }
 
@@ -129,6 +136,7 @@ impl Log {
             }
             self.making.unlock();
         });
+        self.tells_of_answers();
         self.known_session()
     }
 

@@ -33,6 +33,7 @@ impl Log {
         if !self.begun() {
             return;
         }
+        self.no_answers_in_child();
         self.table.let_go();
         // (Its memory stays mapped.)
         self.unlock_making();
@@ -67,6 +68,7 @@ impl Log {
     /// Before a child is made without fork's handlers: it has our descriptors, and goes on without
     /// us.
     pub fn before_bare_fork(&'static self) {
+        self.pauses_answers();
         if self.in_use() && self.is_own() {
             for (fd, _) in self.table.all(0, u32::MAX) {
                 self.handed_over(fd);
@@ -74,9 +76,15 @@ impl Log {
         }
     }
 
+    /// After that, in the parent.
+    pub fn after_bare_fork_parent(&'static self) {
+        self.resumes_answers();
+    }
+
     /// In a child that was made without fork's handlers.
     pub fn after_bare_fork_child(&'static self) {
         if self.begun() {
+            self.no_answers_in_child();
             self.table.reset();
         }
     }

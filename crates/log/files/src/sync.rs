@@ -6,6 +6,7 @@ use crate::known::{signature, stat};
 use crate::log::Log;
 use crate::session::Session;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use rustix::io::Errno;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use uncopy_inject::Point;
@@ -19,13 +20,15 @@ use uncopy_log_store::home::sync;
 
 const BLOCK: u64 = 4096;
 /// A sync that is not done after so many rounds has the file plain.
-const ROUNDS: u32 = 8;
+pub(crate) const ROUNDS: u32 = 8;
 
 /// What a sync has to do.
 enum Need {
     Nothing,
     /// Bytes up to here go into the log.
     Log(u64),
+    /// As `Home`, because it is much.
+    Much(u64),
     /// Blocks up to here go home, and the file is synced.
     Home(u64),
     /// A sync failed: what is kept is written once more, which makes it plain.
@@ -82,47 +85,59 @@ impl Log {
                 return result;
             }
             let Some(session) = self.known_session() else { return real() };
-            let index = file.index();
-            match session.needs(&file, fd, data) {
-                Need::Nothing => return 0,
-                Need::Again => {
-                    if let Err(why) = self.leave(&file, fd, PlainReason::Failed) {
-                        return failed(why.raw_os_error());
-                    }
-                }
-                Need::Plain => {
-                    if let Err(why) = self.await_plain(session, &file, fd, index) {
-                        return failed(why.raw_os_error());
-                    }
-                }
-                Need::Log(to) => {
-                    let begun = precisely();
-                    if session.log(&file, index, to) {
-                        let took = precisely() - begun;
-                        let loses = file.timing.with(|timing| {
-                            timing.took(SyncBy::Log, took, round == 0);
-                            timing.loses()
-                        });
-                        if loses {
-                            self.gains_nothing(&file, fd);
-                        }
-                        return 0;
-                    }
-                    let done = self.sync_at_home(session, &file, fd, (index, to), data);
-                    if let Some(result) = done {
-                        return result;
-                    }
-                }
-                Need::Home(to) => {
-                    let done = self.sync_at_home(session, &file, fd, (index, to), data);
-                    if let Some(result) = done.filter(|result| *result != 0) {
-                        return result;
-                    }
-                    // What is left of the last block goes into the log.
-                }
+            let made = self.held_round(session, &file, fd, data, Some(round == 0));
+            if let Some(result) = made {
+                return result;
             }
         }
         unreachable!("each round but the last goes on")
+    }
+
+    /// Makes a held file durable, as far as that goes in one round. `None`: it is to be looked at
+    /// once more. `own`: the program's own sync, and whether this is its first round; it may return
+    /// early.
+    pub(crate) fn held_round(
+        &'static self,
+        session: &'static Session,
+        file: &Arc<File>,
+        fd: RawFd,
+        data: bool,
+        own: Option<bool>,
+    ) -> Option<i32> {
+        let index = file.index();
+        let made = |left: Result<(), Errno>| left.err().map(|why| failed(why.raw_os_error()));
+        match session.needs(file, fd, data) {
+            Need::Nothing => Some(0),
+            Need::Again => made(self.leave(file, fd, PlainReason::Failed)),
+            Need::Plain => made(self.await_plain(session, file, fd, index)),
+            Need::Log(_) | Need::Much(_)
+                if own.is_some() && self.promises(session, file, fd, index) =>
+            {
+                Some(0)
+            }
+            Need::Log(to) => {
+                let begun = precisely();
+                if !session.log(file, index, to) {
+                    return self.sync_at_home(session, file, fd, (index, to), data);
+                }
+                let took = precisely() - begun;
+                let loses = own.is_some_and(|first| {
+                    file.timing.with(|timing| {
+                        timing.took(SyncBy::Log, took, first);
+                        timing.loses()
+                    })
+                });
+                if loses {
+                    self.gains_nothing(file, fd);
+                }
+                Some(0)
+            }
+            // (What is left of the last block goes into the log.)
+            Need::Much(to) | Need::Home(to) => {
+                let done = self.sync_at_home(session, file, fd, (index, to), data);
+                done.filter(|result| *result != 0)
+            }
+        }
     }
 
     /// The log was dearer than the file's own syncs: it is plain, and tried again after long.
@@ -224,7 +239,7 @@ impl Session {
         match end.saturating_sub(from) {
             0 => Need::Nothing,
             n if n <= MOST => Need::Log(end),
-            _ => Need::Home(end),
+            _ => Need::Much(end),
         }
     }
 

@@ -13,7 +13,9 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 
 /// Both must speak the same; what is shared is part of it.
-pub const VERSION: u64 = 2;
+pub const VERSION: u64 = 3;
+/// [`Message::Answers`]: its syncs return early, and answers wait.
+pub const ANSWERS_WAIT: u32 = u32::MAX;
 const WORDS: usize = 4;
 const DESCRIPTORS: usize = 1;
 
@@ -86,6 +88,12 @@ pub enum Message {
     Shared,
     /// Program: some file has another name.
     Renamed,
+    /// Program: it was asked for syncs that return early: [`ANSWERS_WAIT`], or the number of what
+    /// keeps them as ever (`uncopy_log_book::as_ever`).
+    Answers {
+        /// See above.
+        word: u64,
+    },
     /// Anybody: what is there. Service: the same, with a file of text.
     Status,
     /// Anybody: all that is held is to be in its file, durably. Service: it is.
@@ -111,6 +119,7 @@ impl Message {
             Self::Status => [14, 0, 0, 0],
             Self::Digest => [15, 0, 0, 0],
             Self::HoldOverwritten => [16, 0, 0, 0],
+            Self::Answers { word } => [17, word, 0, 0],
         }
     }
 
@@ -133,6 +142,7 @@ impl Message {
             14 => Self::Status,
             15 => Self::Digest,
             16 => Self::HoldOverwritten,
+            17 => Self::Answers { word: a },
             _ => return None,
         })
     }
@@ -228,6 +238,7 @@ mod tests {
             Message::Share { device: 1, inode: 2 },
             Message::Shared,
             Message::Renamed,
+            Message::Answers { word: 3 },
             Message::Status,
             Message::Digest,
         ] {

@@ -8,7 +8,7 @@ use crate::lease;
 use crate::logs::Logs;
 use crate::place::{NoPlace, Place};
 use crate::plain_reason::PlainReason;
-use crate::protocol::{Message, VERSION, receive, send};
+use crate::protocol::{ANSWERS_WAIT, Message, VERSION, receive, send};
 use crate::recover::recover_locked;
 use crate::report::Report;
 use core::fmt;
@@ -27,6 +27,7 @@ use std::fmt::Write;
 use std::time::{Duration, Instant};
 use uncopy_inject::Point;
 use uncopy_kernel::inject;
+use uncopy_log_book::as_ever::AsEver;
 use uncopy_log_share::claims::{Claim, Claims};
 use uncopy_log_share::homing::Which;
 use uncopy_log_share::layout::{SLOTS, State};
@@ -84,6 +85,8 @@ struct Program {
     socket: OwnedFd,
     has_log: bool,
     greeted: bool,
+    /// What it said of syncs that return early; 0: nothing.
+    answers: u32,
 }
 
 /// See the module.
@@ -241,7 +244,8 @@ impl Service {
             }
             let client = self.next_client;
             self.next_client += 1;
-            self.programs.insert(client, Program { socket, has_log: false, greeted: false });
+            self.programs
+                .insert(client, Program { socket, has_log: false, greeted: false, answers: 0 });
         }
     }
 
@@ -350,6 +354,10 @@ impl Service {
                 self.shared.insert((device, inode));
                 self.each_of((device, inode), PlainReason::Shared);
                 self.waiting.push((client, (device, inode)));
+                Some(())
+            }
+            Message::Answers { word } => {
+                self.programs.get_mut(&client)?.answers = u32::try_from(word).ok()?;
                 Some(())
             }
             Message::Renamed => {
@@ -646,6 +654,22 @@ impl Service {
         }
     }
 
+    /// Of how many programs answers wait for syncs, and why not of the others that wanted it.
+    fn say_answers(&self, text: &mut String) {
+        let count = |word: u32| self.programs.values().filter(|p| p.answers == word).count();
+        let waits = count(ANSWERS_WAIT);
+        if waits > 0 {
+            let _ = writeln!(text, "answers wait for syncs: {waits} programs");
+        }
+        for reason in AsEver::ALL {
+            let programs = count(*reason as u32);
+            if programs > 0 {
+                let (name, why) = (reason.name(), reason.text());
+                let _ = writeln!(text, "syncs are as ever: {programs} programs: {name}: {why}");
+            }
+        }
+    }
+
     /// What there is to say.
     fn status(&mut self) -> String {
         let mut text = String::new();
@@ -654,6 +678,7 @@ impl Service {
         let _ = writeln!(text, "{path}: {} programs, {used} of {logs} logs used", {
             self.programs.values().filter(|program| program.greeted).count()
         });
+        self.say_answers(&mut text);
         if self.options.kind == Kind::Memory {
             let _ = writeln!(text, "the store is `memory`: nothing outlives a loss of power");
         }

@@ -262,6 +262,62 @@ fn what_a_program_held_comes_home_when_it_dies() {
     assert!(!log.memory().exists(), "its memory goes when it ends");
 }
 
+/// A program appends, says that its sync has returned if `promises`, and dies. How far the file is
+/// durable once somebody else has read it.
+fn durable_when_others_see_it(promises: bool) -> (u64, usize) {
+    use std::sync::atomic::Ordering::SeqCst;
+    let mut here = Here::new();
+    let path = here.file("file");
+    // (It has the same memory.)
+    let looker = Program::of(&here);
+    let program = Program::of(&here);
+    let file = appended(&path);
+    let (slot, _) = program.client.hold(file.as_fd()).unwrap();
+    assert!(program.append(slot, b"what an answer is about"));
+    if promises {
+        let entry = program.memory.entry(slot);
+        entry.logged.store(entry.words.end().at(), SeqCst);
+    }
+    drop((program, file));
+    let read = std::fs::read(&path).unwrap();
+    let durable = looker.memory.entry(slot).words.durable();
+    drop(looker);
+    here.ended();
+    (durable, read.len())
+}
+
+#[test]
+fn what_a_sync_has_promised_is_durable_before_others_see_it_though_its_program_has_died() {
+    assert_eq!(durable_when_others_see_it(true), (23, 23));
+    // (What nobody was promised is read without a sync.)
+    assert_eq!(durable_when_others_see_it(false), (0, 23));
+}
+
+#[test]
+fn whether_answers_wait_and_why_not_is_told() {
+    use uncopy_log_service::protocol::{ANSWERS_WAIT, Message};
+    let mut here = Here::new();
+    let (one, other, third) = (Program::of(&here), Program::of(&here), Program::of(&here));
+    let is_told = |wanted: &str| {
+        let status = Client::status(&here.log()).unwrap();
+        assert!(status.contains(wanted), "{wanted} in: {status}");
+    };
+    assert!(!Client::status(&here.log()).unwrap().contains("answers"));
+    let says = |program: &Program, word: u32| {
+        assert!(program.client.tell(Message::Answers { word: word.into() }));
+    };
+    says(&one, ANSWERS_WAIT);
+    says(&other, ANSWERS_WAIT);
+    says(&third, 2);
+    is_told("answers wait for syncs: 2 programs\n");
+    is_told("syncs are as ever: 1 programs: answers-mapped: ");
+    says(&other, 1);
+    is_told("answers wait for syncs: 1 programs\n");
+    is_told("syncs are as ever: 1 programs: answers-past-us: ");
+    drop((one, other, third));
+    here.ended();
+}
+
 #[test]
 fn files_that_cannot_be_held_say_why() {
     let mut here = Here::new();

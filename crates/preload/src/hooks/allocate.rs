@@ -45,6 +45,8 @@ fn address(given: Option<Given>) -> *mut c_void {
 /// Aborts with a message, as glibc does with a pointer that is no block.
 #[cold]
 fn invalid(call: &str) -> ! {
+    // (Written past libc.)
+    PROCESS.log.await_answers();
     let _ = rustix::io::write(rustix::stdio::stderr(), call.as_bytes());
     let _ = rustix::io::write(rustix::stdio::stderr(), b"(): invalid pointer\n");
     // SAFETY: ends the process.

@@ -124,6 +124,7 @@ pub(super) fn with_everything_ordinary<R>(
         child_goes_on_without_us();
     } else {
         PROCESS.space.thaw();
+        PROCESS.log.after_bare_fork_parent();
     }
     result
 }
@@ -133,7 +134,7 @@ pub(super) fn with_everything_ordinary<R>(
 /// of it.
 fn with_environment<R>(envp: Strings, what: Executed, call: impl FnOnce(Strings) -> R) -> R {
     PROCESS.before_exec();
-    handed_on(envp, what, call)
+    PROCESS.log.executes(|| handed_on(envp, what, call))
 }
 
 /// As [`with_environment`], where this process goes on.
