@@ -152,8 +152,40 @@ static void three_keep(int fd) {
     for (int i = 0; i < 2; i++) MUST(waitpid(children[i], NULL, 0) == children[i]);
 }
 
+/* A receiver keeps the same bytes more often than can be noted: the others are copies. */
+enum { MANY = 50, LENGTH = 300001 };
+
+static void sends_many(int fd) {
+    char *value = pages(SIZE), byte;
+    for (int version = 0; version < 2; version++) {
+        is_filled(value, version);
+        for (int i = 0; i < MANY; i++) {
+            send_all(fd, value, LENGTH);
+            receive_all(fd, &byte, 1);
+        }
+    }
+}
+
+static void keeps_many(int fd) {
+    static char *room[2][MANY];
+    for (int version = 0; version < 2; version++) {
+        for (int i = 0; i < MANY; i++) {
+            room[version][i] = pages(SIZE);
+            receive_all(fd, room[version][i], LENGTH);
+            send_all(fd, "n", 1);
+        }
+        /* Some go, and their place is taken. */
+        for (int i = 0; i < MANY; i += 3) if (version == 0) munmap(room[0][i], SIZE);
+    }
+    for (int i = 0; i < MANY; i++) {
+        if (i % 3 && !is(room[0][i], LENGTH, 0, 0)) say("WRONG at %d", i);
+        if (!is(room[1][i], LENGTH, 1, 0)) say("WRONG at %d of the second", i);
+    }
+}
+
 int main(void) {
     run_pair("kept", sends, keeps);
     run_pair("three", sends_to_three, three_keep);
+    run_pair("many", sends_many, keeps_many);
     return 0;
 }

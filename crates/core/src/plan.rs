@@ -1,8 +1,10 @@
 //! The work that a call has to do once the tracker's lock is dropped.
 
 use crate::extents::ExtentId;
+use crate::regions::RegionId;
 use arrayvec::ArrayVec;
 use uncopy_decide::Reason;
+use uncopy_ranges::span::Span;
 
 /// Most pieces that one call is planned with; a call that would need more is executed plainly
 /// (what an output then touches is filled first, what others touch is resolved by faults).
@@ -182,4 +184,15 @@ pub struct RecallPlan {
     pub moves: ArrayVec<(ExtentId, ExtentId), MAX_PIECES>,
     /// The bytes of each.
     pub copies: ArrayVec<Copy, MAX_PIECES>,
+}
+
+/// An extent that moves, and where its bytes have been copied to.
+#[derive(Clone, Copy, Debug)]
+pub struct Move {
+    /// The extent.
+    pub id: ExtentId,
+    /// The region of the copy.
+    pub region: RegionId,
+    /// The copy: as many bytes as the extent has.
+    pub to: Span,
 }

@@ -10,7 +10,7 @@ use machine::foreign::{Foreign, take_released};
 use machine::{BASE, Machine, POOL, Random, Reference, page_of};
 use std::sync::atomic::Ordering::Relaxed;
 use uncopy_core::excluded::Why;
-use uncopy_core::plan::{Copies, CopyPlan, InputPlan, OutputPlan, RecallPlan};
+use uncopy_core::plan::{Copies, CopyPlan, InputPlan, Move, OutputPlan, RecallPlan};
 use uncopy_core::tracker::{Fault, Limits, PoolShape, Tracker};
 use uncopy_counters::Counters;
 use uncopy_decide::{Act, Control, Controller, Costs, Event, Pauses, Policy};
@@ -470,7 +470,7 @@ impl World {
             self.tracker.memory.foreign[0].fill(to, |at| bytes[at]);
             self.stray_touch();
             let region = self.tracker.memory.foreign[0].id.expect("it has begun");
-            if self.tracker.settle(id, region, to) {
+            if self.tracker.settle(&[Move { id, region, to }]) == 1 {
                 self.tracker.memory.foreign[0].hand_over(&[to]);
                 self.settled += 1;
                 any = true;

@@ -5,12 +5,10 @@
 
 use crate::space::Space;
 use core::sync::atomic::Ordering;
-use uncopy_core::extents::ExtentId;
 use uncopy_core::memory::FillError;
-use uncopy_core::plan::RecallPlan;
+use uncopy_core::plan::{Move, RecallPlan};
 use uncopy_core::regions::{Region, RegionId};
 use uncopy_kernel::critical;
-use uncopy_ranges::span::Span;
 
 impl Space {
     /// Whether there may be any region.
@@ -37,10 +35,10 @@ impl Space {
         self.with_after_fork(|b| b.end_region(region)).unwrap_or(true)
     }
 
-    /// What views `id`, which the caller has pinned, views its copy at `to` in `region` from now on.
-    /// False: the copy is its owner's still.
-    pub fn settle_extent(&'static self, id: ExtentId, region: RegionId, to: Span) -> bool {
-        self.with(|b| b.settle(id, region, to)).unwrap_or(false)
+    /// Views of extents, which the caller has pinned, become views of their copies. Returns a bit
+    /// for each of which that is so: the other copies are their owners' still.
+    pub fn settle_extents(&'static self, moves: &[Move]) -> u64 {
+        if moves.is_empty() { 0 } else { self.with(|b| b.settle(moves)).unwrap_or(0) }
     }
 
     /// Copies the viewed bytes of `region` (`None`: of all regions) to the pool, and they come

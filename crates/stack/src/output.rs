@@ -111,7 +111,7 @@ fn output_tracked(
         lending.map_or(Lent::No, |l| by_reference(host.process, &mut plan, &pieces, call, &l));
     let takes = lent != Lent::No || call.takes(pieces.len(), buffers.len());
     let sent = match lent {
-        Lent::No if takes && call.keeps() => keep(&plan, &pieces, call, host),
+        Lent::No if takes && call.keeps(plan.gathered) => keep(&plan, &pieces, call, host),
         Lent::No if takes => {
             warm(&plan);
             call.gather(&pieces)

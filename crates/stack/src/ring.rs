@@ -12,14 +12,14 @@ use arrayvec::ArrayVec;
 use core::ffi::{c_int, c_void};
 use libc::{iovec, off_t};
 use std::sync::Arc;
-use uncopy_core::plan::{MAX_PIECES, OutputPlan};
+use uncopy_core::plan::{MAX_PIECES, Move, OutputPlan};
 use uncopy_core::regions::{Owner, Region, RegionId};
 use uncopy_kernel::critical;
 use uncopy_process::process::Process;
 use uncopy_ranges::span::Span;
 use uncopy_tcp_calls::data::{RECEIVES_OTHERWISE, Ring, SENDS_OTHERWISE, answer};
 use uncopy_tcp_shared::copy;
-use uncopy_tcp_socket::{Errno, Forward, GIVEN_ON, Own, Peer, Taken, Views, Way};
+use uncopy_tcp_socket::{Errno, Forward, GIVEN_ON, Own, Peer, Settling, Taken, Views, Way};
 
 /// So many bytes a call moves at most (MAX_RW_COUNT).
 const MOST: usize = 0x7fff_f000;
@@ -372,7 +372,7 @@ impl Receive<'_> {
         if !can_be_written(there) {
             return None;
         }
-        let taken = self.ring.take_blocks((LEAST, there))?;
+        let taken = self.ring.take_blocks(there)?;
         let spans = taken.ranges().iter().map(|&(at, bytes)| Span::sized(at, bytes));
         let of = |(span, peer): (Span, &Arc<Peer>)| Some((region(peer)?, span));
         let spans: Option<ArrayVec<(RegionId, Span), MAX_PIECES>> =
@@ -628,7 +628,8 @@ impl Output for Send<'_> {
             return false;
         }
         let again = process.space.with(|b| b.sent_again(plan, GIVEN_ON));
-        let mut any = false;
+        let mut blocks = ArrayVec::<Settling, MAX_PIECES>::new();
+        let mut moves = ArrayVec::<Move, MAX_PIECES>::new();
         for (id, from) in again.into_iter().flatten() {
             let Some(block) = self.ring.settling(from.len()) else { break };
             let known: Option<&Begun> = block.own().known(|| Begun::of_own(process, block.own()));
@@ -638,7 +639,13 @@ impl Output for Send<'_> {
                 break;
             }
             let (at, bytes) = block.range();
-            if process.space.settle_extent(id, region, Span::sized(at, bytes)) {
+            moves.push(Move { id, region, to: Span::sized(at, bytes) });
+            blocks.push(block);
+        }
+        let settled = process.space.settle_extents(&moves);
+        let mut any = false;
+        for (i, block) in blocks.into_iter().enumerate() {
+            if settled >> i & 1 != 0 {
                 block.is_settled();
                 any = true;
             }
@@ -647,8 +654,8 @@ impl Output for Send<'_> {
     }
 
     #[inline]
-    fn keeps(&self) -> bool {
-        self.ring.gives_on()
+    fn keeps(&self, bytes: usize) -> bool {
+        self.ring.gives_on(bytes)
     }
 
     fn keep(&mut self, pieces: &Pieces, extents: u64, kept: Kept) -> Option<isize> {

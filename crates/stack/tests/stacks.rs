@@ -430,7 +430,7 @@ impl Output for Keeper {
         panic!("it is to be kept")
     }
 
-    fn keeps(&self) -> bool {
+    fn keeps(&self, _: usize) -> bool {
         true
     }
 

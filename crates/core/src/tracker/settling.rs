@@ -7,8 +7,7 @@
 use super::Tracker;
 use crate::extents::ExtentId;
 use crate::memory::Memory;
-use crate::plan::{MAX_PIECES, OutputPlan};
-use crate::regions::RegionId;
+use crate::plan::{MAX_PIECES, Move, OutputPlan};
 use arrayvec::ArrayVec;
 use uncopy_ranges::span::Span;
 
@@ -42,22 +41,32 @@ impl<M: Memory> Tracker<M> {
         found
     }
 
-    /// The bytes of `id`, which the caller has pinned, have been copied to `to` in `region`: what
-    /// views them views the copy from now on. False: nothing does, and the copy is its owner's
-    /// still.
-    pub fn settle(&mut self, id: ExtentId, region: RegionId, to: Span) -> bool {
-        let e = *self.extents.get(id);
-        let fits = !e.is_foreign() && !e.filling && e.filled as usize == to.len();
-        if !fits || !self.extents.reserve() || !self.backing.regions.hand_over(region, to) {
-            return false;
+    /// The bytes of extents, which the caller has pinned, have been copied: their views become views
+    /// of the copies. Returns a bit for each of which that is so: the other copies are their
+    /// owners' still. At most [`MAX_PIECES`] at once.
+    pub fn settle(&mut self, moves: &[Move]) -> u64 {
+        const _: () = assert!(MAX_PIECES <= u64::BITS as usize);
+        let mut copies = ArrayVec::<(ExtentId, ExtentId), MAX_PIECES>::new();
+        let mut settled = 0;
+        for (i, &Move { id, region, to }) in moves.iter().take(MAX_PIECES).enumerate() {
+            let e = *self.extents.get(id);
+            let fits = !e.is_foreign() && !e.filling && e.filled as usize == to.len();
+            if !fits || !self.extents.reserve() || !self.backing.regions.hand_over(region, to) {
+                continue;
+            }
+            let copy = self.extents.create_foreign(region, to, e.used);
+            let c = self.extents.get_mut(copy);
+            (c.warm, c.adopted, c.passes, c.mark) = (e.warm, e.adopted, e.passes, e.mark);
+            copies.push((id, copy));
+            settled |= 1 << i;
         }
-        let copy = self.extents.create_foreign(region, to, e.used);
-        let c = self.extents.get_mut(copy);
-        (c.warm, c.adopted, c.passes, c.mark) = (e.warm, e.adopted, e.passes, e.mark);
-        self.follow_copies(|of, _| (of == id).then_some(copy));
-        // (Where nothing viewed it any more the copy goes back at once.)
-        self.drop_extent(copy);
+        // (One walk for all of them.)
+        if !copies.is_empty() {
+            self.follow_copies(|of, _| copies.iter().find(|c| c.0 == of).map(|c| c.1));
+        }
+        // (A copy that nothing views any more goes back at once.)
+        copies.into_iter().for_each(|(_, copy)| self.drop_extent(copy));
         self.gauges();
-        true
+        settled
     }
 }

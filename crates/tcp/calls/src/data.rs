@@ -316,8 +316,8 @@ impl<'a> Ring<'a> {
 
     /// Whether the receiver may be given what others have given us ([`Flow::gives_on`]).
     #[inline]
-    pub fn gives_on(&self) -> bool {
-        self.connection().is_some_and(|connection| connection.flow.gives_on())
+    pub fn gives_on(&self, bytes: usize) -> bool {
+        self.connection().is_some_and(|connection| connection.flow.gives_on(bytes))
     }
 
     /// From how many bytes on a message that is sent again may move to this process' own arena
@@ -387,8 +387,8 @@ impl<'a> Ring<'a> {
     }
 
     /// Takes them ([`Flow::take_blocks`]). `None`: as above.
-    pub fn take_blocks(&self, sizes: (usize, usize)) -> Option<Taken> {
-        self.connection()?.flow.take_blocks(sizes)
+    pub fn take_blocks(&self, room: usize) -> Option<Taken> {
+        self.connection()?.flow.take_blocks(room)
     }
 
     /// The bytes that were taken so are viewed, or were copied ([`Flow::views_blocks`]).

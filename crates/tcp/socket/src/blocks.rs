@@ -530,6 +530,7 @@ impl Exchange {
             let peers: Vec<_> =
                 onward.iter_mut().flatten().filter_map(|of| of.peer.take()).collect();
             drop((onward, peers));
+            self.drops_freed();
         }
     }
 
@@ -763,13 +764,6 @@ impl Peer {
         }
         let handle = self.handles.get()?.get(at as usize / PAGE)?.swap(0, Ordering::AcqRel);
         handle.checked_sub(1)
-    }
-
-    /// It was not handed over after all.
-    pub(crate) fn keeps(&self, run: Run) {
-        let noted = self.handle_of(run.at, run.bytes);
-        debug_assert!(noted.is_some(), "it was noted");
-        self.viewed.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// A range that was handed over, of so many bytes from this address on, is not used any more.

@@ -669,6 +669,7 @@ impl Context {
             return self.may_let_go();
         }
         self.has_left.store(false, Ordering::Relaxed);
+        self.lets_go_of_settled();
         Self::lets_go_of(&self.take_over());
         let all: Vec<Arc<Mapped>> = lock(&self.regions).clone();
         let mut again = false;

@@ -72,10 +72,11 @@ impl Flow {
         self.attached().is_some_and(|attached| attached.mapped.exchange.has_arenas())
     }
 
-    /// The receiver may be given what lies in blocks already: it views large messages.
-    pub fn gives_on(&self) -> bool {
+    /// The receiver may be given what of so many bytes lies in blocks already: it views large
+    /// messages.
+    pub fn gives_on(&self, bytes: usize) -> bool {
         self.attached().is_some_and(|attached| {
-            attached.mapped.blocks != Blocks::NONE
+            bytes >= attached.mapped.blocks.from
                 && (self.context.has_arenas() || self.context.has_settled())
                 && attached.mapped.process == self.context.process()
                 && attached.out().consumed.flags.load(Relaxed) & TAKES_BLOCKS != 0
@@ -165,9 +166,11 @@ impl Flow {
     }
 
     /// Takes the next bytes that lie in blocks, at most `room`: they are received, and lie where
-    /// [`Taken`] says until [`Peer::released`] has got each range. `None`: they are fewer than
-    /// `least`, and nothing has happened.
-    pub fn take_blocks(&self, (least, room): (usize, usize)) -> Option<Taken> {
+    /// [`Taken`] says until [`Peer::released`] has got each range. `None`: nothing has happened.
+    ///
+    /// A range that was noted is taken, however short it is: a note cannot be undone, because one
+    /// of an equal range may come back meanwhile in its place.
+    pub fn take_blocks(&self, room: usize) -> Option<Taken> {
         let attached = self.attached()?;
         let mapped = &attached.mapped;
         let mut own = mapped.ends.receiving(attached.slot, self.context.process());
@@ -175,20 +178,15 @@ impl Flow {
             return None;
         }
         let mut taken = Taken::default();
-        let mut runs = ArrayVec::<Run, RANGES>::new();
         let bytes = self.find_blocks(attached, &mut own, room, |at, run, peer| {
-            let takes = !runs.is_full() && peer.hands_over(run);
+            let takes = !taken.ranges.is_full() && peer.hands_over(run);
             if takes {
-                runs.push(run);
                 taken.ranges.push((at as usize, run.bytes as usize));
                 taken.peers.push(peer);
             }
             takes
         });
-        let Some(bytes) = bytes.filter(|bytes| *bytes >= least.max(1)) else {
-            runs.iter().zip(&taken.peers).for_each(|(&run, peer)| peer.keeps(run));
-            return None;
-        };
+        let bytes = bytes.filter(|bytes| *bytes > 0)?;
         self.takes(attached, &mut own, bytes as u32, |_| ());
         let stays = attached.inward().switch.phase.at() == Ok(At::Ring);
         taken.more = own.reader.filled() > 0 && stays;

@@ -26,7 +26,8 @@ impl Flow {
         let Blocks { from, always } = attached.mapped.blocks;
         let wanted = always || attached.out().consumed.flags.load(Relaxed) & TAKES_BLOCKS != 0;
         let may = from != Blocks::NONE.from && !self.context.gives_nothing.load(Relaxed);
-        (may && wanted && self.gives_blocks(attached)).then_some(from)
+        let goes = may && wanted && self.sends_by_ring() && self.gives_blocks(attached);
+        goes.then_some(from)
     }
 
     /// A block for so many bytes that settle. `None`: there is no room.
@@ -44,7 +45,18 @@ impl Context {
         if !kept.iter().any(|known| Arc::ptr_eq(known, own)) {
             kept.push(own.clone());
         }
-        // (What a parent has is none of ours. Nothing of it is dropped with the lock held.)
+        drop(kept);
+        self.has_settled.store(true, Relaxed);
+        self.lets_go_of_settled();
+    }
+
+    /// Arenas go in which nothing has settled any more. Not with a lock held.
+    pub(crate) fn lets_go_of_settled(&self) {
+        if !self.has_settled() {
+            return;
+        }
+        let mut kept = lock(&self.settled);
+        // (A parent's is none of ours. Nothing of it is dropped with the lock held.)
         kept.iter().for_each(|own| own.forgets_gone());
         let over: Vec<_> = kept.extract_if(.., |own| !own.has_settled()).collect();
         self.has_settled.store(!kept.is_empty(), Relaxed);

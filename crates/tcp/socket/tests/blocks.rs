@@ -83,7 +83,7 @@ fn an_error_behind_what_was_taken_is_the_next_calls() {
     let (a, b) = by_blocks(&x, &y.0);
     let bytes = message(100_000, 4);
     assert_eq!(a.send(&bytes), Ok(100_000));
-    let taken = b.flow.take_blocks((1, 100_000)).unwrap();
+    let taken = b.flow.take_blocks(100_000).unwrap();
     assert_eq!(read(&taken), bytes);
     give_back(&b, &taken);
     let linger = Some(Duration::ZERO);
@@ -109,7 +109,7 @@ fn taken_blocks_stay_until_they_are_given_back_and_a_receiver_that_keeps_much_ge
     for i in 0.. {
         let right = message(500_000, i);
         a.send(&right).unwrap();
-        match b.flow.take_blocks((1, 500_000)) {
+        match b.flow.take_blocks(500_000) {
             Some(taken) => kept.push((taken, right)),
             None => {
                 let mut got = vec![0; right.len()];
@@ -128,7 +128,7 @@ fn taken_blocks_stay_until_they_are_given_back_and_a_receiver_that_keeps_much_ge
     for i in 0..50 {
         let right = message(700_000, i);
         a.send(&right).unwrap();
-        let taken = b.flow.take_blocks((1, 700_000)).expect("a block was free");
+        let taken = b.flow.take_blocks(700_000).expect("a block was free");
         assert!(read(&taken) == right);
         give_back(&b, &taken);
     }
@@ -242,7 +242,7 @@ fn a_run_in_a_block_is_forgotten_when_2_gb_have_gone_by_the_ring() {
     // The block that has the same handle is viewed, while what is unread is taken back.
     let right = message(100_000, 7);
     c.send(&right).unwrap();
-    let taken = d.flow.take_blocks((1, right.len())).expect("it lies in a block");
+    let taken = d.flow.take_blocks(right.len()).expect("it lies in a block");
     let unread = message(50_000, 8);
     a.send(&unread).unwrap();
     assert_eq!(b.flow.by_linux_later(), Ok(true));
@@ -289,7 +289,7 @@ fn views_of_a_program_that_has_gone_are_called_back_and_nothing_is_left_of_it() 
     let (x, y) = (program(&service.name), program(&service.name));
     let (a, b) = by_blocks(&x, &y.0);
     a.send(&message(100_000, 1)).unwrap();
-    let taken = b.flow.take_blocks((1, 100_000)).unwrap();
+    let taken = b.flow.take_blocks(100_000).unwrap();
     let (calls, ended) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
     let peer = b.flow.peer().unwrap();
     let range = taken.ranges()[0];
@@ -379,7 +379,7 @@ fn a_program_that_gives_up_rights_keeps_no_arena_and_goes_on_by_linux() {
     let (a, b) = by_blocks(&x, &y.0);
     let bytes = message(100_000, 3);
     a.send(&bytes).unwrap();
-    let taken = b.flow.take_blocks((1, 100_000)).unwrap();
+    let taken = b.flow.take_blocks(100_000).unwrap();
     let (calls, ended) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
     let peer = Arc::as_ptr(&taken.peers()[0]) as usize;
     let (range, of) = (taken.ranges()[0], (calls.clone(), ended.clone()));
@@ -475,7 +475,7 @@ fn receive_unpumped(end: &End, bytes: usize) -> (Vec<u8>, Vec<Taken>) {
     let (mut all, mut kept) = (vec![], vec![]);
     while all.len() < bytes {
         end.flow.await_blocks((1, bytes), 0).unwrap();
-        match end.flow.take_blocks((1, bytes - all.len())) {
+        match end.flow.take_blocks(bytes - all.len()) {
             Some(taken) => {
                 all.extend(read(&taken));
                 kept.push(taken);
@@ -494,7 +494,7 @@ fn receive_unpumped(end: &End, bytes: usize) -> (Vec<u8>, Vec<Taken>) {
 fn by_two([a, b, c, d]: [&End; 4], seed: usize, killed: &Arc<AtomicBool>) -> (Vec<u8>, Vec<Taken>) {
     let right = message(200_000, seed);
     a.send(&right).unwrap();
-    let taken = b.flow.take_blocks((1, 200_000)).expect("it lies in a block");
+    let taken = b.flow.take_blocks(200_000).expect("it lies in a block");
     send_on(c, (b"before", taken, b"behind"), killed);
     let right = [b"before", &right[..], b"behind"].concat();
     let (all, kept) = receive_all(d, right.len());
@@ -565,7 +565,7 @@ fn a_part_that_was_given_on_and_is_back_goes_back_with_the_next_wait() {
     assert_eq!(waits(), Ok(0));
     let right = message(200_000, 5);
     a.send(&right).unwrap();
-    let taken = b.flow.take_blocks((1, 200_000)).expect("it lies in a block");
+    let taken = b.flow.take_blocks(200_000).expect("it lies in a block");
     let lives = send_on(&c, (b"", taken, b""), &killed);
     let (_, kept) = receive_all(&d, right.len());
     assert_eq!(waits(), Ok(0));
@@ -588,7 +588,7 @@ fn a_part_that_was_given_on_stays_when_the_relay_has_gone() {
     // One is unread.
     let unread = message(300_000, 9);
     a.send(&unread).unwrap();
-    let taken = b.flow.take_blocks((1, 300_000)).unwrap();
+    let taken = b.flow.take_blocks(300_000).unwrap();
     send_on(&c, (b"", taken, b""), &killed);
     killed.store(true, Relaxed);
     [b, c].into_iter().for_each(End::close);
@@ -656,7 +656,7 @@ fn words_on_the_arena_that_had_a_number_are_not_taken_for_the_next_one() {
     let relay = |from: &End, to: &End, seed: usize| {
         let right = message(200_000, seed);
         from.send(&right).unwrap();
-        let taken = to.flow.take_blocks((1, 200_000)).expect("it lies in a block");
+        let taken = to.flow.take_blocks(200_000).expect("it lies in a block");
         send_on(&c, (b"before", taken, b"behind"), &killed);
         let right = [b"before", &right[..], b"behind"].concat();
         let (all, kept) = receive_unpumped(&d, right.len());
@@ -703,7 +703,7 @@ fn a_forked_child_sends_by_linux_what_its_parent_has_sent_since() {
     assert_eq!(before, (y.0.bytes_given_on(), y.1.tcp_block_bytes.load(Relaxed)));
     let right = message(200_000, 9);
     a.send(&right).unwrap();
-    let taken = b.flow.take_blocks((1, right.len())).expect("it lies in a block");
+    let taken = b.flow.take_blocks(right.len()).expect("it lies in a block");
     send_on(&c, (b"", taken, b""), &killed);
     assert_eq!(d.flow.by_linux_later(), Ok(true));
     let socket = d.socket.as_mut().unwrap();
