@@ -52,11 +52,6 @@ impl Touched {
         self.count -= fewer;
     }
 
-    /// Whether any of these may have.
-    pub fn any(&self, page: usize, pages: usize) -> bool {
-        bits(page, pages).any(|(at, bits)| self.words[at] & bits != 0)
-    }
-
     /// How many of these may have memory.
     pub fn count_in(&self, page: usize, pages: usize) -> usize {
         bits(page, pages).map(|(at, bits)| (self.words[at] & bits).count_ones() as usize).sum()

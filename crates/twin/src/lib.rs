@@ -44,8 +44,11 @@ const LEAD: usize = 64;
 /// So are blocks of more than this share of the machine's memory, which is all that extents hold by
 /// default: the kernel refuses a mapping that exceeds the memory, but not a part of a reservation.
 const BLOCK_SHARE: usize = 8;
-/// Pages that are given back at once on the monitor's thread: locks are held meanwhile.
-const TEND_PAGES: usize = (2 << 20) / PAGE;
+/// Pages that are given back at once, at most: on the monitor's thread locks are held meanwhile;
+/// and what is too much should be given back, not what lies beside it.
+const PART_MAX: usize = (2 << 20) / PAGE;
+/// The same, at least: each time costs a call.
+const PART_MIN: usize = 64;
 /// The clock is looked at once for so many frees.
 const TIDY_EVERY: u32 = 64;
 
@@ -307,8 +310,8 @@ impl Twin {
             Some(run)
         })?;
         add(&self.space.counters().twin_blocks, 1);
-        // (Where a block gets fresh memory, others are of no use just now.)
-        if run.fresh && self.space.over() > 0 {
+        // (Where a block gets new memory, what is kept is of no use just now.)
+        if run.gained > 0 && self.space.over() > 0 {
             self.tidy();
         }
         Some(Given { addr: self.address(run.page) + lead, zeros: run.fresh })
@@ -338,13 +341,14 @@ impl Twin {
                 viewed = Some(span);
                 return Ok(Rest::Nothing);
             }
-            self.end(s, page)
+            self.end(s, page, Arena::keep)
         })?;
         let rest = match viewed {
-            // Its views end before anybody else can be given it, and without our lock.
+            // Its views end before anybody else can be given it, and without our lock. (Its pages
+            // stay together: that they are registered is what makes the next message cheap.)
             Some(span) => {
                 self.space.freed(span);
-                self.with(|s| self.end(s, page))?
+                self.with(|s| self.end(s, page, Arena::keep_apart))?
             }
             None => rest,
         };
@@ -367,21 +371,42 @@ impl Twin {
         if size < BLOCK_MIN || size > self.blocks.largest.load(Relaxed) {
             return Ok(false);
         }
+        let pages = bytes / PAGE;
+        let mut rest = None;
         let fits = self.with(|s| {
-            let before = s.arena.block(page).ok_or(NoBlock)?;
-            if !s.arena.resize(page, bytes / PAGE)? {
+            let block = s.arena.block(page).ok_or(NoBlock)?;
+            let (reserved, used) = (block.reserved as usize, block.used as usize);
+            if pages < used {
+                let more = self.span(page + pages, reserved - pages);
+                // (What the program mapped otherwise ends with the block.)
+                rest = Some(more).filter(|_| s.altered.count() == 0 || !s.altered.touches(more));
+                return Ok(true);
+            }
+            if !s.arena.resize(page, pages)? {
                 return Ok(false);
             }
             if !self.open(s) {
-                let _ = s.arena.resize(page, before.used as usize);
+                let _ = s.arena.resize(page, used);
                 return Ok(false);
             }
             Ok(true)
         });
+        if let Some(rest) = rest {
+            self.shrink(page, pages, rest)?;
+        }
         if self.blocks.closed.load(Relaxed) {
             self.tidy();
         }
         fits
+    }
+
+    /// Leaves `rest` to others, which is the block at `page` beyond `pages` pages.
+    fn shrink(self, page: usize, pages: usize, rest: Span) -> Result<(), NoBlock> {
+        // (Its views end before anybody else can be given it, and without our lock.)
+        if self.space.serving() && self.space.filter.perhaps_tracked(rest.start, rest.len()) {
+            self.space.freed(rest);
+        }
+        self.with(|s| s.arena.resize(page, pages)).map(|_| ())
     }
 
     /// Before fork: nobody changes the book.
@@ -409,15 +434,20 @@ impl Twin {
         c.twin_slack_bytes.store((state.arena.slack_pages() * PAGE) as u64, Relaxed);
     }
 
-    /// Ends the block that begins at `page`, with the lock held.
-    fn end(self, state: &mut State, page: usize) -> Result<Rest, NoBlock> {
+    /// Ends the block that begins at `page`, with the lock held; `keep` has its pages.
+    fn end(
+        self,
+        state: &mut State,
+        page: usize,
+        keep: fn(&mut Arena, usize, usize),
+    ) -> Result<Rest, NoBlock> {
         let pages = state.arena.end(page)?;
         let span = Span::sized(self.address(page), pages * PAGE);
         if state.altered.count() > 0 && state.altered.touches(span) {
             state.altered.remove(span);
             return Ok(Rest::Renew(span));
         }
-        state.arena.keep(page, pages);
+        keep(&mut state.arena, page, pages);
         state.freed = state.freed.wrapping_add(1);
         // (What is known of this block to the counters is as it was before; it comes with the
         // next.)
@@ -491,9 +521,12 @@ impl Twin {
         }
         loop {
             let run = self.with(|s| match idle {
-                _ if closed => s.arena.take_free(),
+                _ if closed => {
+                    s.arena.merge();
+                    s.arena.take_free()
+                }
                 0 => s.arena.surplus(),
-                _ => s.arena.release_one(),
+                _ => s.arena.release_last(idle),
             });
             let Some((page, pages)) = run else { break };
             idle = idle.saturating_sub(pages);
@@ -507,34 +540,29 @@ impl Twin {
     /// Gives back what is held beyond what may be.
     fn give_back(self) {
         // (To keep registered what is, is what makes the next message cheap.)
-        let plain = |page, pages| self.space.surely_plain(self.span(page, pages));
-        while self.space.over() > 0
-            && let Some((page, pages)) = self.with(|s| s.arena.release_suiting(plain))
-        {
-            self.gives_back(page, pages);
+        self.give_back_suiting(|span| self.space.surely_plain(span));
+        if self.space.over() > 0 {
+            self.with(|s| s.arena.merge());
         }
-        if self.space.over() == 0 {
-            return;
-        }
-        for (page, pages) in self.with(|s| s.arena.kept_with_memory()) {
-            if self.space.over() == 0 {
-                return;
-            }
-            // (It may be another's meanwhile.)
-            if !self.space.mostly_missing(self.span(page, pages))
-                && self.with(|s| s.arena.release_suiting(|p, n| (p, n) == (page, pages))).is_some()
-            {
-                self.gives_back(page, pages);
-            }
-        }
+        self.give_back_suiting(|span| !self.space.mostly_missing(span));
         if self.space.over() > 0 {
             self.space.nothing_given_back();
         }
     }
 
-    fn gives_back(self, page: usize, pages: usize) {
-        self.space.gave_back();
-        self.purge(self.span(page, pages), true);
+    /// The same, from the last free pages on, as far as `suits` says yes to them.
+    fn give_back_suiting(self, suits: impl Fn(Span) -> bool) {
+        let mut end = usize::MAX;
+        while let over @ 1.. = self.space.over()
+            && let Some((page, pages)) = self.with(|s| s.arena.kept_before(end, part(over)))
+        {
+            end = page;
+            // (They may be another's meanwhile.)
+            if suits(self.span(page, pages)) && self.with(|s| s.arena.release(page, pages)) {
+                self.space.gave_back();
+                self.purge(self.span(page, pages), true);
+            }
+        }
     }
 
     /// Gives back a part of what lies idle, or is held beyond what may be, on the monitor's thread:
@@ -553,14 +581,17 @@ impl Twin {
     }
 
     fn tend_with(self, state: &mut State, now: i64, drop: &mut dyn FnMut(Span) -> bool) -> bool {
-        if state.arena.idle_pages(now, TEND_PAGES) == 0 && self.space.over() == 0 {
+        let most = self.space.over().max(state.arena.idle_pages(now, PART_MAX) * PAGE);
+        if most == 0 {
             return false;
         }
-        // (Nobody takes what is refused meanwhile: it stays where it is.)
-        for (page, pages) in state.arena.kept_with_memory() {
-            let part = pages.min(TEND_PAGES);
-            if drop(self.span(page, part)) {
-                state.arena.dropped((page, pages), part);
+        state.arena.merge();
+        let mut end = usize::MAX;
+        while let Some((page, pages)) = state.arena.kept_before(end, part(most)) {
+            end = page;
+            // (Nobody takes what is refused meanwhile: it stays where it is.)
+            if drop(self.span(page, pages)) && state.arena.release(page, pages) {
+                state.arena.purged(page, pages);
                 self.gauges(state);
                 return true;
             }
@@ -601,6 +632,11 @@ impl Twin {
         }
         mapped.is_ok()
     }
+}
+
+/// How many pages are given back at once where so many bytes are too much.
+fn part(bytes: usize) -> usize {
+    bytes.div_ceil(PAGE).clamp(PART_MIN, PART_MAX)
 }
 
 /// Unmaps memory of ours that nobody has. (Where the kernel refuses, it stays as it is and is never
