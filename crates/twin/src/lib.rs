@@ -581,7 +581,10 @@ impl Twin {
     }
 
     fn tend_with(self, state: &mut State, now: i64, drop: &mut dyn FnMut(Span) -> bool) -> bool {
-        let most = self.space.over().max(state.arena.idle_pages(now, PART_MAX) * PAGE);
+        // (What lies idle counts as given back: no more than can be at once.)
+        let last = state.arena.kept_before(usize::MAX, PART_MAX);
+        let idle = state.arena.idle_pages(now, last.map_or(PART_MAX, |(_, pages)| pages));
+        let most = self.space.over().max(idle * PAGE);
         if most == 0 {
             return false;
         }
