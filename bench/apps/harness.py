@@ -64,7 +64,8 @@ UNELIDED = ["--elide=no", "--lend=no"]
 # Those under uncopy, by what is switched off.
 UNDER = {"placed": [*UNELIDED, "--copies=libc"], "no_elision": UNELIDED, "uncopy": []}
 SIDES = ("plain", "again", "kept", *UNDER)
-# What uncopy sets instead of BBR, and a plain server with it from the beginning.
+# The congestion control that uncopy sets instead of BBR, and a plain server with it from the
+# beginning.
 SWITCHED, RENO = "switched", "reno"
 # With `--parts`: uncopy with one part switched off, and with all of them off but the shims.
 PARTS = {
@@ -486,7 +487,7 @@ def main(servers, about, sizes="64K,1M"):
         with control(name):
             pass
     OPTIONS.connections = [int(n) for n in OPTIONS.connections.split(",")]
-    # Whoever ends this ends the servers too.
+    # A signal that ends this ends the servers too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     chosen = {name: s for name, s in servers.items() if any(part.lower() in name.lower() for part in OPTIONS.only)}
     if OPTIONS.install:

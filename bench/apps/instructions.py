@@ -52,7 +52,7 @@ def started(server, side, before, size, directory):
     command, helper = server.start(port, directory)
     conf = os.path.join(directory, "nginx.conf")
     if os.path.exists(conf) and os.getuid() == 0:
-        # (Who controls callgrind reaches no worker of another user.)
+        # (A process that controls callgrind reaches no worker of another user.)
         with open(conf) as f:
             text = f.read()
         with open(conf, "w") as f:

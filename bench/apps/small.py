@@ -37,7 +37,7 @@ SIDES = {
     "no el.": ["--elide=no", "--lend=no"],
     "uncopy": [],
 }
-# What is asked for; no byte of it is 0, or means something in a protocol.
+# The letters that are asked for; no byte of them is 0, or means something in a protocol.
 LETTERS = "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz", k=1024))
 WARM = 2  # rounds that do not count
 # For --starting, in rounds of 10 ms.

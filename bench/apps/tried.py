@@ -77,7 +77,7 @@ def pipeline(directory):
 
 COMMANDS = {"pyarrow": (pyarrow, ("pyarrow",)), "a pipeline": (pipeline, ())}
 
-# What `try` calls its sides, and what they are here.
+# The names that `try` gives its sides, and what they are here.
 SIDES = {"plain": [], "kept": [], "placed": ["--elide=no", "--lend=no", "--copies=libc"], "unelided": ["--elide=no", "--lend=no"], "uncopy": []}
 
 

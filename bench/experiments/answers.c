@@ -1,11 +1,12 @@
-/* What it brings to let the answer wait for a sync, and not the program (external synchrony), and whether all that leaves a
- * process can be seen from one place. A library to preload, for bench/experiments/answers.py, which builds it and lists the places.
+/* The gain of letting the answer wait for a sync, and not the program (external synchrony), and whether all that leaves a process
+ * can be seen from one place. A library to preload, for bench/experiments/answers.py, which builds it and lists the places.
  *
  * - `fsync` and `fdatasync` of a regular file return at once. A thread makes them, many as one.
  * - Every `syscall` instruction of libc and the dynamic linker is led through a gate (GATE_SITES: file, address of the first
  *   displaced instruction, of the system call, of the end). The gate costs a compare while nothing waits.
  * - While something waits, bytes for stream sockets go into a queue that leaves in order when the syncs before it are durable.
- *   What is known to stay in the process is made as it is. All else waits in its call: files, pipes, signals, children, the end.
+ *   A call that is known to stay in the process is made as it is. All else waits in its call: files, pipes, signals, children,
+ *   the end.
  *
  * ANSWERS_SLOW: so many ms more for each sync, so that what leaves early is seen to. ANSWERS_LEAVE: numbers of system
  * calls that do not wait: that the attacks see it. A prototype: io_uring, shared mappings, pages in pipes, system calls that
@@ -57,7 +58,7 @@ static long slow_ms;
 static char leaves_early[512];
 static int is_child;
 static pthread_t thread;
-/* What the gate looks at: whether something waits. */
+/* The word that the gate looks at: whether something waits. */
 static volatile long *pending;
 
 static int is_file(int fd) {
@@ -75,7 +76,8 @@ static int is_stream(int fd) {
 /* (With the lock.) */
 static void tell(void) { *pending = given != durable || queued; }
 
-/* (With the lock.) What may leave does; who does not receive makes all others wait, in this prototype. */
+/* (With the lock.) Bytes that may leave do; a peer that does not receive makes all others wait, in this
+ * prototype. */
 static void send_what_may(void) {
     while (first && first->number <= durable) {
         struct piece *p = first;
@@ -178,7 +180,7 @@ static int is_shared(int fd) {
     return S_ISSOCK(s.st_mode) && (kernel(SYS_getsockopt, fd, SOL_SOCKET, SO_DOMAIN, (long)&domain, (long)&n, 0) || domain == AF_UNIX);
 }
 
-/* What of a process others cannot see. */
+/* The calls of a process that others cannot see. */
 static int stays(long n, long a, long b, long c) {
     switch (n) {
     case SYS_read: case SYS_pread64: case SYS_readv: case SYS_preadv: case SYS_recvfrom: case SYS_recvmsg: case SYS_recvmmsg:

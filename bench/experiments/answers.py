@@ -87,7 +87,8 @@ connect = lambda: socket.create_connection(("127.0.0.1", port))
 def promised():
     os.write(file, b"x"); os.fdatasync(file)
 """
-# What it is: the program; where its answer is looked for; the system calls by which it comes.
+# The parts of an attack: the program; where its answer is looked for; the system calls by which it
+# comes.
 ATTACKS = {
     "a pipe": ("promised(); os.write(1, b'x')", "pipe", [1]),
     "stdio, within libc": ("promised(); c = ctypes.CDLL(None); c.puts(b'x'); c.fflush(None)", "pipe", [1]),

@@ -1,4 +1,4 @@
-/* What it costs to stand between a server and libc: fourteen functions that only jump on, to be preloaded.
+/* The cost of standing between a server and libc: fourteen functions that only jump on, to be preloaded.
  *
  *   cc -O2 -fPIC -shared -o /tmp/pointers.so bench/experiments/entries.c               through pointers, all in one page
  *   cc -O2 -fPIC -shared -DPAGES -o /tmp/pages.so bench/experiments/entries.c          through pointers, each in a page of its own

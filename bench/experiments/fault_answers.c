@@ -1,6 +1,7 @@
-/* What a touch of a missing page costs, by who answers it: a thread on the same core, on another core, wherever the scheduler puts it,
- * or the touching thread itself in a SIGBUS handler (UFFD_FEATURE_SIGBUS). One page is filled each time; beside it what a plain
- * first touch costs. Whoever answers reads the message, fills the page and sleeps in poll(2) again, as uncopy's monitor does.
+/* The cost of a touch of a missing page, by who answers it: a thread on the same core, on another core, wherever the scheduler puts
+ * it, or the touching thread itself in a SIGBUS handler (UFFD_FEATURE_SIGBUS). One page is filled each time; beside it what a plain
+ * first touch costs. The one that answers reads the message, fills the page and sleeps in poll(2) again, as uncopy's monitor
+ * does.
  *
  *   cc -O2 -pthread -o /tmp/fault_answers bench/experiments/fault_answers.c && /tmp/fault_answers
  *

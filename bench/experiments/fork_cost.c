@@ -1,4 +1,5 @@
-/* What fork costs a program whose copies are elided: fork and _exit in the child, fork and exec, with so many views in the parent.
+/* The cost of fork to a program whose copies are elided: fork and _exit in the child, fork and exec, with so many views in the
+ * parent.
  *
  *   cc -O2 -fno-builtin -o fork_cost fork_cost.c
  *   ./fork_cost VIEWS [ROUNDS]; uncopy run --backoff=no -- ./fork_cost VIEWS [ROUNDS]

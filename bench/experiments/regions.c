@@ -1,5 +1,5 @@
-// What a miss of the TLB costs over how many regions of 1 GB (an entry of the page table's third level covers one) the pages lie in: the processor keeps few
-// of these entries. It follows a chain through 8,192 pages, far more than the TLB holds, in an order that cannot be foretold.
+// The cost of a miss of the TLB over how many regions of 1 GB (an entry of the page table's third level covers one) the pages lie in: the processor keeps
+// few of these entries. It follows a chain through 8,192 pages, far more than the TLB holds, in an order that cannot be foretold.
 //
 //     gcc -O2 regions.c -o /tmp/regions && taskset -c 1 /tmp/regions
 #include <stdint.h>

@@ -1,5 +1,6 @@
-// What a message costs all programs that it goes through: a source, some relays, a sink, each a process, connected over loopback. The sink
-// answers each message by a byte. It looks at all bytes of each message (all), or of one in 256 only (none); what it looks at it compares.
+// The cost of a message to all programs that it goes through: a source, some relays, a sink, each a process, connected over loopback. The
+// sink answers each message by a byte. It looks at all bytes of each message (all), or of one in 256 only (none); what it looks at it
+// compares.
 //
 //     gcc -O2 -o relay bench/experiments/relay.c
 //     for with in no yes; do target/release/uncopy run --tcp --tcp-references=$with -- ./relay 1048576 none 1 2000; done

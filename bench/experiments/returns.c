@@ -19,7 +19,7 @@ static Receive *volatile real = recv;
 
 static ssize_t jump(int fd, void *to, size_t n, int flags) { return real(fd, to, n, flags); }
 
-// What stands behind the call keeps it from being the last thing that the function does.
+// The instruction behind the call keeps it from being the last thing that the function does.
 #define FRAME(name, inner)                                                                              \
     __attribute__((noinline)) static ssize_t name(int fd, void *to, size_t n, int flags) {              \
         ssize_t result = inner(fd, to, n, flags);                                                       \

@@ -19,7 +19,7 @@ import time
 import turns
 from turns import Failure
 
-# What copies or sums up bytes, by the names of functions.
+# Functions that copy or sum up bytes, by their names.
 KERNEL = re.compile(r"^(rep_movs|_*copy_(user|to|from|page|folio)|.*copy_(to|from)_iter|memcpy_(to|from)_iter|csum_|__csum_)")
 PROGRAM = re.compile(r"mem(cpy|move)|uncopy_copies")
 CLOCK = "cpu-clock"

@@ -263,7 +263,8 @@ def give_back(where):
 
 def main(measure):
     """Prints what `measure()` gives, as JSON; a failure in one line."""
-    # (Whoever ends this ends what it started, too, and finds the congestion control as it was.)
+    # (A signal that ends this ends what it started, too, and finds the congestion control as it
+    # was.)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         print(json.dumps(measure()))

@@ -88,7 +88,7 @@ def table_2(run):
 
 
 def porting(run):
-    # What is run here is the distribution's package as it is.
+    # The memcached that is run here is the distribution's package as it is.
     version = run.command([turns.installed("memcached", "memcached"), "--version"]).strip()
     return [
         Part("memcached: lines changed", 10, 0, unit="lines", good=True, note=f"{version} as the distribution has it"),

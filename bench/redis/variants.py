@@ -108,7 +108,7 @@ def arguments():
     given = p.parse_args()
     given.aof = given.aof == "on"
     given.requests = given.requests or max(64, (64 << 20) // given.size)
-    # (What redis.py's own functions want to know besides.)
+    # (The options that redis.py's own functions want to know besides.)
     more = ["--dir", given.dir] if given.dir else []
     sys.argv = ["redis.py", "--no-verify", *more, *(["--uncopy", given.uncopy] if given.uncopy else [])]
     base = redis.arguments()

@@ -123,7 +123,7 @@ def turn(side, connections, seconds, look=False):
             except Failure:
                 programs.live()
                 raise
-        # (What has asked whether they are there has gone again.)
+        # (The connections that asked whether they are there have gone again.)
         time.sleep(0.3)
         free, sockets = available(), established()
         each = [connections // pairs + (pair < connections % pairs) for pair in range(pairs)]
@@ -207,7 +207,7 @@ def main():
     if may < needs:
         p.error(f"a process may have {may} descriptors (ulimit -Hn), {needs} are needed")
     resource.setrlimit(resource.RLIMIT_NOFILE, (needs, may))
-    # Whoever ends this ends the servers too.
+    # A signal that ends this ends the servers too.
     for ends in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(ends, lambda number, _: sys.exit(128 + number))
     if len(cores) < 2:

@@ -267,7 +267,7 @@ def main(cases=CASES, options=SIDES, about=__doc__):
     p.add_argument("--json", action="store_true", help="print an object for each row, one a line")
     OPTIONS = p.parse_args()
     OPTIONS.uncopy = os.path.abspath(OPTIONS.uncopy)
-    # Whoever ends this ends the servers too.
+    # A signal that ends this ends the servers too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sides, width = tuple(options)[1:], max(len(case.name) for case in cases)
     if not OPTIONS.json:

@@ -1,5 +1,5 @@
-//! What a profiled process left: a damaged part is read without a panic, and its tree leads to its
-//! root.
+//! The file that a profiled process left: a damaged part is read without a panic, and its tree
+//! leads to its root.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -7,7 +7,7 @@ use uncopy_flow::layout::WORDS;
 use uncopy_flow::part::Part;
 
 fuzz_target!(|changes: Vec<(u32, u64)>| {
-    // (The file has one length. What counts is what stands in it.)
+    // (The file has one length. Only its content counts.)
     let mut words = vec![0u64; WORDS];
     words[uncopy_flow::layout::header::MAGIC] = uncopy_flow::layout::MAGIC;
     words[uncopy_flow::layout::header::LAYOUT] = uncopy_flow::layout::LAYOUT;

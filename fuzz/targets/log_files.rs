@@ -1,8 +1,8 @@
 //! Log files, of records that were written and then damaged: a scan ends, and finds records in
 //! order.
 //!
-//! What is not damaged is found whole. (A fuzzer that sees compares can make a checksum right: what
-//! it forges is a record.)
+//! Records that are not damaged are found whole. (A fuzzer that sees compares can make a checksum
+//! right: what it forges is a record.)
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-/* What calls say once a stream has ended, or the connection was reset. */
+/* Calls once a stream has ended, or the connection was reset. */
 #include "connection.h"
 
 static char bytes[20000];

@@ -1,5 +1,5 @@
-/* What the programs of this directory share: two ends of a connection, each a process of its own, bytes that are known, and a look at whether
- * they went through rings. Each program runs plainly and under `uncopy run --tcp`, and says the same. */
+/* Helpers that the programs of this directory share: two ends of a connection, each a process of its own, bytes that are known, and a look at
+ * whether they went through rings. Each program runs plainly and under `uncopy run --tcp`, and says the same. */
 #ifndef CONNECTION_H
 #define CONNECTION_H
 #ifndef _GNU_SOURCE

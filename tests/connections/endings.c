@@ -11,7 +11,7 @@ static char a_byte(int fd) {
     MUST(recv(fd, &byte, 1, 0) == 1);
     return byte;
 }
-/* What comes next, and the end of it. */
+/* The next byte, and the end of it. */
 static void says_the_end(int fd, const char *name) {
     char byte;
     ssize_t got = recv(fd, &byte, 1, 0);

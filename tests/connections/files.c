@@ -13,7 +13,7 @@ static void sends(int fd, int blocking) {
         char header[8];
         memcpy(header, &n, 8);
         send_all(fd, header, 8);
-        /* What is not in memory has to be waited for. */
+        /* Parts that are not in memory have to be waited for. */
         if (round % 20 == 7) posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
         off_t from = (off_t)at, end = from + (off_t)n;
         while (from < end) {

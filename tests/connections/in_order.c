@@ -1,6 +1,6 @@
-/* What a program sends first is told of first: of two connections in one set, also where one is Linux' and the other at a ring, with bytes, ends, resets and new
- * connections, while the receiver waits, and where it comes late and finds both. In every second round
- * the sender has just sent something else by Linux, to a connection that is not in the set. */
+/* The first that a program sends is told of first: of two connections in one set, also where one is Linux' and the other at a ring, with bytes, ends, resets and
+ * new connections, while the receiver waits, and where it comes late and finds both. In every second round the sender has just sent something else by Linux, to
+ * a connection that is not in the set. */
 #include "connection.h"
 #include <linux/filter.h>
 
@@ -84,7 +84,7 @@ static int server(int l, int b, int action, int by, int late) {
             }
             if (first < 0) first = 1;
             seen_a = 1;
-            /* (What has ended is told of for ever.) */
+            /* (An ended connection is told of for ever.) */
             epoll_ctl(set, EPOLL_CTL_DEL, events[i].data.fd, NULL);
             if (action == CONNECT && a < 0) a = accepted(l);
         }

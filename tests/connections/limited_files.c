@@ -24,7 +24,7 @@ static void talks(int fd) {
 static void limited_echoes(int fd) { limited(), echoes(fd); }
 static void limited_talks(int fd) { limited(), talks(fd); }
 
-/* Who has the limit from the beginning, and so has the service that it starts. */
+/* A program that has the limit from the beginning, and so has the service that it starts. */
 static void from_the_beginning(void) {
     struct sockaddr_in at;
     limited();
@@ -40,7 +40,7 @@ static void from_the_beginning(void) {
     other_ends();
 }
 
-/* What is unread when another program is executed comes to that. */
+/* Bytes that are unread when another program is executed come to that. */
 static void sends_and_ends(int fd) {
     fill(out, LARGE, 7, 0);
     send_all(fd, out, LARGE);

@@ -11,7 +11,7 @@ static void end_all(void) {
 
 static int set, outer, by_poll;
 
-/* What the outer set, or poll, says of the inner one: whether it is ready. */
+/* The answer of the outer set, or of poll, on the inner one: whether it is ready. */
 static int outside(int milliseconds) {
     if (by_poll) {
         struct pollfd p = {.fd = set, .events = POLLIN};

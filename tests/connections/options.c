@@ -1,5 +1,5 @@
-/* What a connection can be asked for, and rings do not have or have to imitate: signals for news, the fewest bytes to wait for, looking ahead, marks beside
- * the data; and how a peer's death is told to who waits for room. */
+/* Features that a connection can be asked for, and rings do not have or have to imitate: signals for news, the fewest bytes to wait for, looking ahead,
+ * marks beside the data; and how a peer's death is told to a sender that waits for room. */
 #include "connection.h"
 #include <linux/filter.h>
 
@@ -203,7 +203,8 @@ static void much_first_by_poll(int fd) {
     much_first(fd);
 }
 
-/* A set by edge: a call that receives less than it asked for has taken all that is there. What is sent by a ring and what by Linux come from one stream. */
+/* A set by edge: a call that receives less than it asked for has taken all that is there. Bytes that are sent by a ring and those by Linux come from one
+ * stream. */
 enum { PIECE = 3000, PART = 100000, TURNS = 60 };
 static void sends_by_both(int fd) {
     char name[] = "/tmp/uncopy-connections-XXXXXX", byte;
@@ -255,7 +256,7 @@ static void receives_by_edge(int fd) {
     close(set), close(fd);
 }
 
-/* Who is killed leaves bytes unread. Who waits for room to send more hears of it. */
+/* A process that is killed leaves bytes unread. A sender that waits for room hears of it. */
 static void waits_for_ever(int fd) {
     char byte;
     MUST(recv(fd, &byte, 1, 0) == 1);

@@ -162,7 +162,7 @@ static void by_a_stream(int fd) {
     kill(other, SIGKILL);
 }
 
-/* What stands in for a connection is in the sets that had the connection. */
+/* A socket that stands in for a connection is in the sets that had the connection. */
 static int modes;
 static void by_a_stream_and_a_set(int fd) {
     int set = epoll_create1(0), told = 0;

@@ -1,5 +1,5 @@
-/* What a call promises holds when it returns: a listener that is closed refuses, its port can be bound, a connection that is closed has ended. Nobody else
- * holds a program's sockets: not the service, whether it runs or is stopped. */
+/* The promises of a call hold when it returns: a listener that is closed refuses, its port can be bound, a connection that is closed has ended. Nobody
+ * else holds a program's sockets: not the service, whether it runs or is stopped. */
 #include "connection.h"
 #include <stddef.h>
 #include <sys/un.h>
@@ -100,7 +100,7 @@ static void a_listener_lives_as_long_as_anybody_has_it(void) {
     close(port[0]), close(port[1]);
 }
 
-/* What nobody has accepted ends with the listener. */
+/* Connections that nobody has accepted end with the listener. */
 static void who_was_not_accepted_is_reset(void) {
     int reset = 0;
     for (int i = 0; i < TIMES / 10; i++) {

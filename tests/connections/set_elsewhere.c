@@ -1,5 +1,5 @@
-/* What another process has set of a socket that both have: whether calls wait, how long. And
- * receiving that has been shut down. */
+/* Settings that another process has made of a socket that both have: whether calls wait, how long.
+ * And receiving that has been shut down. */
 #include "connection.h"
 
 static char bytes[1 << 20];

@@ -1,5 +1,5 @@
-/* Who is ready takes turns: connections at rings, connections of Linux' and everything else in one set. Whoever becomes ready is told of within one round, however
- * many others stay ready and however few events a call has room for; and by level all connections that stay ready are told of equally often. */
+/* Ready descriptors take turns: connections at rings, connections of Linux' and everything else in one set. One that becomes ready is told of within one
+ * round, however many others stay ready and however few events a call has room for; and by level all connections that stay ready are told of equally often. */
 #include "connection.h"
 #include <sys/signalfd.h>
 #include <sys/timerfd.h>

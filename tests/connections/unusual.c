@@ -1,5 +1,5 @@
-/* What few programs do, and Linux allows: a connection to itself, handlers that send or leave by longjmp, shutdown and close seen from other threads, sets
- * that children inherit, sockets used by io_uring. */
+/* Uses that few programs make, and Linux allows: a connection to itself, handlers that send or leave by longjmp, shutdown and close seen from other
+ * threads, sets that children inherit, sockets used by io_uring. */
 #include "connection.h"
 #include <linux/io_uring.h>
 #include <setjmp.h>
@@ -237,7 +237,8 @@ static void many_messages(int fd) {
     close(fd);
 }
 
-/* What was sent before is offered, and nobody has taken it (see numbers.c), when pages are sent by reference, which goes past the ring. */
+/* The bytes that were sent before are offered, and nobody has taken them (see numbers.c), when pages are sent by reference, which goes
+ * past the ring. */
 enum { AHEAD = 20000 };
 static void reads_late(int fd) {
     receive_all(fd, bytes, AHEAD);
@@ -313,7 +314,7 @@ static void added_before_with(unsigned events) {
         }
         MUST(back == byte);
     }
-    /* (What is exclusive cannot be changed: it stays Linux's.) */
+    /* (An exclusive entry cannot be changed: it stays Linux's.) */
     if (under_tcp() && !(events & EPOLLEXCLUSIVE) && counter("tcp_receives") < 100) say("NOT BY RINGS");
     close(fd), close(set);
     other_ends();
@@ -399,8 +400,8 @@ static void by_io_uring(int fd) {
     close(fd);
 }
 
-/* A buffer that leads nowhere from its middle on, among so many large messages that both kinds of stores into a ring are tried. What is sent or
- * taken of it is a matter of how the bytes are cut; that nothing is lost or comes twice is not. */
+/* A buffer that leads nowhere from its middle on, among so many large messages that both kinds of stores into a ring are tried. How much is
+ * sent or taken of it is a matter of how the bytes are cut; that nothing is lost or comes twice is not. */
 static void half_there(int fd) {
     enum { HALF = 64 << 10 };
     static char back[HALF];

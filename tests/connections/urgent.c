@@ -164,7 +164,7 @@ static void in_sets(int fd) {
         say("by level: %d %x", n, event.events);
         n = epoll_wait(a, &event, 1, 0);
         say("still: %d %x", n, event.events);
-        /* (What a ring has and what Linux has may be told one after the other.) */
+        /* (The ring's news and Linux' may be told one after the other.) */
         uint32_t all = 0;
         for (int patience = 5000; epoll_wait(b, &event, 1, patience) == 1; patience = 0) all |= event.events;
         say("by edge: %x", all);

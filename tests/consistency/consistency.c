@@ -21,9 +21,9 @@
  *     --no-signals    without the 1 ms interval timer whose handler reads, copies and writes too
  *
  * How it knows: every buffer has a model, ordinary memory that no I/O ever touches, on which the same steps are done
- * by loops of this program. What the buffer shows (`see`), and what arrives at the other end when it is sent
- * (`out`), is compared with the model byte by byte; a difference prints `WRONG ...` and the exit status is 1.
- * Status 2: the program could not do its work (no memory, no sockets, ...).
+ * by loops of this program. The bytes that the buffer shows (`see`), and those that arrive at the other end
+ * when it is sent (`out`), are compared with the model one by one; a difference prints `WRONG ...` and the
+ * exit status is 1. Status 2: the program could not do its work (no memory, no sockets, ...).
  *
  * Data comes from a feeder thread through a socketpair, a pipe, TCP over loopback or a file, in turns, and is read with
  * read, recv, readv, recvmsg, recvfrom, pread, preadv, preadv2; it is sent with write, send, writev, sendmsg, sendto,
@@ -448,7 +448,7 @@ static void in_at(W *w, Buf b, size_t off, size_t n) {
 }
 static void in(W *w, Buf b) { in_at(w, b, 0, b.n); }
 
-/* What the program itself sees in the buffer. */
+/* The program's own view of the buffer. */
 static void see(W *w, Buf b) {
     say(w, " %016llx", (unsigned long long)digest(b.p, b.n));
     size_t at = differ(b.p, b.m, b.n);

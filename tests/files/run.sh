@@ -23,7 +23,7 @@ done
 dir=$(mktemp -d "${TMPDIR:-/tmp}/uncopy-files.XXXXXX")
 trap 'rm -rf "$dir"' EXIT
 "${CC:-cc}" -O2 -pthread -fno-builtin -Wno-stringop-overflow -o "$dir/files" "$here/files.c" -ldl
-# (What the program touches would make its reads rest.)
+# (Touches of the program would make its reads rest.)
 keep=("$uncopy" run --verbose=counters --file-memory=64M --backoff=no --)
 
 fail() {

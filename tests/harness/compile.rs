@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_compiled_once_is_found_again_and_other_flags_make_another() {
+    fn a_program_that_was_compiled_once_is_found_again_and_other_flags_make_another() {
         let part = |flags: &[&str]| [Part::program("security/secure.c", flags)];
         let Ok(first) = compile("test", &part(&[])) else { return };
         let made = first.join("secure").metadata().unwrap().modified().unwrap();
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_compiled_says_why() {
+    fn a_program_that_cannot_be_compiled_says_why() {
         let wrong =
             compile("test-wrong", &[Part::program("security/secure.c", &["-DDIR=int int"])]);
         assert!(

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_says_and_how_it_ends_is_kept_apart() {
+    fn output_and_end_are_kept_apart() {
         let said = said("echo a; echo $X; echo c >&2; exit 3", &[("X", OsStr::new("b d"))]);
         assert_eq!((&*said.output, &*said.errors, said.status), ("a\nb d\n", "c\n", 3));
         assert_eq!((said.last(), said.last_error()), ("b d", "c"));

@@ -1,4 +1,4 @@
-/* What a program does whose memory is limited: takes large blocks, fills, copies and frees them, and receives what it is sent.
+/* A program whose memory is limited: it takes large blocks, fills, copies and frees them, and receives what it is sent.
  *
  *   limited blocks ROUNDS         twelve blocks of up to 3 MB, each filled, copied and freed, again and again
  *   limited phases ROUNDS         as much in large blocks and in small ones, in turn

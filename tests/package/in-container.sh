@@ -1,5 +1,6 @@
 #!/bin/bash
-# What tests/package/run.sh does inside: a step's name is the first argument. Prints what was found; the runner judges.
+# The steps of tests/package/run.sh inside: a step's name is the first argument. Prints what was found; the runner
+# judges.
 set -u
 as_user() { setpriv --reuid=alice --regid=alice "$@"; }
 elide='

@@ -11,7 +11,7 @@ root=${ROOT:-$repo/target/package-root}
 passed=0 failed=0
 log=$(mktemp)
 
-# What is missing to run this at all: a failure where nothing may be left out.
+# A requirement of this that is missing: a failure where nothing may be left out.
 leave_out() {
     echo "skip  package: $1"
     [[ -z ${NO_SKIPS-} ]] || { echo "FAIL  package: $1"; exit 1; }
@@ -128,7 +128,7 @@ said=$(step tcp)
 check "a program of an ordinary user is served" "$said" "@uncopy-tcp \[*1 programs, 1 connections*-> ring, *<- ring, *"
 check "it stops" "$(inside systemctl stop uncopy-tcp 2>&1; inside systemctl show -P ActiveState -P Result uncopy-tcp | xargs)" "success inactive"
 
-# What a log has comes home at boot.
+# A log's bytes come home at boot.
 inside sh -c 'mkdir -p /srv/alice/log && chown -R alice:alice /srv/alice && chmod 700 /srv/alice/log'
 unit=$(inside systemd-escape --path --template=uncopy-log@.service /srv/alice/log)
 check "the unit that recovers is sound" "$(inside systemd-analyze verify --man=no "$unit" 2>&1 | grep -i uncopy)" ""
@@ -141,7 +141,7 @@ check "nobody but root and the owner can" "$(inside setpriv --reuid=65534 --regi
     "uncopy*is user 1*; run this as root, or as that user*"
 inside rm -r /srv/alice
 
-# What cannot work is refused, and said.
+# A unit that cannot work is refused, and that is said.
 inside sh -c 'printf "[Service]\nExecStart=/bin/sleep 1000\nUser=redis\nSystemCallFilter=@basic-io @process @default @file-system\n" >/etc/systemd/system/narrow.service; systemctl daemon-reload'
 check "a filter that would end the service is refused with its calls" "$(inside uncopy enable narrow 2>&1)" "*nothing was written*SystemCallFilter= refuses*systemctl edit narrow.service*"
 check "nothing was written" "$(dropin narrow)" "*No such file*"

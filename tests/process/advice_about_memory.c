@@ -44,7 +44,7 @@ int main(void) {
         }
         posix_madvise(v, SIZE, POSIX_MADV_DONTNEED); /* does nothing, by libc */
     }
-    /* What children get. */
+    /* Memory that children get. */
     char *wiped = VIEW(50), *absent = VIEW(51), *kept = VIEW(52), *not_wiped = VIEW(53);
     MUST(madvise(wiped, SIZE, MADV_WIPEONFORK) == 0 && madvise(absent + SIZE / 2, SIZE / 2, MADV_DONTFORK) == 0);
     MUST(madvise(not_wiped, SIZE, MADV_WIPEONFORK) == 0 && madvise(not_wiped, SIZE, MADV_KEEPONFORK) == 0);

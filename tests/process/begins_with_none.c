@@ -1,5 +1,5 @@
-/* As users have it: no copy is elided, and nothing of ours starts, before the program has copied some MB; then eliding is tried out. (What a
- * child copies counts anew.) With sites that are never left alone it begins with the first copy. */
+/* As users have it: no copy is elided, and nothing of ours starts, before the program has copied some MB; then eliding is tried out. (A
+ * child's copies count anew.) With sites that are never left alone it begins with the first copy. */
 #include "process.h"
 #include <dirent.h>
 

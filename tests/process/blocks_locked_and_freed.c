@@ -82,7 +82,7 @@ int main(void) {
     free(from);
     free(to);
 
-    /* What is locked counts only as long as it is there. */
+    /* A lock counts only as long as its memory is there. */
     pid_t child = fork();
     if (child == 0) {
         struct rlimit r = {8 << 20, 8 << 20};

@@ -1,5 +1,5 @@
-/* What a call names lies in views itself: lists of buffers (across the edge of a resident page), message headers, addresses, ancillary
- * data, lengths; and a list whose page another thread's copies keep moving. The buffers are views too. */
+/* The structures that a call names lie in views themselves: lists of buffers (across the edge of a resident page), message headers,
+ * addresses, ancillary data, lengths; and a list whose page another thread's copies keep moving. The buffers are views too. */
 #define MAP_CHANGES_MEANWHILE
 #include "process.h"
 #include <stddef.h>

@@ -25,7 +25,7 @@ static int leads(const unsigned char *entry, const unsigned char *to, unsigned c
     return 0;
 }
 
-/* What may be done with the page of `at`. */
+/* The rights of the page of `at`. */
 static void rights(const void *at, char said[5]) {
     char line[512];
     FILE *f = fopen("/proc/self/maps", "r");

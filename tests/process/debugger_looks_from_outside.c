@@ -1,5 +1,5 @@
-/* A debugger: another process stops this one, looks at an unmapped page by ptrace and /proc/PID/mem, and lets it go on. What is
- * resident reads as ever; the stopped process is not harmed. */
+/* A debugger: another process stops this one, looks at an unmapped page by ptrace and /proc/PID/mem, and lets it go on.
+ * Resident pages read as ever; the stopped process is not harmed. */
 #include "process.h"
 #include <sys/prctl.h>
 #include <sys/ptrace.h>

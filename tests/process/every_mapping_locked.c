@@ -1,5 +1,5 @@
-/* A program that says something of each mapping that it finds in /proc/self/maps: locks it, has it filled, advises it. What is not its own is
- * neither filled nor locked. */
+/* A program that says something of each mapping that it finds in /proc/self/maps: locks it, has it filled, advises it. Mappings that are not
+ * its own are neither filled nor locked. */
 #include "process.h"
 
 static long number_in(const char *file, const char *pattern) {

@@ -1,5 +1,5 @@
-/* Pages that MADV_FREE has left to the kernel to take are copied, and so moved away; then memory runs short. What was copied stays, and
- * whoever touches it goes on. */
+/* Pages that MADV_FREE has left to the kernel to take are copied, and so moved away; then memory runs short. The copied bytes stay, and
+ * a thread that touches them goes on. */
 #include "process.h"
 
 /* Takes what may be taken of all private memory of this process. (Past the library: pages of its own are meant, too.) */
@@ -21,7 +21,7 @@ static void memory_runs_short(void) {
 int main(void) {
     char *from = fresh(SIZE), *to = fresh(SIZE);
     receive(from, SIZE, 9);
-    /* (What was freed lazily is taken once other pages have come.) */
+    /* (Pages that were freed lazily are taken once other pages have come.) */
     for (int i = 0; i < 64; i++) fresh(64 * PAGE);
     MUST(madvise(from + SIZE / 4 * 3, SIZE / 4, MADV_FREE) == 0);
     ELIDED_COPY(to, from, SIZE);

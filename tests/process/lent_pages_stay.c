@@ -22,7 +22,7 @@ struct channel {
 };
 
 /* The record's frame: number and size, the value, an end mark. */
-/* (What BBR does to it: connections_that_are_not_paced.) */
+/* (The effect of BBR on it: connections_that_are_not_paced.) */
 static void tcp(struct channel *c) { tcp_pair(&c->out, &c->in, "reno"); }
 
 static void renew(int k) {

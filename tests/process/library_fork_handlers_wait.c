@@ -1,4 +1,4 @@
-/* A library's fork handler, registered by its constructor, waits for a lock. Whoever holds that lock meanwhile receives into views,
+/* A library's fork handler, registered by its constructor, waits for a lock. The holder of that lock meanwhile receives into views,
  * unmaps, protects and sends them, touches more of them than any list of ours holds, and gives them to a pipe: none of that may
  * wait for the fork to end. */
 #include "process.h"

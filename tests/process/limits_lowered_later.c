@@ -1,5 +1,5 @@
-/* Limits lowered (setrlimit, prlimit) after the start: descriptors, address space, data, locked memory, threads, file size, stack. What a
- * program can still do is the same. */
+/* Limits lowered (setrlimit, prlimit) after the start: descriptors, address space, data, locked memory, threads, file size, stack. A
+ * program can still do the same. */
 #include "process.h"
 #include <sys/resource.h>
 

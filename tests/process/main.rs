@@ -66,8 +66,8 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
-/// Whatever `uncopy doctor` has kept for this machine: what is not named costs what it does on the
-/// reference machine, as this does.
+/// The same prices, whatever `uncopy doctor` has kept for this machine: what is not named costs
+/// what it does on the reference machine, as this does.
 const REFERENCE: &str = "send_mb=60000";
 
 /// Eliding begins with the first copy, not when it has shown a gain: the programs end before that.

@@ -1,5 +1,5 @@
-/* What a program maps before and after it allocates, and elides, lies together as it does plainly: reservations of ours of many GB are not
- * between, or each miss of the processor's TLB would take longer. */
+/* Mappings that a program makes before and after it allocates, and elides, lie together as they do plainly: reservations of ours of many
+ * GB are not between, or each miss of the processor's TLB would take longer. */
 #include "process.h"
 #include <dlfcn.h>
 

@@ -1,5 +1,5 @@
-/* What a program says of a large block's memory (madvise, mprotect, mappings put over it or taken out of it) ends when it frees the
- * block: the next one is plain memory. */
+/* Settings that a program makes of a large block's memory (madvise, mprotect, mappings put over it or taken out of it) end when it
+ * frees the block: the next one is plain memory. */
 #include "process.h"
 #include <malloc.h>
 #include <sys/ioctl.h>

@@ -1,4 +1,5 @@
-/* What the programs of this directory share: input whose bytes are known, copies that must be elided under uncopy, and checks.
+/* Helpers that the programs of this directory share: input whose bytes are known, copies that must be elided under uncopy, and
+ * checks.
  *
  * Each program runs plainly and under uncopy; what it says and its exit status must be the same. Input comes from a socket;
  * byte k of input number N is known, so every program can also check by itself (a wrong byte says WRONG). */
@@ -270,8 +271,8 @@ static inline void wait_for(const char *what, pid_t pid) {
         say("%s: exit status %d", what, WEXITSTATUS(status));
 }
 
-/* What docs/limitations.md says differs, in the words of `phrase` there: plainly `as_usual` is true, under uncopy it is not.
- * main.rs looks for the phrase, and for both answers. */
+/* A difference that docs/limitations.md documents, in the words of `phrase` there: plainly `as_usual` is true, under uncopy
+ * it is not. main.rs looks for the phrase, and for both answers. */
 static inline void documented(const char *phrase, int as_usual) {
     say("documented: %s: %s", phrase, as_usual ? "as usual" : "differs");
 }

@@ -48,7 +48,7 @@ int main(void) {
     at = sealed();
     MUST(munmap(at, SIZE + SEALED) == -1);
     EXPECT_INPUT(at, SIZE, 9);
-    /* What was refused can be done where nothing is sealed. */
+    /* The call that was refused can be made where nothing is sealed. */
     MUST(mmap(at, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == at);
     EXPECT_FILLED(at, SIZE, 0);
     return finish();

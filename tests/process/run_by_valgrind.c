@@ -1,7 +1,7 @@
 /* A program that runs itself under valgrind: nothing is elided there, large blocks are valgrind's to watch, and the program ends as usual. */
 #include "process.h"
 
-/* What valgrind runs. `wrong`: it writes behind a block. */
+/* The part that valgrind runs. `wrong`: it writes behind a block. */
 static int watched(int wrong) {
     char *from = malloc(SIZE), *to = malloc(SIZE);
     MUST(from && to);

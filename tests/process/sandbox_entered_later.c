@@ -1,5 +1,6 @@
 /* seccomp after a start with views: the strict mode, and filters that kill for everything but a few calls, on one thread or on all
- * (SECCOMP_FILTER_FLAG_TSYNC), by prctl and by the system call. What was a view before is there; nothing kills the program. */
+ * (SECCOMP_FILTER_FLAG_TSYNC), by prctl and by the system call. Memory that was a view before is there; nothing kills the
+ * program. */
 #include "process.h"
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -20,7 +21,8 @@ static struct sock_filter filter[] = {
     BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 };
 
-/* What the sandbox forbids ends a program of one thread, also where the action is to kill "the thread". */
+/* A call that the sandbox forbids ends a program of one thread, also where the action is to kill "the
+ * thread". */
 static void forbidden(int how) {
     v = VIEW(1);
     filter[7].k = how == 0 ? SECCOMP_RET_KILL_THREAD : SECCOMP_RET_KILL_PROCESS;

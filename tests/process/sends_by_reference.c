@@ -1,6 +1,6 @@
-/* What a call by reference must answer is what the plain call answers: partial sends, full sockets and pipes, edge-triggered
- * readiness, timeouts, signals, SIGPIPE and MSG_NOSIGNAL, resets, corked sockets and MSG_MORE, flags that go plainly, a descriptor
- * that is closed and opened as something else, dup2 over our pipes, sockets shared by fork and passed on. */
+/* A call by reference must answer what the plain call answers: partial sends, full sockets and pipes, edge-triggered readiness,
+ * timeouts, signals, SIGPIPE and MSG_NOSIGNAL, resets, corked sockets and MSG_MORE, flags that go plainly, a descriptor that is
+ * closed and opened as something else, dup2 over our pipes, sockets shared by fork and passed on. */
 #include "process.h"
 #include <poll.h>
 #include <sys/epoll.h>
@@ -14,7 +14,7 @@ static volatile sig_atomic_t pipes, alarms;
 static void on_pipe(int s) { (void)s, pipes++; }
 static void on_alarm(int s) { (void)s, alarms++; }
 
-/* (What BBR does to it: connections_that_are_not_paced.) */
+/* (The effect of BBR on it: connections_that_are_not_paced.) */
 static void tcp(int *out, int *in) { tcp_pair(out, in, "reno"); }
 static void local(int *out, int *in) {
     int s[2];

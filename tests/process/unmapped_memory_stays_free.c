@@ -1,5 +1,5 @@
-/* What a program has unmapped stays free until it maps something: it may rely on that, and map there again. Nothing of ours takes the place,
- * while our own memory grows, threads fault and children are made. */
+/* Memory that a program has unmapped stays free until it maps something: it may rely on that, and map there again. Nothing of ours takes the
+ * place, while our own memory grows, threads fault and children are made. */
 #include "process.h"
 
 enum { HOLES = 256, HOLE = 256 << 10, COPIES = 12000, COPY = 16 << 10 };

@@ -1,5 +1,5 @@
 /* Calls that would unmap views are refused, while another thread reads them: munmap of a range with a sealed end, shmat to an
- * address that is none. What is there stays, at every moment. */
+ * address that is none. The views stay there, at every moment. */
 #include "process.h"
 #include <sys/shm.h>
 

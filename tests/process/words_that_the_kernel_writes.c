@@ -166,8 +166,8 @@ static int try_ended(const char *name) {
         say("%s: %s", name, word == 0 ? "cleared" : word & FUTEX_OWNER_DIED ? "owner died" : "as it was");
     return 1;
 }
-/* What is documented shows only where the copy is elided. A call site whose copies do not pay may be left alone: then it goes on copying
- * other input until it is not. */
+/* The documented difference shows only where the copy is elided. A call site whose copies do not pay may be left alone: then it goes on
+ * copying other input until it is not. */
 static void ended(const char *name) {
     renew();
     while (!try_ended(name)) {

@@ -1,5 +1,5 @@
-/* What a garbage collector does: it protects pages against writing and learns by SIGSEGV which ones the program writes to, on memory
- * that also receives input and holds views. */
+/* A garbage collector: it protects pages against writing and learns by SIGSEGV which ones the program writes to, on memory that also
+ * receives input and holds views. */
 #include "process.h"
 
 enum { PAGES = 256 };

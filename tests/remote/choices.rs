@@ -221,7 +221,7 @@ fn signs() -> Outcome {
     let script = format!("{SIGN}{SIGNING_SERVER}");
     let mut server = network.under_tcp(&["python3", "-c", &script, OUTSIDE])?;
     signing(server.line()?)?;
-    // (Whoever was registered before is steered to as well by then.)
+    // (A listener that was registered before is steered to as well by then.)
     let _other = keeps(&network, 7002)?;
     let said = network.outside(&["python3", "-c", &format!("{SIGN}{SIGNED}"), ADDRESS])?;
     if said.trim() != "b'x'" {

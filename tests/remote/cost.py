@@ -182,7 +182,7 @@ def main():
     for case in cases:
         sides = {name: [] for name in ["linux", *args.uncopy]}
         for turn in range(args.rounds):
-            # (Who comes first changes.)
+            # (The side that comes first changes.)
             names = list(sides) if turn % 2 == 0 else list(reversed(sides))
             for name in names:
                 sides[name].append(side(None if name == "linux" else name, args, case))

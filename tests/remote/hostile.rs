@@ -1,6 +1,6 @@
 //! Peers that mean harm: floods of SYNs, connections that are never used as they should be. The
-//! service's memory stays what it was, or as much as so many connections have at most; and whoever
-//! else is connected goes on. And programs of this host that listen where they should not.
+//! service's memory stays what it was, or as much as so many connections have at most; and the
+//! other connections go on. And programs of this host that listen where they should not.
 
 use crate::network::{ADDRESS, Network, OUTSIDE};
 use crate::{Named, Outcome, REDIS, redis};

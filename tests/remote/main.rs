@@ -488,7 +488,7 @@ fn left_open() -> Outcome {
     let network = Network::new("o")?;
     network.inside(&["sysctl", "-qw", "net.ipv4.tcp_fin_timeout=2"])?;
     let _service = network.serve()?;
-    // Closed, and shut down only: whoever can still read keeps the connection.
+    // Closed, and shut down only: a side that can still read keeps the connection.
     let script = r#"
 def user():
     while True:

@@ -44,7 +44,7 @@ pub struct Network {
 pub struct Kind {
     /// Queues of each device.
     pub queues: u32,
-    /// Devices compute checksums and cut segments, as usual. By AF_XDP they must not: who receives
+    /// Devices compute checksums and cut segments, as usual. By AF_XDP they must not: the receiver
     /// would see none.
     pub offloads: bool,
     /// Options of `uncopy tcp serve`.
@@ -494,7 +494,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// What `uncopy tcp flows --json` says.
+    /// The output of `uncopy tcp flows --json`.
     pub fn flows(&self) -> Result<String, Stop> {
         let uncopy = product::uncopy()?;
         let mut command = Command::new("ip");

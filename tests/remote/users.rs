@@ -381,8 +381,8 @@ while True: print(len(s.accept()[0].recv(1000)), flush=True)
     let mut service = network.inside_python(takes, &[])?;
     service.says("listens")?;
     let asks = ["tcp", "flows", "--name", "uncopy-tcp-65534"];
-    // (There both have this number: who asks, as the user that it is, and the other, because he is
-    // not known.)
+    // (There both have this number: the one that asks, as the user that it is, and the other,
+    // because it is not known.)
     let inside = ["unshare", "--user", "--map-user=65534", "--map-group=65534", &users.uncopy];
     let inside = [&inside[..], &asks].concat();
     for asks in [inside, users.words(NOBODY, &asks)] {

@@ -1,4 +1,5 @@
-/* What one buffer held never shows in another, nor where zeros are promised, however often pages are recycled.
+/* The bytes of one buffer never show in another, nor where zeros are promised, however often pages are
+ * recycled.
  *
  * Secrets (messages whose bytes are known) are received, copied and freed all the time. In between fresh memory of every kind is looked
  * at: calloc, mmap, a mapping over another, a dropped range, the heap's end, a new thread's stack, a grown mapping: all zeros. And short

@@ -1,5 +1,5 @@
-/* What is executed: it says what it is called, what is preloaded besides uncopy, and whether uncopy
- * is there where it should be; it ends as it is told. */
+/* The program that is executed: it says what it is called, what is preloaded besides uncopy, and
+ * whether uncopy is there where it should be; it ends as it is told. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* Waits that have an end, and both sides of a connection that send much before they read, where
- * another library has stopped the clock: they end all the same. What it shares with the programs
- * that are executed is made once, and removed by the first of them. */
+ * another library has stopped the clock: they end all the same. Memory that it shares with the
+ * programs that are executed is made once, and removed by the first of them. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>

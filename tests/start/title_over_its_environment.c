@@ -1,6 +1,6 @@
 /* A server that shows what it does in `ps`, as many do: it moves its environment elsewhere and
- * writes its title over its words and the old environment. What it executes then has the same
- * libraries as before, and no other, whatever the title says. */
+ * writes its title over its words and the old environment. A program that it executes then has the
+ * same libraries as before, and no other, whatever the title says. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <spawn.h>

@@ -1,5 +1,5 @@
-/* What holds tracked memory goes away while others work: threads end (libc takes their stacks back and hands them out again),
- * a library with large static arrays is unloaded and loaded again at the same addresses, arenas shrink.
+/* Owners of tracked memory go away while others work: threads end (libc takes their stacks back and hands them out again), a
+ * library with large static arrays is unloaded and loaded again at the same addresses, arenas shrink.
  *
  * A stack or an array that comes back must hold what it holds without us: a library's arrays zeros and its initial bytes.
  *

@@ -1,4 +1,5 @@
-/* What the stress programs share: seeded numbers, bytes that say where they come from, and a way to get them in.
+/* Helpers that the stress programs share: seeded numbers, bytes that say where they come from, and a way to get
+ * them in.
  *
  * The checking side must not use what it checks: expected bytes are made and compared by plain loops (main.rs
  * compiles with -fno-builtin and -fno-tree-loop-distribute-patterns, so no loop becomes a memcpy), and

@@ -99,7 +99,7 @@ int main(int count, char **words) {
     polled[n].fd = source;
     unsigned long long bytes;
     while (scanf("%llu", &bytes) == 1) {
-        // What is under way still comes first.
+        // Messages under way still come first.
         for (polled[n].events = 0; poll(polled, n + 1, 1000) > 0;)
             for (int i = 0; i < n; i++)
                 if (polled[i].revents) take(&listeners[i]);

@@ -1,5 +1,5 @@
-// What a copy of SIZE bytes costs in the states of the cache that table 2 of "Zero-Copy TCP in Solaris"
-// has; prints JSON, ns, medians.
+// The cost of a copy of SIZE bytes in the states of the cache that table 2 of "Zero-Copy TCP in
+// Solaris" has; prints JSON, ns, medians.
 //
 //   hot     source and destination were copied just before
 //   cold    neither is in a cache (clflush)

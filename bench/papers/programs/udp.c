@@ -1,4 +1,5 @@
-// What a datagram costs its sender: copied by the kernel, or by reference in the ways that Linux has.
+// The cost of a datagram to its sender: copied by the kernel, or by reference in the ways that Linux
+// has.
 //
 //   udp ADDRESS SIZES             to a port of ADDRESS; at 127.0.0.1 what arrives is received, without counting
 //
@@ -7,7 +8,8 @@
 //   zerocopy   send with MSG_ZEROCOPY, its completions reaped
 //
 // The payload is one of 64 buffers that were written long ago. Prints JSON: for each size and way the median of ns of the thread's processor
-// time for a datagram, over turns of 256. Whatever arrives at 127.0.0.1 is compared with what was sent in the first turn of each.
+// time for a datagram, over turns of 256. Bytes that arrive at 127.0.0.1 are compared with those that were sent in the first turn
+// of each.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <err.h>

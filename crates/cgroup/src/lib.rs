@@ -2,8 +2,8 @@
 //! 2 (`memory.max`, `memory.high`) and of version 1 (`memory.limit_in_bytes`), from the process's
 //! own group up to the outermost that can be seen.
 //!
-//! Nothing here makes a system call: who looks reads the files and hands their texts over. They are
-//! bytes: a mount point, or a group, may have any name.
+//! Nothing here makes a system call: the caller reads the files and hands their texts over. They
+//! are bytes: a mount point, or a group, may have any name.
 
 #![forbid(unsafe_code)]
 
@@ -60,7 +60,7 @@ impl Version {
 /// Where the files of a process's memory group are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// What they are called.
+    /// The names that the files have.
     pub version: Version,
     /// Directories, from the process's own group up to the outermost that can be seen.
     pub directories: Vec<Vec<u8>>,
@@ -202,7 +202,7 @@ pub fn times_at_limit(version: Version, events: &[u8]) -> u64 {
     }
 }
 
-/// Whose waiting for memory counts.
+/// The tasks whose waiting for memory counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
     /// Anybody's.

@@ -163,7 +163,7 @@ fn data_that_is_received_and_copied_has_a_path_also_where_it_ends_in_the_program
 }
 
 #[test]
-fn who_looks_at_the_last_copy_has_that_one_made_and_not_those_before_it() {
+fn a_look_at_the_last_copy_has_that_one_made_and_not_those_before_it() {
     if !works_here() {
         return;
     }
@@ -253,7 +253,7 @@ fn a_program_is_ended_after_the_duration_and_reported_even_if_it_is_killed() {
 }
 
 #[test]
-fn what_cannot_be_executed_has_the_status_that_shells_give() {
+fn a_file_that_cannot_be_executed_has_the_status_that_shells_give() {
     if !works_here() {
         return;
     }
@@ -296,7 +296,7 @@ fn the_names_of_programs_are_shown_and_not_obeyed() {
 }
 
 #[test]
-fn who_holds_a_librarys_lock_while_another_thread_forks_gets_on() {
+fn a_holder_of_a_librarys_lock_gets_on_while_another_thread_forks() {
     if !works_here() {
         return;
     }

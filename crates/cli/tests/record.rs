@@ -48,7 +48,7 @@ fn elided(trace: &Trace) -> usize {
 }
 
 #[test]
-fn what_a_program_copies_is_recorded_from_its_first_copy_to_its_end() {
+fn copies_of_a_program_are_recorded_from_its_first_one_to_its_end() {
     if !publishes_here() {
         return;
     }
@@ -80,7 +80,7 @@ fn a_child_and_its_parent_have_files_of_their_own() {
     let done = run(&file, "copy 5\nfork\ncopy 7\nend\ncopy 9\nrawfork\nquit\n");
     assert!(done.status.success(), "{}", stderr(&done));
     assert!(elided(&read(&file)) >= 2 * (5 + 9));
-    // (What the child has in views of its parent's is not known in its own recording: it is none.)
+    // (The child's own recording does not know the views that it has of its parent's: it is none.)
     let others = std::fs::read_dir(directory.path()).unwrap().map(|f| f.unwrap().path());
     let others: Vec<_> = others.filter(|path| *path != file).collect();
     let child = stdout(&done).lines().nth(2).unwrap().to_owned();
@@ -142,7 +142,7 @@ fn a_recording_that_is_full_says_so_and_can_be_read() {
 }
 
 #[test]
-fn what_can_not_be_recorded_to_is_said_and_nothing_is_run() {
+fn a_file_that_can_not_be_recorded_to_is_told_of_and_nothing_is_run() {
     let directory = tempfile::tempdir().unwrap();
     let letter = directory.path().join("letter");
     std::fs::write(&letter, "Dear").unwrap();

@@ -17,7 +17,7 @@ fn whole(directory: &Path) -> String {
 }
 
 #[test]
-fn what_is_written_was_listed_and_nothing_of_the_programs_words_or_variables_is_in_it() {
+fn all_that_is_written_was_listed_and_nothing_of_the_programs_words_or_variables_is_in_it() {
     let scratch = tempfile::tempdir().unwrap();
     let directory = scratch.path().join("report");
     let mut program = Command::new("sh")

@@ -160,7 +160,7 @@ fn a_missing_command_gives_127() {
 }
 
 #[test]
-fn what_cannot_be_executed_gives_126() {
+fn a_file_that_cannot_be_executed_gives_126() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("notes");
     write(&file, b"words", 0o644);
@@ -334,7 +334,7 @@ fn where_userfaultfd_is_refused_one_line_says_so_and_the_program_runs() {
 }
 
 #[test]
-fn what_a_message_repeats_does_not_steer_the_terminal() {
+fn words_that_a_message_repeats_do_not_steer_the_terminal() {
     let name = OsStr::from_bytes(b"/nowhere/\x1b[31m\xc2\x9b1m\xff\n\xe2\x80\xae");
     let shown = r"/nowhere/\x1b[31m\u{9b}1m\xff\n\u{202e}";
     for command in ["run", "profile"] {

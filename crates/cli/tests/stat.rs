@@ -195,7 +195,7 @@ fn call_sites_have_their_function_their_decision_and_a_reason_for_what_was_not_e
 }
 
 #[test]
-fn what_a_program_calls_itself_does_not_steer_the_terminal() {
+fn a_name_that_a_program_gives_itself_does_not_steer_the_terminal() {
     if !publishes_here() {
         return;
     }
@@ -300,7 +300,7 @@ fn the_files_are_their_users_alone_and_go_with_their_process() {
 }
 
 #[test]
-fn what_a_killed_program_left_behind_is_removed_by_the_next_reader() {
+fn a_file_of_a_killed_program_is_removed_by_the_next_reader() {
     if !publishes_here() {
         return;
     }
@@ -320,7 +320,7 @@ fn what_a_killed_program_left_behind_is_removed_by_the_next_reader() {
 }
 
 #[test]
-fn what_a_killed_program_left_behind_is_removed_by_the_next_program() {
+fn a_file_of_a_killed_program_is_removed_by_the_next_program() {
     if !publishes_here() {
         return;
     }
@@ -359,7 +359,7 @@ fn a_program_that_enters_a_sandbox_is_not_seen_any_more_and_ends_as_it_would() {
 }
 
 #[test]
-fn what_a_program_left_behind_by_executing_another_is_not_taken_for_the_others() {
+fn a_file_of_a_program_that_executed_another_is_not_taken_for_the_others() {
     if !publishes_here() {
         return;
     }

@@ -77,7 +77,7 @@ fn runs(word: &str) -> bool {
     lines().any(|line| line.split(|b| *b == 0).any(|part| part == word.as_bytes()))
 }
 
-/// Whether `sleep` itself does, and not only who starts it.
+/// Whether `sleep` itself does, and not only the program that starts it.
 fn sleeps(word: &str) -> bool {
     lines().any(|line| line == format!("sleep\0{word}\0").as_bytes())
 }
@@ -177,7 +177,7 @@ fn a_server_is_started_loaded_and_ended_on_each_side() {
 }
 
 #[test]
-fn who_waits_is_told_how_long_it_takes_and_how_the_sides_stand() {
+fn a_user_who_waits_is_told_how_long_it_takes_and_how_the_sides_stand() {
     if !works_here() {
         return;
     }
@@ -244,7 +244,7 @@ fn nothing_is_left_where_it_is_killed_itself() {
 }
 
 #[test]
-fn what_goes_wrong_is_said_with_what_was_said() {
+fn a_failure_is_told_with_what_was_said() {
     if !works_here() || !has_python() {
         return;
     }

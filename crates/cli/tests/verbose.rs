@@ -110,8 +110,8 @@ fn all_says_it_for_each_process_and_counters_for_programs() {
     assert!(said.iter().any(|l| l.starts_with("uncopy: elided_copies=")), "{said:?}");
 }
 
-/// Programs that are started from now on begin with signals that end them. (Whoever started the
-/// tests in the background, or by nohup, has left some ignored.)
+/// Programs that are started from now on begin with signals that end them. (A caller that started
+/// the tests in the background, or by nohup, has left some ignored.)
 fn signals_as_usual() {
     for signal in [libc::SIGINT, libc::SIGHUP, libc::SIGTERM] {
         // SAFETY: no handler is involved.
@@ -176,8 +176,8 @@ fn without_a_directory_for_the_sum_a_program_says_one_line_at_the_start_and_sums
     if !publishes_here() {
         return;
     }
-    // (Whoever takes the name of the directory first takes the sum away. A `/dev/shm` of its own: a
-    // remount would make that of all programs of this machine read-only.)
+    // (The first process to take the name of the directory takes the sum away. A `/dev/shm` of its
+    // own: a remount would make that of all programs of this machine read-only.)
     let input = pump().with_file_name("input");
     let script = format!("exec env nice {} {}", pump().display(), input.display());
     let script = format!(

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_for_needs_no_measuring() {
+    fn a_routine_that_was_asked_for_needs_no_measuring() {
         let never = || -> Took { panic!("measured") };
         for features in ALL {
             assert_eq!(choose(Asked::Libc, never, || panic!("asked")), None);

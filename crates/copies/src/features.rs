@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_processor_says_is_what_the_standard_library_finds() {
+    fn features_are_those_that_the_standard_library_finds() {
         assert_eq!(Features::own().avx, std::arch::is_x86_feature_detected!("avx"));
     }
 }

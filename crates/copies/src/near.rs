@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lies_a_little_ahead_in_any_page_is_near() {
+    fn a_destination_a_little_ahead_in_any_page_is_near() {
         for from in [0x20_0000, 0x20_0123, 0x20_0fff, usize::MAX] {
             for page in [0, PAGE, 5 * PAGE, usize::MAX - PAGE + 1] {
                 let near =

@@ -99,7 +99,7 @@ fn counted(n: u64, one: &str, more: &str) -> String {
     format!("{} {}", grouped(n), if n == 1 { one } else { more })
 }
 
-/// What `others` processes that a program started did, in one line; none if that is nothing.
+/// A line on what `others` processes that a program started did; none if that is nothing.
 pub fn of_others(others: u64, s: &Snapshot) -> Option<String> {
     let phrases = phrases(s);
     let they = match others {
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_zero_is_not_mentioned() {
+    fn a_counter_of_zero_is_not_mentioned() {
         assert!(phrases(&Snapshot::default()).is_empty());
         let s = Snapshot { elided_copies: 1, elided_bytes: 65536, ..Snapshot::default() };
         assert_eq!(phrases(&s), ["1 copy left out, 64.0 KB"]);

@@ -88,7 +88,7 @@ impl Costs {
         each(bytes, self.copy_mb) >> 20
     }
 
-    /// What `event` costs, in ns, where the copy that it is about, if any, is counted as executed
+    /// The cost of `event`, in ns, where the copy that it is about, if any, is counted as executed
     /// elsewhere; less than nothing where that is saved. `near`: faults are answered on the core
     /// that took them.
     pub fn of(&self, event: Event, near: bool) -> i64 {
@@ -143,8 +143,8 @@ pub const COLD_OUTPUT_8THS: i64 = 6;
 pub const COLD_OUTPUT: i64 = 2_000;
 
 /// How much of a copy's price an output pays for bytes that are in the cache: the copy would have
-/// left them one level nearer to the processor, and whoever reads them next waits for what the copy
-/// waited for. So of several copies of the same bytes the first saves least.
+/// left them one level nearer to the processor, and the next reader waits for what the copy waited
+/// for. So of several copies of the same bytes the first saves least.
 pub const WARM_8THS: i64 = 2;
 
 /// Largest price, in ns; so the accounts cannot overflow.
@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_back_every_price_in_its_place() {
+    fn written_costs_are_read_back_every_price_in_its_place() {
         let mut costs = Costs::REFERENCE;
         for (i, (_, field)) in FIELDS.iter().enumerate() {
             *field(&mut costs) = i as i64;
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_named_costs_what_it_costs_on_the_reference_machine() {
+    fn an_event_that_is_not_named_costs_what_it_does_on_the_reference_machine() {
         let costs = Costs::parse(" fault=9000, copy_mb=0 ").unwrap();
         assert_eq!(costs, Costs { fault: 9000, copy_mb: 0, ..Costs::REFERENCE });
         assert_eq!(Costs::parse(""), Ok(Costs::REFERENCE));

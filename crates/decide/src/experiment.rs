@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_tried_is_undone_before_the_next_wait_begins() {
+    fn a_trial_is_undone_before_the_next_wait_begins() {
         let mut p = Program::eliding();
         while p.outcomes.is_empty() {
             p.run(1_000_000, takes(140_000, 250_000));
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_saved_beyond_prices_is_found_whoever_is_in_force() {
+    fn savings_beyond_prices_are_found_whoever_is_in_force() {
         for began in [Program::default, Program::eliding] {
             for (saved, unseen) in [(0, 40_000), (30_000, 10_000), (50_000, -10_000)] {
                 let mut p = began();

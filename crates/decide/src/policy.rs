@@ -200,7 +200,7 @@ impl Policy {
         self.records.0[s.record as usize % RECORDS].credit.store(s.credit, Relaxed);
     }
 
-    /// What `what` has saved beyond its price, in ns.
+    /// The time that `what` has saved beyond its price, in ns.
     #[inline]
     fn unseen(&self, site: SiteId, what: Event) -> i64 {
         match what {

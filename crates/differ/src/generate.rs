@@ -7,7 +7,7 @@ use crate::op::{
 use crate::script::{Connection, Line, Script};
 use uncopy_torture::random::Random;
 
-/// What a script is of.
+/// The subjects of a script.
 #[derive(Clone, Copy, Debug)]
 struct Profile {
     threads: bool,

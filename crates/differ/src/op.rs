@@ -107,7 +107,7 @@ words! {
         /// SO_KEEPALIVE.
         Keepalive = "keepalive",
     }
-    /// What is asked.
+    /// The question that is asked.
     Ask {
         /// SO_ERROR.
         Error = "error",
@@ -160,7 +160,7 @@ words! {
         /// The call waits for ever.
         Ever = "ever",
     }
-    /// Who carries an operation out.
+    /// The actor that carries an operation out.
     Actor {
         /// The first process.
         A = "a",

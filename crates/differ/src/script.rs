@@ -23,7 +23,7 @@ pub const CONNECTIONS: usize = 3;
 pub struct Connection {
     /// IPv6.
     pub v6: bool,
-    /// Who connects: 0 or 1.
+    /// The side that connects: 0 or 1.
     pub by: usize,
     /// Both ends have TCP_NODELAY.
     pub nodelay: bool,
@@ -32,9 +32,9 @@ pub struct Connection {
 /// One line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// Who.
+    /// The actor.
     pub actor: Actor,
-    /// What.
+    /// The operation.
     pub op: Op,
 }
 
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn an_error_in_a_script_is_named() {
         let wrong = |text: &str| text.parse::<Script>().unwrap_err().to_string();
         assert!(wrong("conn 1 ip=4 by=a").contains("numbered"));
         assert!(wrong("c exit").contains("who"));

@@ -1,5 +1,4 @@
-//! What the bytes of a connection are: byte `at` of direction `key`. So a position says all about a
-//! byte.
+//! The bytes of a connection: byte `at` of direction `key`. So a position says all about a byte.
 
 /// The byte.
 #[inline]

@@ -1,4 +1,5 @@
-//! What a script may speak of. Whatever is left out of it, the rest of a seed's script is the same.
+//! The words that a script may speak of. The rest of a seed's script is the same, whichever of them
+//! are left out.
 
 use crate::op::{Flags, NONE, Op, Opt, RecvBy};
 use crate::script::{Line, Script};
@@ -8,7 +9,7 @@ use uncopy_torture::text::{BadText, UnknownWord};
 use uncopy_torture::words;
 
 words! {
-    /// What can be left out.
+    /// A word that can be left out.
     Word {
         /// SIGKILL.
         Kill = "kill",
@@ -42,7 +43,7 @@ words! {
         Pass = "pass",
         /// Duplicates.
         Dup = "dup",
-        /// Signals for who waits.
+        /// Signals for a call that waits.
         Signal = "signal",
     }
 }
@@ -133,7 +134,7 @@ mod tests {
     use crate::generate::generate;
 
     #[test]
-    fn what_is_left_out_is_not_there_and_the_rest_is_as_it_was() {
+    fn words_that_are_left_out_are_not_there_and_the_rest_is_as_it_was() {
         let without: Without = "kill,waitall".parse().unwrap();
         for seed in 0..100 {
             let whole = generate(seed, 60);

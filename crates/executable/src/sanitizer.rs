@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_program_exports_is_found_as_the_dynamic_linker_finds_it() {
+    fn exports_of_a_program_are_found_as_the_dynamic_linker_finds_them() {
         let file = &*libc();
         let (_, segments) = crate::parts(file, &file[..256]).unwrap();
         let libc = Dynamic::of(file, &segments).unwrap();

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_in_the_program_is_gathered_by_nobody() {
+    fn bytes_that_end_in_the_program_are_gathered_by_nobody() {
         let sent = path(512 << 10, &[0.0]);
         let ended = Path { outputs: 0.0, ..sent.clone() };
         assert!(saved(&ended).ns > 1.5 * saved(&sent).ns && saved(&sent).ns > 0.0);

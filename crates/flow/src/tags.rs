@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_continues_is_joined() {
+    fn tags_that_continue_are_joined() {
         let mut tags = Tags::default();
         tags.put(Piece { span: Span::new(0, 10), tag: tag(1, 0) });
         tags.put(Piece { span: Span::new(10, 20), tag: tag(1, 10) });

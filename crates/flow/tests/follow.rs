@@ -103,7 +103,7 @@ fn a_message_that_is_copied_three_times_is_one_path_of_all_its_bytes() {
 }
 
 #[test]
-fn what_the_program_writes_itself_is_not_credited_to_the_input_that_was_there() {
+fn bytes_that_the_program_writes_itself_are_not_credited_to_the_input_that_was_there() {
     let words = words();
     let mut m = Machine::new(&words, BOUNDS);
     m.input(0, 8192, 1);
@@ -146,7 +146,7 @@ fn overlapping_moves_and_ends_leave_what_remains() {
 }
 
 #[test]
-fn what_is_forgotten_for_want_of_room_is_counted() {
+fn bytes_that_are_forgotten_for_want_of_room_are_counted() {
     let words = words();
     let mut m = Machine::new(&words, Bounds { pieces: 8, ..BOUNDS });
     for i in 0..16 {

@@ -38,7 +38,7 @@ pub struct Entry {
     pub call: Call,
     /// Its name in a rule.
     pub name: &'static str,
-    /// What the kernel can answer: a bit for each [`Error`].
+    /// The answers that the kernel can give: a bit for each [`Error`].
     pub errors: u16,
     /// There is nothing else to be done than to call again: a failure for ever cannot be survived,
     /// so it is not injected for ever.
@@ -47,7 +47,7 @@ pub struct Entry {
 
 macro_rules! errors {
     ($( $name:ident $text:literal $errno:literal )*) => {
-        /// What a call can be made to answer.
+        /// An answer that a call can be made to give.
         #[allow(missing_docs)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Error { $( $name, )* }
@@ -270,7 +270,7 @@ pub struct Rule {
     pub errors: u16,
 }
 
-/// What a test asked for.
+/// The failures that a test asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// For each of [`CALLS`].

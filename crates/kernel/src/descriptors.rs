@@ -112,7 +112,7 @@ impl Kept {
         Self::marked(fd)
     }
 
-    /// What `make` makes is kept from now on, if the program can spare it.
+    /// The descriptor that `make` makes is kept from now on, if the program can spare it.
     ///
     /// # Errors
     /// EMFILE: as many are kept as may be, or no descriptor is free.
@@ -146,7 +146,7 @@ impl Kept {
         ManuallyDrop::new(self).as_raw_fd()
     }
 
-    /// What [`Kept::into_raw`] has given.
+    /// Takes back a descriptor that [`Kept::into_raw`] has given.
     ///
     /// # Safety
     /// It is owned by nobody else.
@@ -176,8 +176,8 @@ impl Drop for Kept {
     }
 }
 
-/// The number of a descriptor of ours, for whoever asks without a lock. (Zeros are none, so that
-/// what has many costs no memory before they are used.)
+/// The number of a descriptor of ours, for callers without a lock. (Zeros are none, so that what
+/// has many costs no memory before they are used.)
 #[derive(Debug)]
 pub struct AtomicFd(AtomicI32);
 
@@ -307,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_known_by_its_number_until_it_is_closed() {
+    fn a_kept_descriptor_is_known_by_its_number_until_it_is_closed() {
         let new =
             || OwnFd::from(rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::CLOEXEC).unwrap());
         let (a, b) = (Kept::new(new()).unwrap(), Kept::new(new()).unwrap());

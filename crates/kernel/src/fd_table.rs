@@ -1,8 +1,9 @@
 //! The fd table: which of a program's descriptors is what. A call looks its descriptor up without a
 //! lock: one load where it is nothing of ours, two exchanges of one word where it is.
 //!
-//! A word holds an address, and in its upper bits how many calls use what is there. Whoever takes
-//! it out of the table takes that count with it, into the value itself; the last one frees it.
+//! A word holds an address, and in its upper bits how many calls use what is there. The call that
+//! takes it out of the table takes that count with it, into the value itself; the last one frees
+//! it.
 //!
 //! unsafe: the table's memory; values are reached by the addresses in it.
 
@@ -98,7 +99,7 @@ impl<E: Clone> FdTable<E> {
         Some(unsafe { &*self.table.load(Relaxed).add(fd as usize) })
     }
 
-    /// What `fd` is.
+    /// The entry of `fd`.
     #[inline]
     pub fn find(&self, fd: RawFd) -> Option<FdGuard<'_, E>> {
         let word = self.word(fd)?;
@@ -108,7 +109,7 @@ impl<E: Clone> FdTable<E> {
         FdGuard::take(word)
     }
 
-    /// Whoever asks whether anything was ever in it is told so from now on.
+    /// The table says from now on that something may be in it.
     pub fn attend(&self) {
         self.end.fetch_max(1, Relaxed);
     }

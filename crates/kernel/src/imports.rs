@@ -450,7 +450,7 @@ mod tests {
 
     /// As `/proc/self/maps` has it: the linker's places lie there.
     #[test]
-    fn what_the_dynamic_linker_made_read_only_is_found() {
+    fn memory_that_the_dynamic_linker_made_read_only_is_found() {
         // SAFETY: this program is loaded.
         let (start, end) = unsafe { Object::own().unwrap().relro() };
         assert!(start < end);

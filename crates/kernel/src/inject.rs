@@ -70,8 +70,8 @@ pub fn arm(plan: &Plan, injected: &'static AtomicU64) {
     all.armed.store(plan.rules.iter().any(|r| r.times > 0 && r.errors != 0), Relaxed);
 }
 
-/// What `call` shall answer this time, if it shall not be made. `whole`: it is of one unit, and
-/// cannot be cut short.
+/// The error that `call` shall answer this time, if it shall not be made. `whole`: it is of one
+/// unit, and cannot be cut short.
 #[inline]
 pub fn draw(call: Call, whole: bool) -> Option<Error> {
     if INJECTOR.armed.load(Relaxed) { draw_armed(call, whole) } else { None }
@@ -93,7 +93,7 @@ fn draw_armed(call: Call, whole: bool) -> Option<Error> {
     }
     let nth = (random as u32) % errors.count_ones();
     let (error, ..) = ERRORS.iter().filter(|e| errors >> e.0 as u32 & 1 != 0).nth(nth as usize)?;
-    // Whoever is told these tries again until it is otherwise.
+    // A caller that is told these tries again until it is otherwise.
     let transient = CALLS[call as usize].patient
         || matches!((call, error), (Call::Copy | Call::Zeropage, Error::Again | Error::NoMem));
     if transient && state.in_a_row.fetch_add(1, Relaxed) >= MOST_IN_A_ROW {

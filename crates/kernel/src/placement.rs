@@ -3,12 +3,12 @@
 //! Left to itself the kernel puts each mapping below the one before it, or into a gap that is large
 //! enough.
 //!
-//! - What a program maps after a reservation of 96 GB (memory, libraries that it loads, stacks)
-//!   then lies 96 GB away from what it has mapped before, and the processor needs more entries of
-//!   the upper levels of the page table, of which it keeps few: each miss of the TLB takes longer
-//!   (`bench/experiments/regions.c`).
-//! - A gap may be one that the program made, and will map over: whoever knows all that maps in a
-//!   program may unmap memory and take the same addresses again later
+//! - Mappings that a program makes after a reservation of 96 GB (memory, libraries that it loads,
+//!   stacks) then lie 96 GB away from those that it has made before, and the processor needs more
+//!   entries of the upper levels of the page table, of which it keeps few: each miss of the TLB
+//!   takes longer (`bench/experiments/regions.c`).
+//! - A gap may be one that the program made, and will map over: a program that knows all that maps
+//!   in it may unmap memory and take the same addresses again later
 //!   (`tests/races/moved_mapping_while_forking.c`: our heap lay there, and was gone).
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_interrupted_before_it_sleeps_does_not_sleep() {
+    fn a_thread_that_was_interrupted_before_it_sleeps_does_not_sleep() {
         assert_eq!(naps(), 0);
         critical::handler_runs(libc::SIGUSR1);
         assert_eq!(naps(), -libc::EINTR as isize);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_about_to_sleep_goes_on_interrupted() {
+    fn a_thread_that_is_about_to_sleep_goes_on_interrupted() {
         let of = |f: unsafe extern "C" fn()| f as *const () as usize;
         let (begins, ends) = (of(uncopy_sleeping_begins), of(uncopy_sleeping_ends));
         assert_eq!(goes_on(begins), Some(of(uncopy_sleeping_interrupted)));

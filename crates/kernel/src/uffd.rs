@@ -311,7 +311,8 @@ impl Uffd {
         self.make_move(Call::MoveIn, dst, src, 0)
     }
 
-    /// As [`Uffd::move_pages`], but who waits for the pages goes on waiting until [`Uffd::wake`].
+    /// As [`Uffd::move_pages`], but a thread that waits for the pages goes on waiting until
+    /// [`Uffd::wake`].
     pub fn move_without_waking(&self, dst: usize, src: Span) -> (usize, Option<Errno>) {
         self.make_move(Call::Move, dst, src, MOVE_MODE_DONTWAKE)
     }

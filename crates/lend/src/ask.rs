@@ -31,7 +31,7 @@ pub(crate) fn ask(fd: i32, level: c_int, name: c_int) -> Option<(c_int, u32)> {
     (r == 0).then_some((value as c_int, len))
 }
 
-/// What `fcntl` says of its status; below zero: nothing is open there.
+/// The flags of its status, as `fcntl` says them; below zero: nothing is open there.
 pub(crate) fn status_flags(fd: i32) -> c_int {
     // SAFETY: a question.
     unsafe {

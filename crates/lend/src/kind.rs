@@ -45,8 +45,8 @@ impl Sockets {
         Self { known: [const { AtomicU64::new(0) }; REMEMBERED], pacing: Pacing::new() }
     }
 
-    /// What `fd` is, if it takes pages: looked up again at every call, because numbers are closed
-    /// and opened past us; what costs more is remembered.
+    /// The kind of `fd`, if it takes pages: looked up again at every call, because numbers are
+    /// closed and opened past us; what costs more is remembered.
     pub(crate) fn kind(&self, fd: i32) -> Option<Kind> {
         let (file, inode) = status(fd)?;
         match file {

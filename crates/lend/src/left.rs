@@ -146,7 +146,7 @@ unsafe extern "C" fn cancelled(_: *mut c_void) {
     });
 }
 
-/// What [`resumed`] wants.
+/// The state that [`resumed`] puts back.
 #[derive(Debug)]
 pub struct Interrupted(Option<Before>);
 

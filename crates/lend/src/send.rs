@@ -93,7 +93,7 @@ impl Lending {
         !self.from.load(Ordering::Relaxed)
     }
 
-    /// What `fd` is, if it takes pages.
+    /// The kind of `fd`, if it takes pages.
     pub fn kind(&self, fd: i32) -> Option<Kind> {
         self.sockets.kind(fd)
     }

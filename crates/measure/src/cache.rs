@@ -72,7 +72,7 @@ pub fn read(path: &Path, machine: impl FnOnce() -> Machine) -> Cached {
     }
 }
 
-/// What `uncopy run` hands to the library: the costs of this machine, if they were measured.
+/// The costs of this machine, which `uncopy run` hands to the library, if they were measured.
 pub fn handed_on() -> Option<String> {
     match read(&path()?, Machine::own) {
         Cached::Costs(costs) => Some(costs.to_string()),
@@ -84,7 +84,7 @@ pub fn handed_on() -> Option<String> {
     }
 }
 
-/// Writes the costs of `machine`; who reads meanwhile finds the old ones or the new ones.
+/// Writes the costs of `machine`; a reader meanwhile finds the old ones or the new ones.
 pub fn write(path: &Path, machine: &Machine, costs: &Costs) -> Result<(), Failure> {
     let text = format!("{FORM}\ncpu={}\nkernel={}\ncosts={costs}\n", machine.cpu, machine.kernel);
     let new = path.with_file_name(format!("costs.{}", std::process::id()));

@@ -1,8 +1,9 @@
 //! Text that somebody else chose, made fit to be shown: names of processes, paths, symbols, words
 //! of a command line.
 //!
-//! Whoever may name a process, a file or a function could otherwise move the cursor of whoever
-//! looks at it, set the title of the window, or have text shown in another order than it has.
+//! A program or a user that names a process, a file or a function could otherwise move the cursor
+//! of a reader's terminal, set the title of the window, or have text shown in another order than it
+//! has.
 
 use std::ffi::OsStr;
 use std::fmt::Write;
@@ -60,14 +61,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_visible_stays() {
+    fn visible_characters_stay() {
         for text in ["", "redis-server", "/a b/naïve-名前.so", "C:\\path", "🦀 👩‍🚀"] {
             assert_eq!(printable(text), text);
         }
     }
 
     #[test]
-    fn what_a_terminal_obeys_is_written_out() {
+    fn characters_that_a_terminal_obeys_are_written_out() {
         assert_eq!(printable("\x1b[31mR\x07\n\t\r\0\x7f"), r"\x1b[31mR\x07\n\t\r\x00\x7f");
         assert_eq!(printable("\u{9b}31m\u{80}"), r"\u{9b}31m\u{80}");
         assert_eq!(

@@ -110,7 +110,7 @@ mod tests {
     use clap::Arg;
 
     #[test]
-    fn what_clap_says_in_paragraphs_is_one_line_with_what_to_do() {
+    fn an_error_of_claps_in_paragraphs_is_one_line_with_what_to_do() {
         let command = || {
             Command::new("uncopy").subcommand(
                 Command::new("log")

@@ -52,7 +52,7 @@ pub trait LockedServer {
     fn read(&mut self, side: Side, events: &mut [Event; READ_AT_ONCE]) -> usize;
     /// Puts a page where somebody waits for one. Returns false where that has to be tried again.
     fn answer(&mut self, address: usize) -> bool;
-    /// Whoever waits for the page at `address` faults again.
+    /// A thread that waits for the page at `address` faults again.
     fn let_fault_again(&mut self, address: usize);
     /// The memory map has changed.
     fn report(&mut self, event: Event);
@@ -118,7 +118,7 @@ impl Watch {
         faults
     }
 
-    /// Whoever still waits faults again, for somebody else to answer.
+    /// Threads that still wait fault again, for somebody else to answer.
     pub(crate) fn leave(&mut self, locked: &mut dyn LockedServer) {
         for address in &self.waiting[..core::mem::take(&mut self.count)] {
             locked.let_fault_again(*address);

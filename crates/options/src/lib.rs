@@ -2,7 +2,7 @@
 //! preload library reads, their ranges, and the warning for a misspelt one.
 #![forbid(unsafe_code)]
 
-/// What an option's value looks like.
+/// The form of an option's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `0`/`1`, `no`/`yes`, `false`/`true`, `off`/`on`; on the command line a bare `--name`
@@ -279,7 +279,7 @@ pub const REFUSED: u8 = 125;
 /// Makes calls of the library's fail, for tests: see `uncopy_inject`.
 pub const INJECT: &str = "UNCOPY_INJECT";
 
-/// Who decides, for those who work on uncopy: see `uncopy_decide::Choice`.
+/// The controller that decides, for those who work on uncopy: see `uncopy_decide::Choice`.
 pub const CONTROLLER: &str = "UNCOPY_CONTROLLER";
 
 /// The file in which the program is recorded; set by `uncopy run --record`. Others that it starts,
@@ -292,7 +292,7 @@ pub const RECORD_BYTES: &str = "UNCOPY_RECORD_BYTES";
 /// [`RECORD_BYTES`] where nothing is said: half a minute of a busy server.
 pub const RECORD_BYTES_DEFAULT: usize = 16 << 20;
 
-/// What things cost on this machine, as `uncopy doctor` measured it: see `uncopy_decide::Costs`.
+/// The costs on this machine, as `uncopy doctor` measured them: see `uncopy_decide::Costs`.
 pub const COSTS: &str = "UNCOPY_COSTS";
 
 /// Index of the option called `name` on the command line, for [`Values::get`].
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_as_text_is_read_as_the_same_value() {
+    fn a_value_that_is_written_as_text_is_read_as_the_same() {
         for s in OPTIONS {
             for value in [s.min, s.default, s.max] {
                 assert_eq!(parse(s, &text(s, value)), Ok(value), "{}", s.name);

@@ -2,7 +2,7 @@
 //! that lies beside this library, as a process of its own. It is nobody's child, has nothing of the
 //! program's but its user, and ends when the last program has gone.
 //!
-//! A static: whoever starts it is given nothing.
+//! A static: the function that starts it is given nothing.
 //!
 //! unsafe: makes processes that share our memory until they execute; system calls past libc, which
 //! must not be entered there.

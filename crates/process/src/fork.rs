@@ -4,7 +4,7 @@ use crate::process::Process;
 
 impl Process {
     /// Before fork; `ours` takes the locks that are held over it and are not the process's, which
-    /// have to come last: whoever holds the twin allocator's lock may be waiting for the heap's.
+    /// have to come last: the holder of the twin allocator's lock may be waiting for the heap's.
     pub fn before_fork(&'static self, ours: impl FnOnce()) {
         self.space.before_fork();
         self.tcp.before_fork();

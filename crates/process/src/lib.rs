@@ -1,8 +1,8 @@
 //! The one value that has a process's state, above the rooms that it consists of, and what concerns
 //! several of them: forks, ends, rights, what is ours in the program's memory.
 //!
-//! Whoever needs any of it is given the [`Process`](process::Process); the preload library has the
-//! one static.
+//! Functions that need any of it are given the [`Process`](process::Process); the preload library
+//! has the one static.
 //!
 //! | module | one idea |
 //! | --- | --- |

@@ -262,7 +262,7 @@ macro_rules! before {
                 "pop rsi",
                 "pop rdi",
                 ".cfi_adjust_cfa_offset -56",
-                // (What `first` returned: the real one.)
+                // (The address that `first` returned: the real one.)
                 "jmp rax",
                 ".cfi_endproc",
                 first = sym $first,

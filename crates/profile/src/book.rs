@@ -17,8 +17,8 @@ pub fn open(directory: &str) -> Option<Tables<'static>> {
     // A process may execute several programs, one after the other.
     let name = CString::new(format!("{directory}/{pid}.{now}")).ok()?;
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    // Whoever the process becomes, the command reads it: it made the directory, and its user owns
-    // this file, or it is root.
+    // The command reads it, whatever user the process becomes: it made the directory, and its user
+    // owns this file, or it is root.
     let fd = rustix::fs::openat(CWD, &*name, flags, Mode::RUSR | Mode::WUSR).ok()?;
     let size = WORDS * size_of::<u64>();
     // Writing beyond that limit would raise a signal; a hole that finds no memory later, too.

@@ -48,7 +48,7 @@ fn spans(list: &[iovec]) -> impl Iterator<Item = (usize, usize)> + Clone + '_ {
     list.iter().map(|b| (b.iov_base as usize, b.iov_len))
 }
 
-/// What `fd` is. errno is left alone.
+/// The kind of `fd`. errno is left alone.
 fn kind(fd: usize) -> Kind {
     use rustix::fs::FileType;
     if (fd as i32) < 0 {

@@ -21,8 +21,7 @@ static KNOWN: [AtomicUsize; SLOTS] = [const { AtomicUsize::new(0) }; SLOTS];
 #[derive(Clone, Debug)]
 pub struct InFile {
     /// The file's path; of the program itself an empty one. The dynamic linker's own: nothing is
-    /// allocated without the follower's lock (see `HEAP`), and who calls from a file keeps it
-    /// loaded.
+    /// allocated without the follower's lock (see `HEAP`), and a caller in a file keeps it loaded.
     path: &'static CStr,
     /// The address, as the file has it.
     address: usize,

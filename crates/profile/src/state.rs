@@ -121,7 +121,7 @@ impl State {
     }
 }
 
-/// What `sites::site` has forgotten, or never had room for.
+/// The number of a site that `sites::site` has forgotten, or never had room for.
 pub fn site_known(key: usize) -> Option<u32> {
     with(|s| s.sites.get(&key).copied()).unwrap_or(Some(0))
 }

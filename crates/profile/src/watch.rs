@@ -3,7 +3,7 @@
 //! One input at a time, now and then. Its pages are moved to a shadow (`UFFDIO_MOVE`); a touch of
 //! one is a fault, which brings it back and is written down. Calls that we see (copies, inputs,
 //! outputs) get them back before: those are no touches. The program computes what it computes:
-//! whoever else touches a page, in the kernel too, waits until it is back.
+//! any other that touches a page, in the kernel too, waits until it is back.
 //!
 //! Two threads with a descriptor table of their own, so that nothing that the program does to its
 //! descriptors matters: one answers faults, without a lock; one carries out commands, which come
@@ -452,7 +452,8 @@ fn answer(uffd: &Uffd, addr: usize) {
         None => uffd.zero(page).1.is_none(),
     };
     if !woken {
-        // It is back, by this or already, or the memory map is changing: whoever waits tries again.
+        // It is back, by this or already, or the memory map is changing: threads that wait try
+        // again.
         let _ = uffd.wake(page);
     }
 }
@@ -489,7 +490,7 @@ fn take(uffd: &Uffd, span: Span) {
             continue;
         }
         let Some((slot, entry)) = free.next() else { return };
-        // Before it is away, so that whoever touches it finds it.
+        // Before it is away, so that a thread that touches it finds it.
         entry.store(page, SeqCst);
         let mut result = (0, None);
         for _ in 0..TRIES {

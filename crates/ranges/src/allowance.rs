@@ -1,9 +1,9 @@
 //! How much a process may hold beyond what the program has asked for.
 //!
-//! What is kept for the next message is memory that the program would not have. It is bounded by
-//! what the program itself has had: as long as its live blocks take less than they did at most
-//! lately, the difference may be kept, for plainly it was memory too; and something besides. Where
-//! a limit of memory applies, a part of the room below it is the most.
+//! Memory that is kept for the next message is memory that the program would not have. It is
+//! bounded by what the program itself has had: as long as its live blocks take less than they did
+//! at most lately, the difference may be kept, for plainly it was memory too; and something
+//! besides. Where a limit of memory applies, a part of the room below it is the most.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -23,7 +23,7 @@ const ROOM_SHARE: u64 = 8;
 /// Seconds after which what the program had at most counts half as much.
 const LOOK_SECONDS: i64 = 10;
 
-/// What a process holds now, in bytes.
+/// The memory that a process holds now, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holding {
     /// The program was promised so many, in blocks of the twin allocator.
@@ -37,7 +37,7 @@ pub struct Holding {
 }
 
 impl Holding {
-    /// What is held beyond what the program would have plainly.
+    /// The bytes that are held beyond those that the program would have plainly.
     pub fn beyond(&self) -> u64 {
         (self.touched + self.pool).saturating_sub(self.promised + self.missing)
     }
@@ -86,14 +86,14 @@ impl Allowance {
         }
     }
 
-    /// What may be held now.
+    /// The bytes that may be held now.
     #[inline]
     pub fn allowed(&self, promised: u64) -> u64 {
         let before = self.high.load(Relaxed).saturating_sub(promised);
         (before + SPARE).min(self.most.load(Relaxed) ^ UNKNOWN)
     }
 
-    /// What may be held at most, whatever the program has had.
+    /// The most bytes that may be held, whatever the program has had.
     pub fn most(&self) -> u64 {
         self.most.load(Relaxed) ^ UNKNOWN
     }
@@ -145,7 +145,8 @@ impl Allowance {
     /// `room` bytes are left below the limit with what is held, which is `holding`.
     pub fn room(&self, room: u64, holding: &Holding) {
         let before = self.high.load(Relaxed).saturating_sub(holding.promised);
-        // What is left when the program has again what it had at most, and nothing is held.
+        // The room that is left when the program has again what it had at most, and nothing is
+        // held.
         let left = (room + holding.beyond()).saturating_sub(before);
         self.at_most(left / ROOM_SHARE);
         self.found_nothing.store(0, Relaxed);
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_is_what_the_program_would_not_have() {
+    fn held_bytes_are_those_that_the_program_would_not_have() {
         assert_eq!(holding(10, 30, 5, 0).beyond(), 25 * MB);
         // Three views of one extent, in memory that was promised: less than plainly.
         assert_eq!(holding(3, 3, 1, 3).beyond(), 0);
@@ -208,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_program_had_lately_may_be_held_and_12_mb_more() {
+    fn as_much_as_the_program_had_lately_may_be_held_and_12_mb_more() {
         let a = without_limit();
         assert_eq!(a.over(&holding(0, 12, 0, 0)), 0);
         assert_eq!(a.over(&holding(0, 13, 0, 0)), MB);
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_had_long_ago_counts_less_and_less() {
+    fn memory_that_it_had_long_ago_counts_less_and_less() {
         let a = without_limit();
         a.look(100, 0);
         a.promised(64 * MB);
@@ -229,7 +230,7 @@ mod tests {
             a.look(now, 0);
             assert_eq!(a.allowed(0), high * MB + ALL, "at {now}");
         }
-        // What it has all along stays.
+        // The allowance for what it has all along stays.
         a.promised(40 * MB);
         for now in [140, 150, 160, 170] {
             a.look(now, 40 * MB);

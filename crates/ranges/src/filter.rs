@@ -29,13 +29,13 @@ pub struct Filter {
     /// made anew, all questions end here. (Apart from what inputs write.)
     any: AtomicBool,
     tracked: [AtomicU64; WORDS],
-    /// What stays tracked, while `tracked` is made anew.
+    /// The parts that stay tracked, while `tracked` is made anew.
     stays: [AtomicU64; WORDS],
     origins: [Origin; ORIGINS],
 }
 
-/// Where a range that input calls filled begins and ends: both in one line of the cache, for who
-/// asks finds neither there.
+/// Where a range that input calls filled begins and ends: both in one line of the cache, for a
+/// question finds neither there.
 #[derive(Debug, Default)]
 #[repr(align(16))]
 struct Origin {
@@ -102,7 +102,7 @@ impl Filter {
         }
     }
 
-    /// Nothing tracked, and no input, any more: for who uses it for one program after the other.
+    /// Nothing tracked, and no input, any more: for a user of it for one program after the other.
     pub fn clear(&self) {
         self.track_only(core::iter::empty());
         self.origins.iter().for_each(|origin| origin.set(0, 0));
@@ -249,8 +249,7 @@ mod tests {
     }
 }
 
-/// Every order of two threads' steps (`make loom`). What each test was seen to catch stands with
-/// it.
+/// Every order of two threads' steps (`make loom`). Each test says what it was seen to catch.
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
@@ -262,7 +261,7 @@ mod loom_tests {
 
     /// Caught: `track_only` that clears everything first and then tells what stays.
     #[test]
-    fn what_stays_tracked_is_never_denied_while_the_filter_is_made_anew() {
+    fn a_range_that_stays_tracked_is_never_denied_while_the_filter_is_made_anew() {
         loom::model(|| {
             let filter = Arc::new(Filter::new());
             filter.track(HERE);

@@ -2,9 +2,9 @@
 //!
 //! Memory that is given back and needed again is cleared by the kernel, page by page. A program
 //! whose blocks come and go in waves (64 connections that each collect 1 MB) would have that done
-//! in each wave; one that frees a lot once would keep it for nothing. What comes again tells them
-//! apart: pages that were given back and then needed are *regretted*, and so many more are kept.
-//! Those that nobody needed for a time lie *idle*, and are given back by halves.
+//! in each wave; one that frees a lot once would keep it for nothing. The pages that come again
+//! tell them apart: those that were given back and then needed are *regretted*, and so many more
+//! are kept. Those that nobody needed for a time lie *idle*, and are given back by halves.
 
 /// Time in seconds in which what was free all along lies idle.
 const LOOK_SECONDS: i64 = 10;
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_needed_again_is_regretted_until_as_much_lay_idle() {
+    fn pages_that_are_needed_again_are_regretted_until_as_many_lay_idle() {
         let mut k = Keeping::new();
         k.gives_back(100);
         k.regrets(60);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_given_back_is_not_regretted() {
+    fn pages_that_were_never_given_back_are_not_regretted() {
         let mut k = Keeping::new();
         k.regrets(1000);
         k.gives_back(10);

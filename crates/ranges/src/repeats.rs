@@ -1,6 +1,6 @@
 //! Which large ranges the program sends again and again: a small lossy table in front of the
-//! tracker, as lock-free as the filter. What it forgets, or takes for another range, costs a copy
-//! or a move, never a byte.
+//! tracker, as lock-free as the filter. A range that it forgets, or takes for another one, costs a
+//! copy or a move, never a byte.
 
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
@@ -84,8 +84,8 @@ impl Repeats {
         if count > OFTEN { 0 } else { count }
     }
 
-    /// What was tried with the range that begins at `addr`, because it was sent so often, did not
-    /// come about: it is left alone for its next 128 sends.
+    /// The attempt with the range that begins at `addr`, which was made because it was sent so
+    /// often, did not come about: it is left alone for its next 128 sends.
     pub fn unfit(&self, addr: usize) {
         let range = self.range(addr);
         if range.start.load(Relaxed) == addr {
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unfit_is_left_alone_for_its_next_128_sends() {
+    fn an_unfit_range_is_left_alone_for_its_next_128_sends() {
         let r = Box::leak(Box::new(Repeats::new()));
         let send = || r.sent(0x7f00_0010_0000, 65_536);
         assert_eq!((0..1000).map(|_| send()).max(), Some(OFTEN));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_input_overwrites_begins_anew() {
+    fn a_range_that_an_input_overwrites_begins_anew() {
         let r = Box::leak(Box::new(Repeats::new()));
         r.sent(0x7f00_0000_0040, 1 << 20);
         r.changed(0x7f00_0000_0000, 100);

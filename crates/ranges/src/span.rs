@@ -70,7 +70,7 @@ impl Span {
         Self::new(self.start.min(other.start), self.end.max(other.end))
     }
 
-    /// What is left of it without `other`: nothing, one part or two.
+    /// The parts of it that are left without `other`: none, one or two.
     pub fn without(self, other: Self) -> impl Iterator<Item = Self> {
         let before = Self::new(self.start, self.end.min(other.start));
         let behind = Self::new(self.start.max(other.end), self.end);

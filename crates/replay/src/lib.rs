@@ -18,8 +18,8 @@
 //!   waiting changes nothing.
 //! - *Pages* are there unless the tracker has moved them away; what the kernel refused when it was
 //!   recorded it refuses again, as often.
-//! - *What no event shows* (data that is not in the cache any more, a peer that is woken later) can
-//!   be had as so many ns for each elided copy, or for each MB of it: [`Unseen`].
+//! - *Gains that no event shows* (data that is not in the cache any more, a peer that is woken
+//!   later) can be had as so many ns for each elided copy, or for each MB of it: [`Unseen`].
 //!
 //! Not modelled: sending by reference (such outputs are gathered), kept files, other stacks'
 //! regions, forked children, memory that the program excludes (it shows as refusals), and what was

@@ -16,7 +16,7 @@ pub const CHOICES: &[Choice] =
 /// in ns.
 const HINDSIGHT: u64 = 200_000_000;
 
-/// What `choice` makes of `trace`: see [`play`].
+/// Replays `trace` with `choice`: see [`play`].
 pub fn play_choice(
     trace: &Trace,
     stage: &Stage,

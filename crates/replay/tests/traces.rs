@@ -88,7 +88,7 @@ fn a_replay_is_the_same_every_time() {
 }
 
 #[test]
-fn who_elides_nothing_gains_nothing_and_takes_the_time_that_the_program_takes() {
+fn a_controller_that_elides_nothing_gains_nothing_and_takes_the_programs_time() {
     let stage = Stage::new();
     for (name, trace) in traces() {
         let outcome = play_choice(&trace, &stage, 0, NOTHING, Choice::Never);
@@ -97,7 +97,7 @@ fn who_elides_nothing_gains_nothing_and_takes_the_time_that_the_program_takes() 
 }
 
 #[test]
-fn what_each_controller_makes_of_each_recording() {
+fn each_controller_gets_its_known_result_from_each_recording() {
     let traces = traces();
     let plain = traces.iter().map(|(name, trace)| (name.clone(), trace, NOTHING));
     let unseen = UNSEEN.map(|(name, copy, mb)| {

@@ -40,7 +40,7 @@ fn a_file_is_wanted_when_it_was_read_three_times_over() {
 }
 
 #[test]
-fn what_changed_is_not_answered_even_where_the_lease_was_lost() {
+fn a_changed_file_is_not_answered_even_where_the_lease_was_lost() {
     let mut s = shelf();
     let st = stamp(1, MB);
     keep(&mut s, &st, 0);
@@ -96,7 +96,7 @@ fn a_file_that_is_rewritten_is_left_alone_for_longer_and_longer() {
 }
 
 #[test]
-fn what_is_not_used_makes_room_and_what_is_used_does_not() {
+fn an_unused_file_makes_room_and_a_used_one_does_not() {
     let mut s = shelf();
     let a = keep(&mut s, &stamp(1, 4 * MB), 0);
     keep(&mut s, &stamp(2, 4 * MB), 10 * BUSY);

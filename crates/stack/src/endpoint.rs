@@ -28,7 +28,7 @@ pub enum Endpoint<'a> {
 }
 
 impl Endpoint<'static> {
-    /// What `fd` is.
+    /// The endpoint of `fd`.
     #[inline]
     pub fn of(process: &'static Process, fd: c_int) -> Self {
         match process.tcp.ring(fd) {

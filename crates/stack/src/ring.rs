@@ -360,7 +360,7 @@ impl Receive<'_> {
         let bytes = taken.bytes();
         self.ring.views_blocks(bytes, viewed);
         if !viewed {
-            // (Whoever makes the call now gets them.)
+            // (The call that is made now gets them.)
             self.taken = Some(taken);
             return None;
         }

@@ -77,8 +77,8 @@ pub trait Input {
 }
 
 /// Extents that an output keeps. They count against the limits of extents, and no eviction frees
-/// them: whoever keeps many bounds how many. In a forked child, what is kept of the pool stays;
-/// what is kept of a foreign region is not the child's, as the region is not.
+/// them: a stack that keeps many bounds how many. In a forked child, what is kept of the pool
+/// stays; what is kept of a foreign region is not the child's, as the region is not.
 #[derive(Debug)]
 pub struct Kept {
     process: &'static Process,

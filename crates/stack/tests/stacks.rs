@@ -378,7 +378,7 @@ fn received(ring: &mut Ring, seed: u64) -> Buffer {
 }
 
 #[test]
-fn what_is_received_by_reference_comes_back_when_the_buffer_is_gone() {
+fn a_range_that_is_received_by_reference_comes_back_when_the_buffer_is_gone() {
     let _alone = alone();
     let mut ring = Ring::shared(4 * MESSAGE);
     if !tracks() {
@@ -449,7 +449,7 @@ impl Output for Keeper {
 }
 
 #[test]
-fn what_an_output_keeps_stays_after_its_buffer_was_overwritten_and_unmapped() {
+fn bytes_that_an_output_keeps_stay_after_its_buffer_was_overwritten_and_unmapped() {
     let _alone = alone();
     let mut ring = Ring::shared(4 * MESSAGE);
     if !tracks() {
@@ -479,7 +479,7 @@ fn what_an_output_keeps_stays_after_its_buffer_was_overwritten_and_unmapped() {
 }
 
 #[test]
-fn what_is_called_back_stays_what_it_was() {
+fn bytes_that_are_called_back_stay_what_they_were() {
     let _alone = alone();
     let mut ring = Ring::shared(4 * MESSAGE);
     if !tracks() {

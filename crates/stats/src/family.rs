@@ -196,7 +196,7 @@ impl Part {
     }
 
     /// Whether what is counted here is the calling process's. (A sandbox might not forgive the
-    /// question, and whoever is in one does not have children by vfork.)
+    /// question, and a program in one does not have children by vfork.)
     pub fn is_ours(&self, counters: &Counters) -> bool {
         let owner = self.owner.load(Relaxed);
         counters.off_sandbox.load(Relaxed) > 0 && owner != 0

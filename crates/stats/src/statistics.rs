@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_shows_in_the_file_until_it_is_kept_private() {
+    fn counts_show_in_the_file_until_they_are_kept_private() {
         let base =
             std::path::PathBuf::from(format!("/dev/shm/uncopy-stats-{}", std::process::id()));
         std::fs::create_dir(&base).unwrap();

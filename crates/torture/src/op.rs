@@ -122,7 +122,7 @@ words! {
         /// `setns` to the namespaces (network, UTS) that it is in.
         Setns = "setns",
     }
-    /// What `setrlimit` limits: to what is in use and some MB more, or (0) no further.
+    /// The limits of `setrlimit`: to what is in use and some MB more, or (0) no further.
     Limited {
         /// RLIMIT_AS.
         AddressSpace = "as",

@@ -94,7 +94,7 @@ pub struct Line {
     pub child: Option<usize>,
     /// In a thread of its own, which ends afterwards.
     pub fresh: bool,
-    /// What.
+    /// The operation.
     pub op: Op,
 }
 
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn an_error_in_a_script_is_named() {
         let wrong = |text: &str| text.parse::<Script>().unwrap_err().to_string();
         assert!(wrong("threads 1\nt0 read slot=0 at=0 len=1").contains("no such thread or slot"));
         assert!(wrong("threads 1\nslot 0 bss 1 99999999").contains("does not fit"));

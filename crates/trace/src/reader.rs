@@ -210,14 +210,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn a_written_recording_is_read_back() {
         let (bytes, entries) = file();
         let start = Start { command: "ab".to_owned(), ..start() };
         assert_eq!(Trace::read(&bytes), Ok(Trace { start, entries, full: true }));
     }
 
     #[test]
-    fn what_older_versions_say_is_refused_has_no_reason() {
+    fn a_refusal_of_an_older_version_has_no_reason() {
         let (span, why) = (Span::sized(0x1000, 0x3000), Refusal::Other);
         assert_eq!(form::operation(13, &[0x1000, 0x3000]), Some(Operation::Refused { span, why }));
         let (mut bytes, entries) = file();
@@ -226,14 +226,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_behind_the_entries_is_not_looked_at() {
+    fn bytes_behind_the_entries_are_not_looked_at() {
         let (mut bytes, entries) = file();
         bytes.extend([0xff; 100]);
         assert_eq!(Trace::read(&bytes).unwrap().entries, entries);
     }
 
     #[test]
-    fn what_is_no_recording_is_said_to_be_none_and_why() {
+    fn a_file_that_is_no_recording_is_said_to_be_none_and_why() {
         let (bytes, _) = file();
         let said = |bytes: &[u8]| Trace::read(bytes).unwrap_err().to_string();
         assert_eq!(said(&bytes[..20]), "it is shorter than a recording's head");

@@ -1,9 +1,9 @@
 //! The twin allocator's memory: one reservation of address space, its book, the lock around it.
 //!
 //! Large blocks have pages of their own, begin on one or a little before it, and are recycled as
-//! they are; see [`uncopy_arena`]. What the tracker knows of a block ends when it is freed, and its
-//! unmapped pages stay unmapped for the next input. What the program changed of a block's mapping
-//! (locked, protected, advised) ends with the block: such pages are mapped anew.
+//! they are; see [`uncopy_arena`]. The tracker's knowledge of a block ends when it is freed, and
+//! its unmapped pages stay unmapped for the next input. Changes that the program made to a block's
+//! mapping (locked, protected, advised) end with the block: such pages are mapped anew.
 //!
 //! unsafe: maps the reservation and its table, opens it for use step by step, and gives pages back
 //! to the kernel; all of it address space that nobody else was given.
@@ -27,7 +27,7 @@ const SPACE_PER_MEMORY: usize = 4;
 /// Address space at least and at most, in bytes.
 const SPACE_MIN: usize = 1 << 30;
 const SPACE_MAX: usize = 256 << 30;
-/// What lies unmapped between our book and the first block: nobody's mistake reaches the book.
+/// So much lies unmapped between our book and the first block: nobody's mistake reaches the book.
 const GUARD: usize = 1 << 20;
 /// The reservation is opened for use in steps of so many bytes.
 const STEP: usize = 16 << 20;
@@ -449,8 +449,7 @@ impl Twin {
         }
         keep(&mut state.arena, page, pages);
         state.freed = state.freed.wrapping_add(1);
-        // (What is known of this block to the counters is as it was before; it comes with the
-        // next.)
+        // (The counters learn of this block with the next one.)
         let tidies = state.arena.has_surplus()
             || self.space.over() > 0
             || state.freed.is_multiple_of(TIDY_EVERY)
@@ -492,8 +491,8 @@ impl Twin {
             // (`f` starts no thread, and nothing else runs on this one before it ends.)
             let alone = threads::single() && !self.space.visited();
             self.blocks.lock.lock_unless(alone);
-            // SAFETY: the lock is held; `f` does not come back here. Whoever comes here has an
-            // address in the reservation, or a block large enough: both only after `init`.
+            // SAFETY: the lock is held; `f` does not come back here. A caller has an address in the
+            // reservation, or a block large enough: both only after `init`.
             let state = unsafe { self.blocks.state.get() };
             let state = state.expect("init makes it before there is an address in it");
             let result = f(state);
@@ -675,7 +674,7 @@ pub struct Given {
     pub zeros: bool,
 }
 
-/// What is to be done, without the lock, after a block was ended.
+/// The rest that is to be done, without the lock, after a block was ended.
 enum Rest {
     Nothing,
     /// [`tidy`] should look.

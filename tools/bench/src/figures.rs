@@ -178,7 +178,7 @@ pub const SAME: &str = "the same pages in each message";
 /// Fig. 10, the places that are touched.
 pub const MOVING: &str = "other pages in each message";
 
-/// What `--json` prints.
+/// The results that `--json` prints.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct FigureResults {
     /// The mode.

@@ -1,5 +1,5 @@
-//! `uncopy-bench`: measurements of this machine, plain and under uncopy in turns. It is for who
-//! works on uncopy, and not installed.
+//! `uncopy-bench`: measurements of this machine, plain and under uncopy in turns. It is for those
+//! who work on uncopy, and not installed.
 //!
 //! | file | one idea |
 //! | --- | --- |

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use uncopy_measure::Failure;
 
-/// What `--json` prints.
+/// The results that `--json` prints.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Results<R> {
     /// The mode's name.

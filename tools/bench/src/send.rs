@@ -77,7 +77,7 @@ pub enum Times {
     Once,
 }
 
-/// What `--json` prints.
+/// The results that `--json` prints.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct SendResults {
     /// The mode.

@@ -42,7 +42,7 @@ pub struct ViewsArgs {
     pub json: bool,
 }
 
-/// What `--json` prints.
+/// The results that `--json` prints.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ViewsResults {
     /// The mode.

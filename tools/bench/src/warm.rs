@@ -4,8 +4,8 @@
 
 use uncopy_measure::Failure;
 
-/// Touches `bytes` of memory and gives them back, so that whoever is measured next finds pages
-/// that the machine has already. No more than half of what is free.
+/// Touches `bytes` of memory and gives them back, so that the program that is measured next finds
+/// pages that the machine has already. No more than half of what is free.
 pub fn memory(bytes: usize) -> Result<(), Failure> {
     let bytes = bytes.min(available() / 2);
     if bytes == 0 {

@@ -413,7 +413,7 @@ fn clients_come_and_go_and_each_answer_is_compared() {
         // 500 a second of one client for 1.2 s, and of another for 0.4 s; on a machine that is busy
         // some may not be sent in time.
         assert!((100..=850).contains(&sum("verified")), "{side}: {}", sum("verified"));
-        // Whoever has come has been answered, and at the end nothing is left.
+        // Each client that has come has been answered, and at the end nothing is left.
         assert!(of[3]["p50_us"].as_f64().unwrap() > 0.0, "{side}");
         assert_eq!(of[9]["waiting"], 0, "{side}");
         assert!(of.iter().all(|row| row["lanes"].is_u64() == (side == "uncopy")), "{side}");

@@ -20,7 +20,7 @@ use uncopy_measure::{Failure, units};
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Check {
-    /// What.
+    /// The name of the thing.
     pub name: &'static str,
     /// Whether it is as it should be.
     pub ok: bool,

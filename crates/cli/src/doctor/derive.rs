@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_costs_what_it_costs_on_the_reference_machine() {
+    fn an_event_that_was_not_measured_costs_what_it_does_on_the_reference_machine() {
         let mut results = reference_machine();
         let all = costs(&results).unwrap();
         let Costs { copy_mb, fault, fill, fresh, .. } = all;

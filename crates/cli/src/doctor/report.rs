@@ -46,7 +46,7 @@ pub struct Report {
     pub costs: Option<Costs>,
     /// Where they are.
     pub kept: Kept,
-    /// What `uncopy run` finds now.
+    /// The costs that `uncopy run` finds now.
     pub in_use: Option<Costs>,
 }
 

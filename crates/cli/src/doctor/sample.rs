@@ -1,4 +1,4 @@
-//! Medians of short samples: whoever else runs on the machine disturbs a few of them.
+//! Medians of short samples: other programs on the machine disturb a few of them.
 
 use std::time::{Duration, Instant};
 

@@ -133,7 +133,7 @@ pub fn ensure(directory: &Path, log_size: u64, kind: Kind) -> Result<(), Failure
                 if failed {
                     return Err(Failure::new(why));
                 }
-                // (Whoever kept this one from beginning may have died since.)
+                // (The process that kept this one from beginning may have died since.)
                 failed = true;
                 break;
             }

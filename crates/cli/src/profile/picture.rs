@@ -88,7 +88,7 @@ fn gone(column: usize) -> Stop {
     Stop { column, class: "gone", title: "not sent".to_owned(), detail }
 }
 
-/// What goes through each stop, and where it is drawn.
+/// The bytes that go through each stop, and where it is drawn.
 type Flows = BTreeMap<Stop, Band>;
 /// Bytes from stop to stop.
 type Links = BTreeMap<(Stop, Stop), u64>;

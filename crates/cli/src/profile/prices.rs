@@ -71,7 +71,8 @@ impl Prices {
         )
     }
 
-    /// What measured prices are as far from the reference machine's as they may be, and what to do.
+    /// A remark on measured prices that are as far from the reference machine's as they may be, and
+    /// what to do.
     fn doubtful(&self) -> String {
         if !matches!(self.origin, Origin::Kept | Origin::Measured(_)) {
             return String::new();

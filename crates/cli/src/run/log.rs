@@ -10,7 +10,7 @@ use uncopy_measure::{Failure, values};
 
 use crate::log::{directory, start};
 
-/// What the program is told.
+/// The settings that the program is told.
 pub(super) struct Log {
     pub(super) directory: PathBuf,
     pub(super) files: Option<OsString>,

@@ -101,8 +101,8 @@ pub(crate) fn command_words() -> Arg {
         .help("The program and its arguments")
 }
 
-/// The program and its arguments, from `uncopy`'s own. What looks like an option and is none would
-/// be taken for the program's name, unless `--` stands before it; the error says so.
+/// The program and its arguments, from `uncopy`'s own. A word that looks like an option and is none
+/// would be taken for the program's name, unless `--` stands before it; the error says so.
 pub(crate) fn program_words(
     command: &Command,
     matches: &ArgMatches,

@@ -1,4 +1,4 @@
-//! What `/proc` says about a process.
+//! The facts that `/proc` has about a process.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

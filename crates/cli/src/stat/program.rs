@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read() {
+    fn a_written_file_is_read() {
         let mut bytes = file();
         put(&mut bytes, offset_of!(StatsPage, counters), 12);
         let at = offset_of!(StatsPage, records) + size_of::<Record>();

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_programs_say_is_there_without_a_service() {
+    fn words_of_programs_are_there_without_a_service() {
         let counters = Snapshot { tcp_stayed_service: 2, ..Snapshot::default() };
         let addresses = ["127.0.0.1:5000", "127.0.0.1:80"].map(|a| a.parse().unwrap());
         let unknown = vec![Unknown { pid: 7, addresses, why: Why::NoService }];

@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_round_does_to_all_its_sides_is_no_noise() {
+    fn an_effect_of_a_round_on_all_its_sides_is_no_noise() {
         // (The machine is half as fast in the third round.)
         let plain = [1.00, 1.05, 2.00, 0.98];
         assert_eq!(pair(plain, plain.map(|n| 0.95 * n)).found(), Difference::Less);

@@ -302,7 +302,7 @@ fn usable(words: &[OsString], matches: &ArgMatches) -> Result<PathBuf, Failure> 
     Ok(library)
 }
 
-/// What `uncopy doctor` says is missing here.
+/// The names of what `uncopy doctor` finds missing here.
 fn missing() -> Option<String> {
     let kernel = Machine::own().kernel;
     let all = checks::all(&kernel, std::thread::available_parallelism().map_or(1, usize::from));
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_servers_needs_a_load() {
+    fn options_of_servers_need_a_load() {
         assert!(matches(&["--count=([0-9]+)", "--", "cat"]).is_err());
         assert!(matches(&["--ready=7777", "--", "cat"]).is_err());
         assert!(matches(&["--ready=7777", "--load=true", "--", "cat"]).is_ok());

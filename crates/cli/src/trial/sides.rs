@@ -9,7 +9,7 @@ use uncopy_measure::{Failure, library};
 
 use super::supervisor;
 
-/// What `of` says of each side, in the order of [`Side::ALL`].
+/// The results of `of` for each side, in the order of [`Side::ALL`].
 pub fn by_side<T>(of: impl FnMut(Side) -> T) -> [T; Side::ALL.len()] {
     Side::ALL.map(of)
 }

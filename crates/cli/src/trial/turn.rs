@@ -150,7 +150,7 @@ pub fn measure(program: &Program, side: Side, work: &Work) -> Result<Measured, F
     Ok(measured)
 }
 
-/// What `side` comes to, and what it wrote to the file that it is given; that is quoted where it
+/// The result of `side`, and what it wrote to the file that it is given; that is quoted where it
 /// fails.
 fn quoting<T>(side: impl FnOnce(File) -> Result<T, Failed>) -> Result<(T, Vec<u8>), Failure> {
     let mut said = scratch()?;

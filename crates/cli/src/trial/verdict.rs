@@ -4,7 +4,7 @@ use uncopy_measure::side::{KEEP, Side, TUNABLES};
 
 use super::compare::{Difference, Standing};
 
-/// From the simplest on: who is no better than a simpler one is not worth its price.
+/// From the simplest on: a way that is no better than a simpler one is not worth its price.
 const SIMPLEST_FIRST: [Side; 5] =
     [Side::Plain, Side::Kept, Side::Placed, Side::NoElision, Side::Uncopy];
 
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_at_once_gets_no_verdict_whatever_its_turns_say() {
+    fn a_program_that_is_over_at_once_gets_no_verdict_whatever_its_turns_say() {
         let short = facts(|side| if side == Side::Kept { 0.0007 } else { 0.0008 });
         let short = Facts { worked: 0.0008, learning_counts: true, ..short };
         assert_eq!(Verdict::of(&short), Verdict::TooShort);
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_before_uncopy_had_learnt_is_told_so() {
+    fn a_program_that_ended_before_uncopy_had_learnt_is_told_so() {
         let short = Facts { worked: 0.4, learning_counts: true, ..facts(|_| 10.0) };
         let said = Verdict::Unknown.advice(&short, &|_| String::new());
         assert!(said.contains("takes 0.4 s") && said.contains("runs of 9 s"), "{said}");

@@ -55,7 +55,7 @@ pub fn write(path: &Path, text: &str) -> Result<bool, Failure> {
             fs::create_dir_all(directory)?;
         }
         fs::write(&new, text)?;
-        // Whoever reads it meanwhile finds the old one or this one.
+        // A reader finds the old one or this one meanwhile.
         fs::rename(&new, path)
     };
     put().map_err(|e| failed("write", path, &e))?;
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_preloaded_stays_and_specifiers_are_not_expanded() {
+    fn preloaded_libraries_stay_and_specifiers_are_not_expanded() {
         let mut unit = Unit { name: "x.service".into(), ..Unit::default() };
         unit.properties.push(("Environment".into(), "LD_PRELOAD=/j.so".into()));
         let settings = [("UNCOPY_THRESHOLD".to_owned(), "50%".to_owned())];

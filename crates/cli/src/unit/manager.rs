@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_systemctl_prints_is_read_by_name() {
+    fn properties_that_systemctl_prints_are_read_by_name() {
         let unit = read(
             "Id=redis-server.service\nLoadState=loaded\nUser=redis\nPrivateDevices=yes\n\
              Environment=A=1 \"LD_PRELOAD=/x.so\"\nEnvironmentFiles=/a (ignore_errors=no)\n\

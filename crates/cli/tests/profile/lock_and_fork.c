@@ -1,5 +1,5 @@
 // A library whose lock its fork handlers take (with -DLIBRARY), and a program that holds the lock while its input and
-// copies go on and another thread forks. Whoever registers handlers first has the last word before fork: if that is the
+// copies go on and another thread forks. The first to register handlers has the last word before fork: if that is the
 // library, a profiler that waits in fork with its own lock held never gets on.
 #include <pthread.h>
 #include <string.h>

@@ -43,7 +43,7 @@ static void pair(int listens, int end[2]) {
     end[1] = accept(listens, NULL, NULL);
     MUST(end[1] >= 0);
 }
-/* What the library has counted. */
+/* The library's count. */
 static unsigned long long counter(const char *name) {
     unsigned long long (*of)(const char *) =
         (unsigned long long (*)(const char *))dlsym(RTLD_DEFAULT, "uncopy_counter");

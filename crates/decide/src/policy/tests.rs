@@ -64,7 +64,7 @@ fn a_site_that_earns_survives_a_fault_now_and_then() {
 }
 
 #[test]
-fn what_a_site_may_waste_after_a_rest_grows_with_the_size_of_its_copies() {
+fn credit_that_a_site_may_waste_after_a_rest_grows_with_the_size_of_its_copies() {
     let faults = |len: usize| {
         let mut p = policy();
         let site = p.site(0x1234, len);
@@ -79,7 +79,7 @@ fn what_a_site_may_waste_after_a_rest_grows_with_the_size_of_its_copies() {
 }
 
 #[test]
-fn what_a_site_costs_while_it_rests_lengthens_no_rest() {
+fn costs_of_a_site_while_it_rests_lengthen_no_rest() {
     let mut p = policy();
     let len = 1 << 20;
     let site = p.site(0x1234, len);
@@ -96,7 +96,7 @@ fn what_a_site_costs_while_it_rests_lengthens_no_rest() {
 }
 
 #[test]
-fn what_a_site_has_earned_it_may_invest_or_waste_later() {
+fn a_site_may_invest_or_waste_later_what_it_has_earned() {
     let mut p = policy();
     let len = 1 << 20;
     let [poor, rich] = [1, 2].map(|caller| p.site(caller, len));
@@ -229,7 +229,7 @@ fn trying_and_gained() -> [Policy; 2] {
 }
 
 #[test]
-fn what_each_elided_copy_causes_is_charged_until_eliding_has_shown_a_gain() {
+fn costs_of_each_elided_copy_are_charged_until_eliding_has_shown_a_gain() {
     for detour in DETOURS {
         let [mut trying, mut gained] = trying_and_gained();
         assert!(!relays(&mut policy(), detour) && !relays(&mut trying, detour), "{detour:?}");
@@ -255,7 +255,7 @@ fn detours_of_a_site_that_elides_no_more_are_charged_though_eliding_has_shown_a_
 }
 
 #[test]
-fn what_an_elided_mb_saves_beyond_its_price_is_credited_once_eliding_has_shown_a_gain() {
+fn savings_of_a_mb_beyond_its_price_are_credited_once_eliding_has_shown_a_gain() {
     let [mut trying, mut gained] = trying_and_gained();
     // (Of 16 MB 1 ms, and nothing of it by the accounts.)
     assert_eq!((trying.unseen_mb, gained.unseen_mb), (0, 1_000_000 / 16));

@@ -15,7 +15,7 @@ use uncopy_differ::script::Script;
 use uncopy_differ::shrink::shrink;
 use variant::Variant;
 
-/// What is wrong.
+/// A fault: a wrong answer, or the harness cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// Of the harness, not of what is tested.
@@ -63,7 +63,7 @@ struct Stage {
     tally: Tally,
 }
 
-/// What was done in one way.
+/// The results of one way.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
     /// Scripts that were right.

@@ -73,7 +73,7 @@ fn socketpair(kind: libc::c_int) -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((owned(fds[0])?, owned(fds[1])?))
 }
 
-/// What an actor says, or that there is nothing in time.
+/// Parses the answer of an actor, or that there was none in time.
 fn parse(text: &str) -> Said {
     let mut words = text.split(' ');
     let mut next = || words.next().and_then(|word| word.parse::<i128>().ok());
@@ -103,7 +103,7 @@ impl Pair {
     /// Starts both.
     ///
     /// # Errors
-    /// What the system refuses.
+    /// An error of the system.
     pub fn start(starts: &Starts, way: Option<&Variant>) -> Result<Self, Fault> {
         let mut pair = Self::spawn(starts, way).map_err(|e| Fault::harness(e.to_string()))?;
         for actor in Actor::ALL.iter().filter(|actor| !actor.is_child()) {
@@ -209,7 +209,7 @@ impl Pair {
         Ok(())
     }
 
-    /// What an actor says, if it does in this time.
+    /// The answer of an actor, if it gives one in this time.
     pub fn wait(&mut self, actor: Actor, time: Duration) -> Result<Option<Said>, Fault> {
         let process = self.known[actor.process()].as_ref().map_or(-1, |known| known.fd.as_raw_fd());
         let channel = self.channels[actor.index()].as_raw_fd();
@@ -250,7 +250,7 @@ impl Pair {
         status.map_or("a child".into(), |status| status.to_string())
     }
 
-    /// What a call comes to that is to return.
+    /// The result of a call that is to return.
     pub fn call(&mut self, actor: Actor, text: &str) -> Result<Said, Fault> {
         self.tell(actor, text)?;
         self.returns(actor, text)
@@ -418,7 +418,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_for_the_monitor_does_not_wait_in_its_call_yet() {
+    fn a_thread_that_waits_for_the_monitor_does_not_wait_in_its_call_yet() {
         assert!(is_on_its_way(
             "202 0x7f24d4a26830 0x80 0x0 0x0 0x0 0x0 0x7ffe584e6460 0x7f24d498e34c"
         ));

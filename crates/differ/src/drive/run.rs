@@ -17,10 +17,10 @@ use uncopy_differ::op::{
 };
 use uncopy_differ::script::{Line, Script};
 
-/// What a line has come to.
+/// The result of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// What was said.
+    /// The words of the answer.
     pub text: String,
     /// The model knows no other answer.
     pub exact: bool,
@@ -39,7 +39,7 @@ pub struct Run<'a> {
     world: World,
     /// That a process was killed is told a while later ([`TOLD`]).
     dies_later: bool,
-    /// What each actor waits for.
+    /// The call that each actor waits in.
     waiting: [Option<Call>; 8],
     log: Vec<Entry>,
 }
@@ -116,7 +116,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// What was caused has come about, and calls that waited for it return.
+    /// The effects of a line have come about, and calls that waited for them return.
     fn comes_about(&mut self, before: &World) -> Result<(), Fault> {
         settle(self.pair, &mut self.world, before);
         let mut again = true;
@@ -362,7 +362,7 @@ impl<'a> Run<'a> {
             Op::EndSet { s } => {
                 let side = actor.side();
                 let Some(set) = &self.world.sets[side][s] else { return skip("none") };
-                // (What a child holds lives on in other sets.)
+                // (Entries that a child holds live on in other sets.)
                 if self.set_is_used(side) || self.world.processes[side + 2].runs {
                     return skip("used");
                 }
@@ -465,8 +465,8 @@ impl<'a> Run<'a> {
         let mut flags = send_flags(by, flags);
         let urgent = flags.has(Flags::OOB);
         let may = by != SendBy::Sendmmsg && len > 0 && other.urgent.is_none() && !executed;
-        // (What is held back plainly may have arrived by a ring: from here on two different things
-        // are sent.)
+        // (Bytes that are held back plainly may have arrived by a ring: from here on two different
+        // things are sent.)
         let differs = urgent && may && other.is_loose();
         if urgent && (!may || differs) {
             flags = Flags(flags.0 & !Flags::OOB.0);
@@ -835,7 +835,7 @@ impl<'a> Run<'a> {
         Ok(Entry { text: "killed".into(), exact: true })
     }
 
-    /// What still waits is ended, and all is closed.
+    /// Calls that still wait are ended, and all is closed.
     fn finish(&mut self) -> Result<(), Fault> {
         self.log.push(Entry { text: "the end".into(), exact: true });
         let before = self.world.clone();

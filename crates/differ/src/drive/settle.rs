@@ -1,5 +1,5 @@
 //! When what a call has caused has come about: the kernel is asked, past whatever is in the
-//! processes. What rings carry is there at once.
+//! processes. Bytes that rings carry are there at once.
 //!
 //! unsafe: questions about descriptors.
 
@@ -55,7 +55,7 @@ fn borrow(pair: &Pair, world: &World, (connection, side): (usize, Side)) -> Opti
     })
 }
 
-/// What was sent to an end, and the end of the stream, has arrived.
+/// All that was sent to an end, and the end of the stream, has arrived.
 fn has_arrived(pair: &Pair, world: &World, end: (usize, Side)) -> bool {
     let Some(to) = borrow(pair, world, end) else { return true };
     let e = world.end(end);

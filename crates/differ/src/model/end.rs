@@ -1,9 +1,9 @@
 //! Two ends of a connection over loopback, as far as programs see them: after Linux 6's
 //! `tcp_recvmsg_locked`, `tcp_poll`, `tcp_close`, `tcp_fin`, `tcp_reset`.
 //!
-//! Bytes are positions in their stream. What was sent and has surely arrived ends at `lo`, what may
-//! have arrived at `hi`: they differ while a socket holds bytes back (cork, a full window), or
-//! where a reset may have overtaken them.
+//! Bytes are positions in their stream. Bytes that were sent and have surely arrived end at `lo`,
+//! those that may have arrived at `hi`: they differ while a socket holds bytes back (cork, a full
+//! window), or where a reset may have overtaken them.
 
 use crate::op::{Events, Flags, How};
 
@@ -52,7 +52,7 @@ pub struct End {
     pub inline: bool,
     /// TCP_CORK.
     pub cork: bool,
-    /// What was sent last may be held back (MSG_MORE, TCP_CORK).
+    /// The bytes that were sent last may be held back (MSG_MORE, TCP_CORK).
     pub holds: bool,
     /// SO_RCVTIMEO.
     pub timeout: bool,
@@ -68,7 +68,7 @@ pub struct End {
     pub error: i32,
     /// It may be EPIPE as well.
     pub error_is_vague: bool,
-    /// What has been received of what comes in.
+    /// How far the bytes that come in have been received.
     pub copied: u64,
     /// See above.
     pub lo: u64,
@@ -87,7 +87,7 @@ pub struct End {
     pub lacks_room: bool,
 }
 
-/// What a call that receives comes to.
+/// The outcome of a call that receives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It returns these bytes.
@@ -111,12 +111,12 @@ impl End {
         self.refs > 0
     }
 
-    /// What happens to it is not known for sure.
+    /// Its fate is not known for sure.
     pub fn is_loose(&self) -> bool {
         self.lo < self.hi || self.fin
     }
 
-    /// What is unread, and may be.
+    /// The bytes that are unread, and those that may be.
     pub fn unread(&self) -> u64 {
         self.hi - self.copied
     }
@@ -162,7 +162,7 @@ impl End {
         self.is_over();
     }
 
-    /// What poll says; OUT for sure or perhaps.
+    /// The mask of poll; OUT for sure or perhaps.
     fn mask(&self) -> Events {
         let mut mask = Events::default();
         if self.shut_rd && self.shut_wr || self.state == State::Closed {
@@ -300,7 +300,7 @@ impl End {
 /// Both ends.
 pub type Pair = [End; 2];
 
-/// What poll says of an end: what it must, and what it may.
+/// The mask of poll for an end: the bits that it must have, and those that it may.
 pub fn mask(pair: &Pair, side: Side) -> (Events, Events) {
     let (now, later) = (pair[side].mask(), pair[side].flushed().mask());
     let (mut must, mut may) = (now & later, now | later);
@@ -309,7 +309,7 @@ pub fn mask(pair: &Pair, side: Side) -> (Events, Events) {
         must |= Events::OUT;
     }
     may |= Events::OUT;
-    // What a reset has overtaken.
+    // Bytes that a reset has overtaken.
     if pair[side].cut {
         may |= Events::IN;
     }
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn who_closes_with_unread_bytes_resets_and_what_it_sent_before_is_received() {
+    fn an_end_that_closes_with_unread_bytes_resets_and_what_it_sent_before_is_received() {
         let mut p = pair();
         send(&mut p, 0, 10);
         send(&mut p, 1, 5);
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_have_arrived_may_be_received() {
+    fn bytes_that_may_have_arrived_may_be_received() {
         let mut p = pair();
         sent(&mut p, 0, 10);
         assert!(p[1].is_loose());

@@ -1,4 +1,4 @@
-//! What TCP over loopback promises: the state of both processes, what each call may return in it,
+//! The promises of TCP over loopback: the state of both processes, what each call may return in it,
 //! and what it changes.
 
 macro_rules! mismatch {
@@ -15,7 +15,7 @@ use core::fmt;
 use end::{End, Outcome, Pair, SURE, Side, State, Urgent, bytes};
 use set::{Entry, Member, Set};
 
-/// What a call says that it may not say here.
+/// An answer that a call may not give here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mismatch(String);
 
@@ -95,7 +95,7 @@ pub enum Call {
         by: RecvBy,
         /// Flags that count.
         flags: Flags,
-        /// What it has taken while it waited.
+        /// The bytes that it has taken while it waited.
         got: Vec<(u64, u64)>,
     },
     /// Waits for descriptors.
@@ -109,7 +109,7 @@ pub enum Call {
     },
     /// Waits for a set.
     Wait {
-        /// Whose.
+        /// The side whose set it is.
         side: Side,
         /// Which.
         set: usize,
@@ -120,7 +120,7 @@ pub enum Call {
     },
 }
 
-/// What poll asks about.
+/// The object that poll asks about.
 #[derive(Clone, Copy, Debug)]
 pub enum Polled {
     /// An end.
@@ -129,7 +129,7 @@ pub enum Polled {
     Set(Side, usize),
 }
 
-/// What a call may do now.
+/// The ways that a call may go now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expected {
     /// It may return.
@@ -138,7 +138,7 @@ pub struct Expected {
     pub waits: bool,
 }
 
-/// What a call has returned.
+/// The return of a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Said {
     /// Its result.
@@ -149,7 +149,7 @@ pub struct Said {
     pub signals: u32,
     /// Digest of what was received.
     pub digest: u64,
-    /// What else: tokens and events, or a mask for each descriptor.
+    /// The rest: tokens and events, or a mask for each descriptor.
     pub more: Vec<u64>,
 }
 
@@ -217,14 +217,14 @@ impl World {
         &mut self.connections[connection][side]
     }
 
-    /// What poll says: what it must, and what it may.
+    /// The mask of poll: the bits that it must have, and those that it may.
     pub fn mask(&self, connection: usize, side: Side) -> (Events, Events) {
         end::mask(&self.connections[connection], side)
     }
 
     // ------------------------------------------------------------ calls that may wait
 
-    /// What a call may do now.
+    /// The ways that a call may go now.
     pub fn expect(&self, call: &Call) -> Expected {
         match *call {
             Call::Send { end, len, flags, .. } => {
@@ -303,7 +303,7 @@ impl World {
         }
     }
 
-    /// What a call that waits has taken meanwhile. True: something.
+    /// Takes the bytes that a call has received while it waits. True: something.
     pub fn absorbs(&mut self, call: &mut Call) -> bool {
         if let Call::Recv { end, len, by, flags, got } = call
             && !flags.has(Flags::PEEK)
@@ -321,7 +321,7 @@ impl World {
     /// Judges what a call has returned, and does what it does. True: nothing else was possible.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The difference from what is right.
     pub fn take(&mut self, call: &Call, said: &Said, because: Because) -> Result<bool, Mismatch> {
         let expected = self.expect(call);
         let interrupted = matches!(because, Because::Signal | Because::Time);
@@ -512,15 +512,15 @@ impl World {
         let never = e.nonblocking || flags.has(Flags::DONTWAIT);
         let interrupted = matches!(because, Because::Signal | Because::Time);
         let mut expected = String::new();
-        // What may have arrived when it was made.
+        // Bytes up to one of these may have arrived when it was made.
         let mut points = vec![e.lo];
         if said.result > 0 && e.hi > e.lo {
             let most = said.result as u64 - before.min(said.result as u64);
             points.push((e.copied + most).clamp(e.lo, e.hi));
         }
         points.push(e.hi);
-        // Who waits is woken by the first part of what comes. (An urgent byte that is left out
-        // counts besides.)
+        // A call that waits is woken by the first part of what comes. (An urgent byte that is left
+        // out counts besides.)
         let waited = because == Because::Later && said.result > before as i64;
         let first = e.copied + said.result.max(0) as u64 - before.min(said.result.max(0) as u64);
         let firsts = if waited { [first, first + 1].map(|at| at.min(e.lo)) } else { [u64::MAX; 2] };
@@ -596,7 +596,7 @@ impl World {
                 e.takes(at);
             }
             let exact = exact && !first_part && by != RecvBy::Splice;
-            // (What has arrived since has.)
+            // (Bytes that have arrived since are known to have.)
             let end = self.end_mut(end);
             if !over {
                 end.lo = end.lo.max(known);
@@ -606,7 +606,7 @@ impl World {
         Err(mismatch!("right is {expected}"))
     }
 
-    /// What was sent to an end has arrived, all of it.
+    /// All that was sent to an end has arrived.
     pub fn arrives(&mut self, end: (usize, Side)) {
         let before = self.connections[end.0];
         end::arrives(&mut self.connections[end.0], end.1);
@@ -708,7 +708,7 @@ impl World {
     /// `shutdown`.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The difference from what is right.
     pub fn shut(&mut self, end: (usize, Side), how: How, said: &Said) -> Result<bool, Mismatch> {
         let before = self.connections[end.0];
         let error = end::shutdown(&mut self.connections[end.0], end.1, how);
@@ -783,7 +783,7 @@ impl World {
     /// SO_ERROR.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The difference from what is right.
     pub fn asks_error(&mut self, end: (usize, Side), said: &Said) -> Result<bool, Mismatch> {
         let e = self.end_mut(end);
         let (error, vague) = (e.error, e.error_is_vague && e.error != 0);
@@ -798,7 +798,7 @@ impl World {
     /// FIONREAD.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The difference from what is right.
     pub fn asks_unread(&self, end: (usize, Side), said: &Said) -> Result<bool, Mismatch> {
         let e = self.end(end);
         let (least, most) = (e.inq(), e.at(e.hi).inq());
@@ -820,7 +820,7 @@ fn interrupts(said: &Said, because: Because) -> Result<bool, Mismatch> {
 /// A call that fails with `error`, or returns 0.
 ///
 /// # Errors
-/// What is wrong.
+/// The difference from what is right.
 pub fn answers(said: &Said, error: i32) -> Result<bool, Mismatch> {
     let right =
         if error == 0 { said.result == 0 } else { said.result == -1 && said.errno == error };
@@ -863,7 +863,7 @@ pub fn recv_flags(by: RecvBy, flags: Flags) -> Flags {
     }
 }
 
-/// What a call of this kind comes to ([`End::receive`]).
+/// The outcome of a call of this kind ([`End::receive`]).
 fn received_by(end: &End, by: RecvBy, len: u64, flags: Flags, got: u64) -> (Outcome, u64) {
     match by {
         RecvBy::Splice => end.splice(len),

@@ -4,7 +4,7 @@ use super::end::Side;
 use super::{Mismatch, World};
 use crate::op::Events;
 
-/// What is in a set.
+/// A member of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Member {
     /// An end of a connection, by this number.
@@ -30,9 +30,9 @@ impl Member {
 /// A member and how it was added.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// What.
+    /// The member.
     pub member: Member,
-    /// What is asked for.
+    /// The events that are asked for.
     pub events: Events,
     /// The program's data.
     pub token: u64,
@@ -57,12 +57,12 @@ const TURNS: u32 = 16;
 pub struct Set {
     /// Its descriptor.
     pub number: i32,
-    /// What is in it.
+    /// The entries that are in it.
     pub entries: Vec<Entry>,
 }
 
 impl World {
-    /// What an entry must tell and may. Its whole mask is the third.
+    /// The events that an entry must tell and those that it may. Its whole mask is the third.
     pub(super) fn entry(&self, side: Side, entry: &Entry) -> (Events, Events, Events) {
         let asked = entry.events | Events::ERR | Events::HUP;
         let (must, may) = match entry.member {
@@ -142,7 +142,8 @@ impl World {
         }
     }
 
-    /// What a wait has told is judged, and noted. `late`: it waited while things happened.
+    /// The events that a wait has told are judged, and noted. `late`: it waited while things
+    /// happened.
     pub(super) fn told(
         &mut self,
         side: Side,
@@ -172,7 +173,7 @@ impl World {
             if events == none || !may.has(events) {
                 return Err(mismatch!("token {token} says {events}, may say {may}"));
             }
-            // (What is lacking is told by the next one.)
+            // (The next one tells the events that are lacking.)
             if !late && !events.has(whole) && !self.by_turns {
                 return Err(mismatch!("token {token} says {events}, must say {whole}"));
             }

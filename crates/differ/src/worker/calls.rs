@@ -1,4 +1,4 @@
-//! What is called: a word for each, and its arguments.
+//! Calls: a word for each, and its arguments.
 
 use super::bytes::Worker;
 use super::{Said, sockets};

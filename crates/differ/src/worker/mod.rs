@@ -24,7 +24,7 @@ pub const NAMED: c_int = 60;
 /// Seconds after which a forked child ends, if nobody has ended it.
 const CHILD: u32 = 300;
 
-/// What a call says.
+/// The result of a call.
 #[derive(Debug, Default)]
 pub struct Said {
     result: i64,

@@ -175,8 +175,8 @@ pub fn pump(fd: c_int) -> Said {
     Said::of(unsafe { libc::recv(fd, (&raw mut byte).cast(), 1, flags) } as i64)
 }
 
-/// What the library has counted: connections with rings, calls that sent and received by them.
-/// Zeros where there is none.
+/// The library's counts: connections with rings, calls that sent and received by them. Zeros where
+/// there is none.
 pub fn counters() -> Said {
     // SAFETY: the library exports a function of this type.
     let counter = unsafe {

@@ -134,8 +134,7 @@ impl<'a> Follower<'a> {
         self.child(tag.node, 0, Step::Rest)
     }
 
-    /// A call of `len` bytes moved `bytes` that are followed. (Whoever decides goes by the call's
-    /// size.)
+    /// A call of `len` bytes moved `bytes` that are followed. (Controllers go by the call's size.)
     fn count(&self, id: u32, bytes: usize, len: usize) {
         let id = id as usize;
         self.book.add(NODES, id, node::OPS, 1);

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::medians::{median, quotient, round, spread};
 use crate::side::Side;
 
-/// What `--json` prints.
+/// The results that `--json` prints.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Results {
     /// The mode's name.

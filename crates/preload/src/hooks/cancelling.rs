@@ -1,7 +1,7 @@
 //! Threads that are cancelled while they wait for a ring. Libc does not know the system calls in
 //! which they sleep, so the signal by which it cancels only interrupts them; where they then hold
 //! nothing they ask it whether they are to end. And a signal that came just before the sleep is not
-//! missed, because who is to end is written down, and all sleepers are woken after.
+//! missed, because the thread that is to end is written down, and all sleepers are woken after.
 //!
 //! Statics: `pthread_cancel` is given nothing but a thread.
 //!
@@ -73,7 +73,7 @@ pub fn point() {
 pub unsafe extern "C" fn pthread_cancel(thread: libc::pthread_t) -> c_int {
     // SAFETY: the program's own argument.
     let result = unsafe { real::pthread_cancel(thread) };
-    // After libc knows: who finds itself here asks it.
+    // After libc knows: a thread that finds itself here asks it.
     TO_END[NEXT.fetch_add(1, Relaxed) % TO_END.len()].store(thread, SeqCst);
     PROCESS.tcp.thread_cancelled();
     result

@@ -409,11 +409,11 @@ renames! {
     "`renameat2(2)`.", renameat2(from: c_int, old: *const c_char, to: c_int, new: *const c_char, flags: c_uint);
 }
 
-/// What `mmap` leads to behind [`over_mmap`].
+/// The function behind [`over_mmap`].
 static MMAP: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
-/// What `real::mmap` leads to where there is a log. A mapping of `fd` shows what the kernel has:
-/// all of it, for good.
+/// The function behind `real::mmap` where there is a log. A mapping of `fd` shows what the kernel
+/// has: all of it, for good.
 unsafe extern "C" fn over_mmap(
     addr: *mut c_void,
     n: size_t,

@@ -15,7 +15,7 @@ pub(super) fn perhaps_tracked(addr: usize, len: usize) -> bool {
 
 /// Whether a call on `len` bytes at `addr` is the program's own as it is: nothing of them is
 /// tracked, and no connection goes through a ring. The state is not asked: the entries have done
-/// that, and whoever changes the books does it with the lock.
+/// that, and a thread that changes the books does it with the lock.
 ///
 /// The shims of calls that come with every request ask this first and then *jump* to libc's
 /// function. The kernel leaves the processor no memory of where calls return to, so that each frame

@@ -443,8 +443,8 @@ enum Refused {
 }
 
 /// Moves what is mapped at `from` to `to`. The addresses stay taken, by empty memory: were they
-/// free, another thread might map there, and who puts the mapping back, or unmaps what is left,
-/// would take it away from that one.
+/// free, another thread might map there, and a call that puts the mapping back, or unmaps what is
+/// left, would take it away from that one.
 unsafe fn leave(from: Span, to: usize) -> Result<(), Refused> {
     // SAFETY: as in `piecewise`.
     unsafe { moved(from, to, from.len(), MREMAP_DONTUNMAP) }

@@ -255,7 +255,7 @@ impl Input for Receive<'_> {
         _: impl FnMut(usize) -> bool,
         _: impl FnMut(&[(RegionId, Span)], usize) -> bool,
     ) -> Option<isize> {
-        // SAFETY: who made the call vouches for its buffer.
+        // SAFETY: the caller vouches for its buffer.
         unsafe { file::read(self.kept.as_ref()?, room) }
     }
 

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_out_comes_back_in_any_order_when_all_of_it_is_done() {
+    fn blocks_that_are_out_come_back_in_any_order_when_all_of_them_is_done() {
         let mut out = Out::default();
         let a = out.give(0, 1000, 'a').unwrap();
         let b = out.give(1, 500, 'b').unwrap();

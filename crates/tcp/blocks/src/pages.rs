@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "a free page")]
-    fn what_is_free_is_not_given_back() {
+    fn free_pages_are_not_given_back() {
         let mut pages = Pages::new(10);
         let block = pages.take(4, any).unwrap();
         pages.give_back(block);

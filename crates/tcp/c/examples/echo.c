@@ -10,7 +10,7 @@ int main(int argc, char **argv) {
             example_fail("cannot wait", -count);
         for (int i = 0; i < count; i++) {
             uncopy_tcp_id connection = events[i].connection;
-            /* What does not go out now is not taken, and comes again when there is room. */
+            /* Bytes that do not go out now are not taken, and come again when there is room. */
             ssize_t sent = uncopy_tcp_send(tcp, connection, events[i].bytes, events[i].length);
             if (sent >= 0)
                 uncopy_tcp_take(tcp, i, (size_t)sent);

@@ -1,7 +1,7 @@
 /* A key-value store: get, set and delete in memcached's text protocol. kv [--sockets] [PORT]: with --sockets the same program over Linux' calls alone.
  *
- * A request is answered when all of it has come: until then it is not taken. What does not go out of an answer is kept with the connection, and
- * nothing more is taken from it before that has gone. */
+ * A request is answered when all of it has come: until then it is not taken. A part of an answer that does not go out is kept with the
+ * connection, and nothing more is taken from it before that has gone. */
 #include "example.h"
 
 enum { KEY = 250, VALUE = 32 << 10, LINE = 2048, ANSWERS = 64 << 10, LISTS = 1 << 17 };
@@ -151,7 +151,7 @@ static long answer(const char *bytes, size_t length) {
     return line + size + 2;
 }
 
-/* What a connection has still to send: its data, where it has something. */
+/* The bytes that a connection has still to send: its data, where it has some. */
 typedef struct {
     size_t length, sent;
     int ends;

@@ -27,13 +27,13 @@ enum {
     UNCOPY_TCP_SLEEP = 2,
 };
 
-/* What carries the bytes. */
+/* The carrier of the bytes. */
 enum {
     UNCOPY_TCP_RINGS = 0,   /* shared memory where that can be, else Linux */
     UNCOPY_TCP_SOCKETS = 1, /* Linux alone, by libc's calls: the same program, to compare with */
 };
 
-/* What happened: several things at once, perhaps. */
+/* The events of a connection: several things at once, perhaps. */
 enum {
     UNCOPY_TCP_ACCEPTED = 1,  /* a listener has accepted this connection */
     UNCOPY_TCP_CONNECTED = 2, /* it is connected */

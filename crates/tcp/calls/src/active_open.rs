@@ -22,7 +22,7 @@ impl Tcp {
         if nobody || other.port() == 0 || self.is_stopped() || !self.is_own() {
             return false;
         }
-        // (What it sends may have to be signed.)
+        // (Its segments may have to be signed.)
         if self.signs.load(Relaxed) {
             return false;
         }

@@ -69,7 +69,7 @@ impl Tcp {
         self.ended(call(), has_timeout)
     }
 
-    /// What a call has come to. `Err`: a handler has interrupted it that does not want that
+    /// The result of a call. `Err`: a handler has interrupted it that does not want that
     /// (SA_RESTART), or the thread was cancelled: it is to sleep again. With a timeout the kernel
     /// does not.
     #[inline]
@@ -155,7 +155,7 @@ impl Tcp {
         let connection = self.any_connection(fd)?;
         let flow = &connection.flow;
         if flow.is_linux() {
-            // (What goes by a ring after it is told of after it.)
+            // (Bytes that go by a ring after it are told of after it.)
             let _sends = flow.way(true);
             // SAFETY: the program's number, for the kernel, which checks it.
             let socket = unsafe { BorrowedFd::borrow_raw(fd) };
@@ -257,8 +257,8 @@ impl Tcp {
 struct Interrupted;
 
 /// A call of the program's, which handlers interrupt that run from its beginning on: also while its
-/// connection is registered, for which the service may have to be started. (What ran before is of
-/// the call that the calling handler has interrupted.)
+/// connection is registered, for which the service may have to be started. (Handlers that ran
+/// before are of the call that the calling handler has interrupted.)
 #[derive(Debug)]
 struct Begun<'a>(Option<(&'a Settings, u64)>);
 
@@ -320,7 +320,7 @@ impl<'a> Ring<'a> {
         self.connection().is_some_and(|connection| connection.flow.gives_on())
     }
 
-    /// What of these parts may be given on ([`Flow::forward`]).
+    /// The parts of these that may be given on ([`Flow::forward`]).
     pub fn forward(&self, parts: &[iovec], stay: u64, keeps: Keeps) -> Option<Forward> {
         self.connection()?.flow.forward(parts, stay, keeps)
     }
@@ -379,7 +379,7 @@ impl<'a> Ring<'a> {
         self.connection()?.flow.take_blocks(sizes)
     }
 
-    /// What was taken so is viewed, or was copied ([`Flow::views_blocks`]).
+    /// The bytes that were taken so are viewed, or were copied ([`Flow::views_blocks`]).
     pub fn views_blocks(&self, bytes: usize, viewed: bool) {
         if let Some(connection) = self.connection() {
             connection.flow.views_blocks(bytes, viewed);

@@ -38,7 +38,7 @@ impl Epoll {
     /// The set, made with this context if it had no connection yet.
     pub(crate) fn made(&self, context: Arc<Context>) -> Result<Arc<Set>, Errno> {
         let made = Set::around(context, self.number.load(Relaxed))?;
-        // Whoever sleeps in the kernel's set is woken by the door, and comes here.
+        // The door wakes a thread that sleeps in the kernel's set, and it comes here.
         made.wake();
         let set = self.set.get_or_init(|| Arc::new(made)).clone();
         if self.waited_for.load(Relaxed) {

@@ -46,7 +46,7 @@ fn tell(info: &mut [u8], of: &Wired) {
     let mss = of.mss.max(1);
     let segments = |bytes: u32| bytes.div_ceil(mss.into());
     let whole = |bytes: u64| u32::try_from(bytes / u64::from(mss)).unwrap_or(u32::MAX);
-    // (What Linux has not sent is still between the program and the service.)
+    // (Bytes that Linux has not sent are still between the program and the service.)
     let unsent = info.get(at::NOTSENT_BYTES..).and_then(|at| at.first_chunk());
     let unsent = unsent.map_or(0, |bytes| u32::from_ne_bytes(*bytes));
     if let Some(options) = info.get_mut(at::OPTIONS) {
@@ -69,7 +69,7 @@ fn tell(info: &mut [u8], of: &Wired) {
     ] {
         put(info, at, u32::to_ne_bytes(value));
     }
-    // (What is slowed down by a window has no rate, and none is measured.)
+    // (A connection that is slowed down by a window has no rate, and none is measured.)
     let paced = if of.rate == 0 { u64::MAX } else { of.rate };
     let sent = of.delivered.saturating_add(of.in_flight.into());
     for (at, value) in [
@@ -83,7 +83,7 @@ fn tell(info: &mut [u8], of: &Wired) {
 }
 
 impl Tcp {
-    /// What Linux answers to this may be told better here: [`option_told`](Self::option_told).
+    /// Linux' answer to this may be told better here: [`option_told`](Self::option_told).
     #[inline]
     pub fn tells(&self, level: c_int, name: c_int) -> bool {
         match (level, name) {
@@ -219,7 +219,7 @@ mod tests {
             (552, 65_535, 2)
         );
         assert_eq!(word(at::BYTES_ACKED + 4), 1 << 8);
-        // What the program has done is Linux' to tell.
+        // The program's own part (its state, when it sent last) is Linux' to tell.
         assert_eq!((known.tcpi_state, known.tcpi_last_data_sent), (0xff, u32::MAX));
     }
 

@@ -38,7 +38,7 @@ impl Tcp {
     pub fn withdraws(&self, fd: RawFd) -> bool {
         // SAFETY: as above.
         let socket = unsafe { BorrowedFd::borrow_raw(fd) };
-        // (Whoever has registered it: it may have been inherited.)
+        // (It does not matter which process has registered it: it may have been inherited.)
         if fd < 0 || !self.is_own() {
             return true;
         }

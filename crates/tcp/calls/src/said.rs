@@ -12,7 +12,7 @@ use uncopy_kernel::critical;
 use uncopy_kernel::lock::Lock;
 use uncopy_tcp_socket::set::Event;
 
-/// What was said. (Zeros where nothing was, which a `Vec` has not.)
+/// The events that were said. (Zeros where nothing was, which a `Vec` has not.)
 #[derive(Debug)]
 pub(crate) struct Said {
     /// By the socket's number and the set's.
@@ -37,7 +37,7 @@ impl Said {
         self.of.range(range).map(|(&both, _)| both).collect()
     }
 
-    /// What was said of these numbers, as sockets or as sets, is over.
+    /// The events that were said of these numbers, as sockets or as sets, are over.
     fn forget(&mut self, numbers: RangeInclusive<RawFd>) {
         let range = (*numbers.start(), 0)..=(*numbers.end(), RawFd::MAX);
         let mut all: Vec<_> = self.by_set.range(range).map(|&(set, fd)| (fd, set)).collect();

@@ -58,7 +58,7 @@ impl Tcp {
         }
         let epoll = self.epoll(set);
         if operation != libc::EPOLL_CTL_ADD {
-            // What was added once is known by the set, whatever became of it.
+            // A descriptor that was added once is known by the set, whatever became of it.
             let set = epoll?.set()?;
             return match operation {
                 libc::EPOLL_CTL_MOD => {

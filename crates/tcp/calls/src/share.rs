@@ -182,8 +182,8 @@ impl Tcp {
         }
     }
 
-    /// In a child that was made without fork's handlers: it knows nothing of connections. (What its
-    /// parent has at rings it must not use; it cannot know that.)
+    /// In a child that was made without fork's handlers: it knows nothing of connections. (It must
+    /// not use the ends that its parent has at rings; it cannot know that.)
     pub fn after_bare_fork_child(&self) {
         if !self.begun() {
             return;
@@ -255,10 +255,10 @@ impl Tcp {
         self.is_own() || connection.flow.is_socket(unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
-    /// What the program is about to do uses `fd` past us for good, in this process: stdio,
-    /// io_uring, a command's standard streams. It is Linux's from then on; where nobody puts what
-    /// lies unread into the socket, another one stands in for it, or the other side sends it at its
-    /// next call. False: none of these.
+    /// The program is about to use `fd` past us for good, in this process: by stdio, io_uring, a
+    /// command's standard streams. It is Linux's from then on; where nobody puts what lies unread
+    /// into the socket, another one stands in for it, or the other side sends it at its next call.
+    /// False: none of these.
     #[cold]
     pub fn is_used_past(&self, fd: RawFd) -> bool {
         let Some(connection) = self.connection(fd) else { return true };
@@ -348,9 +348,9 @@ impl Tcp {
         StayReason::of(self.stopped.load(Relaxed))
     }
 
-    /// What the program is about to do with `fd` is not carried by rings (SCM_RIGHTS, ...).
-    /// False: that has not come about, because the other side does not answer and has sent what was
-    /// not received.
+    /// Rings do not carry what the program is about to do with `fd` (SCM_RIGHTS, ...). False: that
+    /// has not come about, because the other side does not answer and has sent what was not
+    /// received.
     #[cold]
     pub fn give_to_linux(&self, fd: RawFd) -> bool {
         self.give_to_linux_for(fd, StayReason::Used)

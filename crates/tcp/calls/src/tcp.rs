@@ -45,8 +45,8 @@ pub struct Settings {
     pub counters: &'static Counters,
     /// There is something to count: others may look at it.
     pub publish: fn(),
-    /// A call may sleep: which handlers run from now on is of interest. What the next one is to be
-    /// told.
+    /// A call may sleep: which handlers run from now on is of interest. Returns the value that the
+    /// next one is to be told.
     pub sleeps: fn() -> u64,
     /// The call has ended. (It may be a handler's, whose thread is in another call.)
     pub has_slept: fn(u64),
@@ -153,7 +153,7 @@ impl Tcp {
         self.process.load(Relaxed) == std::process::id()
     }
 
-    /// What `fd` is.
+    /// The entry of `fd`.
     #[inline]
     pub fn find(&self, fd: RawFd) -> Option<FdGuard<'_, Entry>> {
         self.table.find(fd)
@@ -227,7 +227,7 @@ impl Tcp {
         self.context.store(core::ptr::null_mut(), Release);
     }
 
-    /// A thread was cancelled: whoever sleeps over connections looks whether it is to end.
+    /// A thread was cancelled: threads that sleep over connections look whether they are to end.
     pub fn thread_cancelled(&self) {
         self.cancels.store(true, Relaxed);
         if let Some(context) = self.known_context() {

@@ -90,7 +90,7 @@ impl Tcp {
         timeout: Option<Duration>,
         mask: Option<u64>,
     ) -> Option<Result<usize, Errno>> {
-        // What select calls ready (fs/select.c).
+        // The events that select calls ready (fs/select.c).
         const ASKED: [i16; 3] = [
             libc::POLLIN | libc::POLLRDNORM | libc::POLLRDBAND,
             libc::POLLOUT | libc::POLLWRNORM | libc::POLLWRBAND,

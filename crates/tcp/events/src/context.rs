@@ -430,7 +430,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_once_is_told_also_where_the_set_fails() {
+    fn an_event_that_is_told_once_is_told_also_where_the_set_fails() {
         let mut context = Context::new(Settings::sockets()).unwrap();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let it = context.connect(listener.local_addr().unwrap(), 7).unwrap();

@@ -121,7 +121,7 @@ fn all_bytes_arrive_in_order_whatever_is_taken_at_a_time() {
 }
 
 #[test]
-fn what_is_not_taken_comes_again_in_front_of_what_follows() {
+fn bytes_that_are_not_taken_come_again_in_front_of_what_follows() {
     both(|settings| {
         let Two { mut server, mut client, accepted, connected } = Two::new(&settings);
         assert_eq!(client.send(connected, b"first").unwrap(), 5);

@@ -27,8 +27,8 @@ pub trait Applications: Sync {
     fn place(&self, lane: Option<usize>, flow: FlowId, place: Place, payload: &[u8]) -> u32;
 
     /// Copies a range of the flow's send buffer. False: it cannot be read, and its frame does not
-    /// leave; ending the flow is the application's matter. (What `to` has had before is somebody
-    /// else's.)
+    /// leave; ending the flow is the application's matter. (The bytes that `to` held before are
+    /// somebody else's.)
     fn fetch(&self, flow: FlowId, range: RingRange, to: &mut [u8]) -> bool;
 
     /// Hands a range of the flow's send buffer to `with`, where it lies. False: it did not, and the

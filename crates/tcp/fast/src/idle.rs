@@ -1,6 +1,6 @@
 //! The policy of a lane while there is nothing to do: it looks again, gives the processor away, or
-//! sleeps. To sleep and be woken costs the lane and whoever wakes it some microseconds; to look
-//! costs as long as it is looked. So who looks no longer than a sleep costs wastes at most as much
+//! sleeps. To sleep and be woken costs the lane and its waker some microseconds; to look costs as
+//! long as it is looked. So a lane that looks no longer than a sleep costs wastes at most as much
 //! again; and where it was in vain the last few times, it is not even tried.
 
 use core::time::Duration;
@@ -17,8 +17,8 @@ pub enum Wait {
 /// The price of a sleep: falling asleep and waking up in the lane, and the call that wakes it.
 const SLEEP: Duration = Duration::from_micros(20);
 /// A program that has waited for this processor answers within that. Where it takes longer,
-/// somebody else has had the processor: who gives it away is not woken for a frame that arrives, as
-/// one is that sleeps, but waits for his turn behind all others.
+/// somebody else has had the processor: a lane that gives it away is not woken for a frame that
+/// arrives, as one is that sleeps, but waits for its turn behind all others.
 const ANSWER: Duration = Duration::from_micros(200);
 /// Of a lane that looks for long: after so many looks, some microseconds, the processor is offered
 /// to others at each: there may be fewer cores than threads.
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_wire_takes_says_nothing_of_programs() {
+    fn time_that_the_wire_takes_says_nothing_of_programs() {
         let mut policy = IdlePolicy::new(Wait::Adaptive);
         for _ in 0..100 {
             assert_eq!(until(&mut policy, SOON), [Now::Look]);

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 /// See the module.
 #[derive(Debug)]
 pub struct Inbox {
-    /// There may be something in it: who polls looks here alone.
+    /// There may be something in it: a poll looks here alone.
     some: AtomicBool,
     slots: Spin<VecDeque<u32>>,
 }

@@ -1,7 +1,7 @@
 //! The set that a lane sleeps in: one of the kernel's (epoll) with its bell, the wires that it
 //! serves, and what its applications want to be woken by. Where those have a set, it is theirs: so
-//! one call sleeps and says of all what woke it, and who wakes a lane by a socket or a pipe has the
-//! kernel know that he is about to wait for it.
+//! one call sleeps and says of all what woke it, and a program that wakes a lane by a socket or a
+//! pipe has the kernel know that it is about to wait for it.
 
 use crate::wires::Wires;
 use core::time::Duration;

@@ -106,7 +106,7 @@ impl Flows for View<'_> {
     #[inline]
     fn at(&mut self, slot: u32) -> &mut Flow {
         if self.held.as_ref().is_none_or(|held| held.0 != slot) {
-            // First let go of the other: who holds one waits for none.
+            // First let go of the other: a thread that holds one waits for none.
             self.held = None;
             let guard = self.shared.flows[slot as usize].lock();
             if let Some(lane) = self.lane {

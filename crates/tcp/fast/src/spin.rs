@@ -14,8 +14,8 @@ use core::ops::{Deref, DerefMut};
 /// has none (there may be fewer cores than threads).
 const LOOKS: u32 = 200;
 
-/// The lock has a cache line of its own before the value, where the value is aligned to lines: who
-/// waits does not take the value's lines away.
+/// The lock has a cache line of its own before the value, where the value is aligned to lines: a
+/// thread that waits does not take the value's lines away.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Spin<T> {

@@ -8,7 +8,7 @@ pub use loom::{cell::UnsafeCell, hint::spin_loop, sync::atomic, thread::yield_no
 #[cfg(not(all(loom, test)))]
 pub use std::thread::yield_now;
 
-/// As loom's: who looks into it says so.
+/// As loom's: code that looks into it says so.
 #[cfg(not(all(loom, test)))]
 #[derive(Debug, Default)]
 pub struct UnsafeCell<T>(core::cell::UnsafeCell<T>);

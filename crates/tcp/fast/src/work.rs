@@ -1,9 +1,9 @@
 //! Work that lanes leave to the slow path, and applications ask of it. A lane hands over all of a
 //! turn at once, when it has sent: the slow path's thread sleeps, and often has the same processor;
 //! woken for each, it would put the lane aside each time (with 1,000 connections over AF_XDP that
-//! was a third of the lane's rate). Whoever floods a host with segments makes that path late, and
-//! takes no memory: of segments so many wait at most, and those beyond are lost, as on any wire;
-//! that something is left of a flow, or that applications have asked, waits once.
+//! was a third of the lane's rate). A flood of segments makes that path late, and takes no memory:
+//! of segments so many wait at most, and those beyond are lost, as on any wire; that something is
+//! left of a flow, or that applications have asked, waits once.
 
 use core::sync::atomic::Ordering::AcqRel;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize};
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_a_flow_again_and_again_waits_once_with_all_that_it_is() {
+    fn work_that_is_left_of_a_flow_again_and_again_waits_once_with_all_that_it_is() {
         let (queue, from) = Queue::new(2);
         let mut leaving = Leaving::default();
         for _ in 0..1000 {
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_lane_leaves_of_a_turn_wakes_the_slow_path_once() {
+    fn work_that_a_lane_leaves_of_a_turn_wakes_the_slow_path_once() {
         let (queue, from) = Queue::new(9);
         let mut leaving = Leaving::default();
         (0..9).for_each(|slot| queue.left(&mut leaving, slot, Left::WATCH));

@@ -126,7 +126,7 @@ fn stream(frames: &[(u32, Vec<u8>)], passes: Passes) -> Vec<u8> {
 }
 
 #[test]
-fn what_passes_a_traced_wire_is_in_the_file_from_the_first_segment_to_the_last() {
+fn segments_on_a_traced_wire_are_in_the_file_from_the_first_to_the_last() {
     use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketOption::Flags;
     use pcap_file::pcapng::{Block, PcapNgReader};
     const SIZE: usize = 300_000;

@@ -98,7 +98,7 @@ fn set<'a>(bytes: &'a [u8], after: usize, mut rest: impl Iterator<Item = &'a [u8
     let (Some(key), Some(flags), Some(length)) = (key, flags, length.and_then(number)) else {
         return Parsed::Broken("CLIENT_ERROR bad command line format\r\n");
     };
-    // (Nothing expires here: who wants that is told.)
+    // (Nothing expires here: a client that wants that is told.)
     if key.len() > KEY || expires != Some(b"0") {
         return Parsed::Broken("CLIENT_ERROR bad command line format\r\n");
     }
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_refused() {
+    fn a_line_that_is_no_request_is_refused() {
         assert_eq!(parse(b"gets k\r\n"), Parsed::Unknown(8));
         assert_eq!(parse(b"get \r\n"), Parsed::Unknown(6));
         assert!(matches!(parse(b"set k 0 0 99999999999\r\n"), Parsed::Broken(_)));

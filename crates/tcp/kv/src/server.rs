@@ -11,8 +11,8 @@ use uncopy_tcp_events::{Context, Id};
 /// So many bytes of answers are made before they are sent: what follows is read after that.
 const ANSWERS: usize = 64 << 10;
 
-/// The answer to one request is at most so long: who asks for more keys than that holds is told so,
-/// as memcached does.
+/// The answer to one request is at most so long: a client that asks for more keys than that holds
+/// is told so, as memcached does.
 const ANSWER: usize = 1 << 20;
 const TOO_MUCH: &[u8] = b"SERVER_ERROR out of memory writing get response\r\n";
 
@@ -157,7 +157,7 @@ mod tests {
 
     /// A request of 2 KB that names a value of 32 KB a thousand times.
     #[test]
-    fn what_one_request_asks_for_is_bounded() {
+    fn an_answer_to_one_request_is_bounded() {
         let store = Store::default();
         store.set(b"k", 0, &vec![b'x'; VALUE]);
         let mut server = Server::new(&store);

@@ -3,8 +3,8 @@
 
 use crate::seq::Seq;
 
-/// At most `N` runs. Bounded by design: whoever sends every second byte gets no memory of ours for
-/// it.
+/// At most `N` runs. Bounded by design: a peer that sends every second byte gets no memory of ours
+/// for it.
 #[derive(Clone, Copy, Debug)]
 pub struct Intervals<const N: usize> {
     runs: [(Seq, Seq); N],
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_before_a_number_is_forgotten() {
+    fn runs_before_a_number_are_forgotten() {
         let mut set = set(&[(10, 20), (30, 40), (50, 60)]);
         set.trim(Seq(35));
         assert_eq!(runs(&set), [(35, 40), (50, 60)]);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_removed_leaves_what_lies_on_both_sides_of_it() {
+    fn a_removed_run_leaves_what_lies_on_both_sides_of_it() {
         let mut set = set(&[(10, 20), (30, 40), (50, 60)]);
         set.remove(Seq(20), Seq(30));
         assert_eq!(runs(&set), [(10, 20), (30, 40), (50, 60)]);

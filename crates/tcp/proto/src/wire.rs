@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_emitted_is_parsed_as_the_same() {
+    fn an_emitted_segment_is_parsed_as_the_same() {
         let mut sent = outgoing();
         sent.sack.push(Seq(5), Seq(9));
         sent.sack.push(Seq(u32::MAX), Seq(3));
@@ -546,7 +546,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_device_vouches_for_is_the_segment_and_not_its_packets_header() {
+    fn the_device_vouches_for_the_segment_and_not_for_its_packets_header() {
         let good = frame(&outgoing(), b"hello");
         let damaged = |at: usize| {
             let mut frame = good.clone();

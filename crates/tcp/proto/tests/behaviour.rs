@@ -767,7 +767,7 @@ fn of_all_slots_half_are_left_to_who_comes_back_by_a_cookie() {
 }
 
 #[test]
-fn who_comes_back_gets_the_slot_of_one_that_does_not_answer() {
+fn a_client_that_comes_back_gets_the_slot_of_one_that_does_not_answer() {
     let small = Config { flows: 8, ..config(2) };
     let mut pair = Pair::new(1, [config(1), small], Faults::none());
     pair.listen_with(1000, FlowOptions::default());

@@ -110,7 +110,7 @@ fn of_two_segments_the_second_is_acknowledged_at_once() {
 }
 
 #[test]
-fn who_only_receives_acknowledges_at_once() {
+fn a_side_that_only_receives_acknowledges_at_once() {
     let (mut pair, a, b) = connected(false);
     for _ in 0..100 {
         assert_eq!(bare(&asks(&mut pair, a)), 1);
@@ -159,7 +159,7 @@ fn aborted_while_its_acknowledgement_waits_it_sends_nothing_but_the_reset() {
 }
 
 #[test]
-fn who_waits_for_its_acknowledgement_before_it_sends_the_rest_waits_once_in_a_while() {
+fn a_peer_that_waits_for_its_acknowledgement_with_the_rest_waits_once_in_a_while() {
     let (mut pair, a, b) = connected(true);
     let mut waited = 0;
     for _ in 0..5 * (ENOUGH + 1) {
@@ -186,7 +186,7 @@ fn who_waits_for_its_acknowledgement_before_it_sends_the_rest_waits_once_in_a_wh
 }
 
 #[test]
-fn what_is_acknowledged_soon_the_slow_path_does_not_look_at() {
+fn the_slow_path_does_not_look_at_what_is_acknowledged_soon() {
     let (mut pair, a, b) = connected(false);
     for round in 0..10 {
         asks(&mut pair, a);
@@ -206,7 +206,7 @@ fn what_is_acknowledged_soon_the_slow_path_does_not_look_at() {
 }
 
 #[test]
-fn what_was_lost_is_sent_again_although_nobody_looked_at_first() {
+fn a_lost_segment_is_sent_again_although_nobody_looked_at_first() {
     let (mut pair, a, b) = connected(false);
     asks(&mut pair, a);
     pair.wires[1].faults.drop = 1.0;
@@ -221,7 +221,7 @@ fn what_was_lost_is_sent_again_although_nobody_looked_at_first() {
 }
 
 #[test]
-fn what_its_window_holds_back_is_looked_at_at_once() {
+fn a_flow_that_its_window_holds_back_is_looked_at_at_once() {
     let (mut pair, _, b) = connected(false);
     let now = pair.now;
     pair.hosts[1].write(now, b, &[7; 100_000]);
@@ -264,7 +264,7 @@ fn a_window_that_was_closed_for_long_and_closes_again_is_asked_about_soon() {
 }
 
 #[test]
-fn who_has_been_left_and_is_slow_but_takes_something_gets_all() {
+fn a_peer_that_was_left_and_is_slow_but_takes_something_gets_all() {
     let (mut pair, a, b) = kept_closed(200 * MILLISECOND);
     pair.hosts[0].endpoint.shutdown(a).unwrap();
     pair.hosts[1].endpoint.shutdown(b).unwrap();

@@ -66,8 +66,8 @@ pub struct Asked {
 pub struct Before {
     cookie: u64,
     number: u64,
-    /// Only what this program has asked about: who says no more than a socket's name may not have
-    /// it.
+    /// Only what this program has asked about: a program that says no more than a socket's name may
+    /// not have it.
     program: Option<u64>,
 }
 
@@ -418,7 +418,7 @@ impl ActiveOpens {
     /// host.
     ///
     /// # Errors
-    /// What `connects` says.
+    /// The error of `connects`.
     pub fn meets<T, E>(
         &self,
         opening: &Opening,

@@ -710,7 +710,7 @@ impl Bridge {
 
     /// A lane looks at that from time to time. True: it was waited for long enough. While the
     /// program may send, or has taken anything since the last look, that begins anew. (Linux tells
-    /// of room when there is much: who reads slowly has taken something long before.)
+    /// of room when there is much: a program that reads slowly has taken something long before.)
     pub fn was_unread_for_too_long(&mut self, now: Instant) -> bool {
         let Some(until) = self.unread_until() else { return false };
         let flow = self.line.as_ref().and_then(Line::flow);
@@ -786,7 +786,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_and_goes_wraps_around_the_buffers_end() {
+    fn bytes_that_come_and_go_wrap_around_the_buffers_end() {
         let mut bridge = bridge();
         bridge.inward.passes(14);
         let place = Place { skip: 1, to: RingRange { start: 14, len: 4 }, ahead: 0 };
@@ -817,7 +817,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lent_follows_what_was_copied_wherever_the_buffer_wraps() {
+    fn lent_bytes_follow_copied_ones_wherever_the_buffer_wraps() {
         // The first 20 bytes were acknowledged, 4 more were copied, and then some are lent.
         let mut bridge = bridge();
         (bridge.outward.went, bridge.outward.came, bridge.lent) = (20, 34, 10);

@@ -2,8 +2,8 @@
 //! of it first: that lane's set has its stand-in, and that lane alone moves its bytes, whoever gets
 //! its segments.
 //!
-//! Locks: who holds a flow (the protocol does while it tells of one) locks its bridge, never the
-//! other way round; lists are locked by themselves.
+//! Locks: a thread that holds a flow (the protocol does while it tells of one) locks its bridge,
+//! never the other way round; lists are locked by themselves.
 
 use crate::active_opens::{ActiveOpens, Before, Opening};
 use crate::bridge::{Bridge, Connection, Heard, Unreported, Wants};

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_by_leaves_what_came_before_its_turn_in_its_place() {
+    fn bytes_that_pass_by_leave_those_that_came_before_their_turn_in_their_place() {
         let spare = Spare::new(0);
         let mut inward = Inward::new(4, spare);
         assert_eq!(inward.put(8, &stream(8, 12)), 4);

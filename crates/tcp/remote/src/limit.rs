@@ -34,8 +34,8 @@ impl Limit {
         (1 << self.now) - (came - went) as u32
     }
 
-    /// The same, for who wants to send more: where nothing may follow, how long that takes is
-    /// timed.
+    /// The same, for a side that wants to send more: where nothing may follow, how long that takes
+    /// is timed.
     pub fn left_for_more(&mut self, came: u64, went: u64) -> u32 {
         let left = self.left(came, went);
         if left == 0 {

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_listen_any_more_is_taken_out_also_where_another_user_does() {
+    fn a_program_that_listens_no_more_is_taken_out_also_where_another_user_listens() {
         let (mut listeners, parts) = (Listeners::default(), Parts::new(1, 4, false));
         let at = |port| SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
         let now = |port, user, inode| Listens { at: at(port), user, inode, signs: false };

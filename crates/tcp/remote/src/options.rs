@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_program_has_chosen_counts_and_what_the_system_has_does_not() {
+    fn a_programs_choice_counts_and_the_systems_does_not() {
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         assert_eq!(congestion(&socket), None);
         let usual = std::fs::read("/proc/sys/net/ipv4/tcp_congestion_control").unwrap();

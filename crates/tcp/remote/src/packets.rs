@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_or_no_tcp_says_nothing() {
+    fn a_packet_that_is_cut_off_or_no_tcp_says_nothing() {
         let [peer, local] = ends();
         let whole = refusal(peer, local, 7);
         assert!((0..whole.len()).all(|length| read(&whole[..length]).is_none()));

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_program_did_not_get_is_added_up() {
+    fn connections_that_a_program_did_not_get_are_added_up() {
         let (mut programs, mut some) = (Programs::new(3, Limits::default()), Some::default());
         some.refused.insert(1, 7);
         assert_eq!(programs.of(10, &mut some), 1);

@@ -56,8 +56,8 @@ pub fn connected(peer: SocketAddrV4, local: SocketAddrV4) -> Result<(OwnedFd, bo
     let bound = bind(&socket, &peer);
     set(&socket, libc::SOL_TCP, libc::TCP_REPAIR, REPAIR_OFF)?;
     bound?;
-    // (A peer may use a port for several connections; and who is to listen there is not kept from
-    // it.)
+    // (A peer may use a port for several connections; and a program that is to listen there is not
+    // kept from it.)
     sockopt::set_socket_reuseaddr(&socket, true)?;
     match connect(&socket, &local) {
         Ok(()) => Ok((socket, true)),

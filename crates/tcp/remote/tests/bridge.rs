@@ -343,7 +343,7 @@ fn until_the_window_is_closed(wire: &mut Wire) {
 }
 
 #[test]
-fn whatever_a_peer_may_send_in_order_has_room_where_what_lies_in_the_ring_counted_as_read() {
+fn all_that_a_peer_may_send_in_order_has_room_where_what_lies_in_the_ring_counted_as_read() {
     let service = Running::new("full");
     let (mut wire, program, flow, _linux) = at_its_ring(&service.name);
     let in_ring = || flow.in_ring().unwrap().unwrap().bytes as usize;

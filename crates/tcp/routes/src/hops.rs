@@ -1,5 +1,5 @@
-//! Next hops by number. Whoever sends has the number of a connection's next hop, and reads where it
-//! is without a lock; the thread that hears Linux writes.
+//! Next hops by number. A sender has the number of a connection's next hop, and reads where it is
+//! without a lock; the thread that hears Linux writes.
 
 use crate::table::{Hardware, NextHop};
 use std::collections::HashMap;
@@ -59,7 +59,7 @@ impl Hops {
 
     /// The number of a next hop, and whether it is a new one. None: all numbers are taken. (Where
     /// they are, those go that were never found, and to which nothing was sent since
-    /// [`used`](Self::used) was asked last: whoever makes up addresses leaves many, and no
+    /// [`used`](Self::used) was asked last: a host that makes up addresses leaves many, and no
     /// connection has one of them.)
     pub fn number(&self, hop: NextHop) -> Option<(u16, bool)> {
         let mut numbers = self.lock();

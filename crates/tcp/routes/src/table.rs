@@ -50,7 +50,7 @@ pub enum Change {
     Neighbour {
         /// The device's number.
         device: u32,
-        /// Who.
+        /// The neighbour.
         address: Ipv4Addr,
         /// Where.
         at: Option<Hardware>,
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_replaced_is_not_taken_away_by_the_end_of_what_was_before() {
+    fn a_new_route_is_not_taken_away_by_the_end_of_the_one_before() {
         let mut table = Table::default();
         let old = route([0; 4], 0, 0, Some([10, 0, 0, 1]));
         table.apply(&old);
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn who_claims_to_be_this_host_or_nobodys_address_is_nobody_else() {
+    fn an_address_of_this_host_or_of_no_host_is_nobody_elses() {
         let mut table = Table::default();
         let own = Ipv4Addr::new(10, 0, 0, 1);
         table.apply(&Change::Own { device: 3, address: own, there: true });

@@ -53,7 +53,7 @@ fn soon(what: &str, mut so: impl FnMut() -> bool) {
 }
 
 #[test]
-fn what_changes_is_known_soon_and_a_neighbour_that_nobody_asked_for_is_found() {
+fn a_change_is_known_soon_and_a_neighbour_that_nobody_asked_for_is_found() {
     let namespaces = match Namespaces::new() {
         Ok(both) => both,
         Err(reason) => return leave_out(&reason),

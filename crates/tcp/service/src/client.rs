@@ -84,7 +84,8 @@ impl Client {
         protocol::send(self.socket.as_fd(), message, &[Proof::of(socket)?.as_fd()])
     }
 
-    /// What was registered by this name is closed, and no answer has come. (One may still come.)
+    /// The socket that was registered by this name is closed, and no answer has come. (One may
+    /// still come.)
     pub fn forgets(&self, token: u64) -> Result<(), Errno> {
         protocol::send(self.socket.as_fd(), Message::Forget { token }, &[])
     }
@@ -141,7 +142,7 @@ impl Client {
         Ok(got == 1)
     }
 
-    /// What the service knows of the connection of this socket, which it carries over its wire.
+    /// The service's knowledge of the connection of this socket, which it carries over its wire.
     /// None: it carries none.
     pub fn info(&self, socket: BorrowedFd) -> Result<Option<Wired>, Errno> {
         let (own, theirs) = pair()?;
@@ -339,7 +340,7 @@ impl Tracing {
     /// Ends it. How many frames are in the file.
     ///
     /// # Errors
-    /// What kept one from being written; ECONNRESET: the service has ended.
+    /// The error that kept a frame from being written; ECONNRESET: the service has ended.
     pub fn end(self) -> Result<u64, Errno> {
         match protocol::send(self.0.as_fd(), Message::EndTrace, &[]) {
             Err(Errno::PIPE) => Err(Errno::CONNRESET),

@@ -50,8 +50,8 @@ impl Diag {
         }
     }
 
-    /// As [`open`](Self::open), for who takes a kernel that cannot tell for one that knows no such
-    /// socket.
+    /// As [`open`](Self::open), for callers that take a kernel that cannot tell for one that knows
+    /// no such socket.
     ///
     /// # Errors
     /// The errors are those above.

@@ -89,14 +89,14 @@ pub fn peer(socket: impl AsFd) -> Option<(u32, u32)> {
 }
 
 /// It is one end of a pair of sockets that this user has made, or is connected to one of its
-/// programs. What the service says by one of another's would be believed to be root's.
+/// programs. Words that the service says by one of another user's would be believed to be root's.
 pub fn is_of_user(socket: impl AsFd, uid: u32) -> bool {
     let socket = socket.as_fd();
     sockopt::socket_domain(socket) == Ok(AddressFamily::UNIX)
         && peer(socket).is_some_and(|(_, user)| user == uid)
 }
 
-/// What sockets have that stand in for connections of the service's to other hosts: the service's
+/// The mark of sockets that stand in for connections of the service's to other hosts: the service's
 /// own, and those that programs accept from it. Linux gives an accepted socket its peer's mark
 /// (`net.ipv4.tcp_fwmark_accept`), and lets nobody set one without CAP_NET_ADMIN or CAP_NET_RAW.
 pub const STAND_IN: u32 = 0x7563_7079;
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_tcp_socket_proves_nothing() {
+    fn a_file_that_is_no_tcp_socket_proves_nothing() {
         let (unix, _other) = std::os::unix::net::UnixStream::pair().unwrap();
         assert_eq!(name(&unix), Err(StayReason::NotConnected));
         assert_eq!(name(std::fs::File::open("/dev/null").unwrap()), Err(StayReason::NotConnected));

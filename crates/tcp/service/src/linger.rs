@@ -71,8 +71,8 @@ impl Closer {
         if let Some(taken) = room.then(|| self.share.take(1)).flatten() {
             return self.leave(socket, Some(taken));
         }
-        // Who has that many does not want to close connections, or would leave no descriptor to
-        // others.
+        // A user that has that many does not want to close connections, or would leave no
+        // descriptor to others.
         let _ = sockopt::set_socket_linger(&socket, None);
     }
 

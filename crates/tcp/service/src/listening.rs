@@ -19,8 +19,8 @@ pub trait Listening: Send + Sync {
     fn withdraws(&self, at: SocketAddrV4, answer: Lent);
     /// This program has gone: it may have been the last that listens somewhere.
     fn gone(&self, program: u64);
-    /// Frames of connections with this end, as far as it matters, are written to this file, for who
-    /// has this number.
+    /// Frames of connections with this end, as far as it matters, are written to this file, for the
+    /// program of this number.
     ///
     /// # Errors
     /// EBUSY: somebody else's are already. Those of the file.
@@ -33,12 +33,12 @@ pub trait Listening: Send + Sync {
     /// No more, if it was this one who asked. How many were.
     ///
     /// # Errors
-    /// What kept one from being written.
+    /// The error that kept a frame from being written.
     fn end_trace(&self, program: u64) -> Result<u64, Errno>;
-    /// What there is to tell of the connections that it carries.
+    /// The connections that it carries, and what there is to tell of each.
     fn wired(&self) -> Wires;
-    /// What there is to tell of the connection between these ends, this host's first, is to come by
-    /// `answer`, as [`Wired::bytes`]; nothing, where it carries none.
+    /// The connection between these ends, this host's first, is to be told of by `answer`, as
+    /// [`Wired::bytes`]; nothing comes, where it carries none.
     fn info(&self, ends: [SocketAddrV4; 2], answer: Lent);
     /// It carries connections that programs open.
     fn carries_connects(&self) -> bool;

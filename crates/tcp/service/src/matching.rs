@@ -70,8 +70,8 @@ impl Waiting {
         None
     }
 
-    /// Who registers and forgets in a loop would else have an entry for each time, until its
-    /// timeout is over. (Not each time: all are looked at.)
+    /// A program that registers and forgets in a loop would else have an entry for each time, until
+    /// its timeout is over. (Not each time: all are looked at.)
     fn clean(&mut self) {
         if self.order.len() > 2 * self.ends.len() + STALE {
             let ends = &self.ends;
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn who_shows_and_forgets_without_end_takes_no_memory() {
+    fn a_program_that_registers_and_forgets_without_end_takes_no_memory() {
         let (mut waiting, now) = (Waiting::default(), Instant::now());
         let ([name, other], _sockets) = connection();
         let ([waits, _], _others) = connection();

@@ -56,7 +56,7 @@ impl Serves {
         self == Self::ItsUser || [0, user].contains(&owner.uid())
     }
 
-    /// What it has is told to this one whole, and not the owner's part alone; so are frames of its
+    /// All that it has is told to this one, and not the owner's part alone; so are frames of its
     /// wire.
     pub(crate) fn sees_all(self, owner: Owner) -> bool {
         let uid = owner.uid();
@@ -88,7 +88,7 @@ pub(crate) fn could_trace(processes: [u32; 2]) -> bool {
     one.is_some() && one == two && one.is_some_and(|standing| standing.traces(yama()))
 }
 
-/// What Yama's `ptrace_scope` is: 0 where there is no Yama.
+/// Yama's `ptrace_scope`: 0 where there is no Yama.
 fn yama() -> u32 {
     let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
     scope.map_or(0, |scope| scope.trim().parse().unwrap_or(u32::MAX))
@@ -102,7 +102,7 @@ fn is_no_label(error: &std::io::Error) -> bool {
     none.contains(&error.raw_os_error())
 }
 
-/// What says what a process may do to others, and they to it.
+/// The standing that says what a process may do to others, and they to it.
 #[derive(Debug, PartialEq, Eq)]
 struct Standing {
     namespaces: [PathBuf; 2],

@@ -15,7 +15,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// Connections that stayed Linux's are remembered for who asks: so many of each program, 64 KB.
+/// Connections that stayed Linux's are remembered for those who ask: so many of each program, 64
+/// KB.
 const LAST: usize = 512;
 
 /// So many messages wait for a program at most: one for each connection that it may have, as it
@@ -26,7 +27,7 @@ const UNSENT: usize = 65_536;
 /// process has few. Where one is left out, connections go on at the doors of their processes.
 const DOORS: usize = 64;
 
-/// What a program costs of descriptors: its socket, its mailbox, its doors.
+/// The descriptors that a program costs: its socket, its mailbox, its doors.
 pub(crate) const COSTS: usize = 2 + DOOR_COUNT;
 
 /// See above.
@@ -53,7 +54,7 @@ pub(crate) struct Program {
     unsent_doors: usize,
     /// Descriptors that it has been sent since it had taken all.
     sent: usize,
-    /// What it costs: [`COSTS`], what is unsent, what it has not taken.
+    /// Its cost in descriptors: [`COSTS`], those that are unsent, those that it has not taken.
     taken: Taken,
     /// The set that has its socket: that of its user's thread.
     set: Arc<OwnedFd>,
@@ -127,7 +128,7 @@ impl Program {
         true
     }
 
-    /// What its socket takes now of what it has not been told yet.
+    /// Its socket is given as much as it takes now of what it has not been told yet.
     pub fn tell_rest(&mut self) {
         while let Some((message, with)) = self.unsent.pop_front() {
             let fds: Vec<BorrowedFd> = with.iter().map(AsFd::as_fd).collect();

@@ -37,7 +37,7 @@ impl AsFd for Proof {
 /// Where sets are looked at, one after the other: each gets the same number for that, whose
 /// `/proc/self/fdinfo` is open. (Opening it takes longer than all the rest.)
 ///
-/// Each user's thread has its own: who has a set can make whoever asks about it wait.
+/// Each user's thread has its own: the owner of a set can make a thread that asks about it wait.
 #[derive(Debug, Default)]
 pub(crate) struct Looking(Option<Place>);
 
@@ -94,7 +94,7 @@ impl Place {
         Ok(place)
     }
 
-    /// What Linux writes down of a set.
+    /// Linux' text on a set.
     fn read(&mut self, set: impl AsFd) -> Result<String, Errno> {
         // Of other files something else is written down. (It says ENOENT of sets alone.)
         match epoll::delete(&set, &self.nothing) {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_a_set_is_seen_until_it_is_closed_and_is_not_held_open() {
+    fn a_socket_in_a_set_is_seen_until_it_is_closed_and_is_not_held_open() {
         let mut looking = Looking::default();
         let ((a, of_a), (_b, of_b)) = (socket(), socket());
         let proof = Proof::of(a.as_fd()).unwrap();
@@ -174,7 +174,7 @@ mod tests {
 
     /// A file of another file system may have a socket's number.
     #[test]
-    fn what_is_no_socket_proves_none() {
+    fn a_file_that_is_no_socket_proves_none() {
         let file = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         let inode = rustix::fs::fstat(&file).unwrap().st_ino;
         let proof = Proof::of(file.as_fd()).unwrap();
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_descriptor_of_a_socket_cannot_prove_it() {
+    fn a_process_without_a_descriptor_of_a_socket_cannot_prove_it() {
         let (socket, _) = socket();
         let path = format!("/proc/self/fd/{}", socket.as_raw_fd());
         // As any process of the same user may open it.
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_set_proves_nothing() {
+    fn a_file_that_is_no_set_proves_nothing() {
         let mut looking = Looking::open().unwrap();
         let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         let memory = rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::CLOEXEC).unwrap();

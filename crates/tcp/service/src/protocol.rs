@@ -38,7 +38,7 @@ pub enum Message {
     Welcome {
         /// As in `Hello`.
         version: u64,
-        /// What it does for connections with other hosts: [`TAKES`], [`CARRIES`], or nothing.
+        /// Its services to connections with other hosts: [`TAKES`], [`CARRIES`], or nothing.
         wire: u64,
     },
     /// Program: with what proves that it has this end (`proof`).
@@ -61,7 +61,7 @@ pub enum Message {
         slot: u64,
         /// Which side of it the program is: 0 or 1.
         side: u64,
-        /// What both write when they attach.
+        /// The number that both write when they attach.
         generation: u64,
     },
     /// Program: a door of its own for one connection, of which it is this side. With that eventfd.
@@ -193,8 +193,8 @@ pub enum Message {
         cookie: u64,
     },
     /// Program: with a socket whose connection the service carries over its wire, and one end of a
-    /// pair of sockets. What there is to tell of the connection comes there
-    /// ([`crate::Wired`]); the end is closed where that is nothing.
+    /// pair of sockets. The account of the connection comes there ([`crate::Wired`]); the end is
+    /// closed where there is none.
     Info,
     /// Program: with a socket, the other end of what stands in for it, a memfd for the bytes that
     /// come first, and one end of a pair of sockets: a byte comes there when the service is ready

@@ -1,6 +1,6 @@
-//! Which slots of which regions are whose. A region belongs to two programs. What they write into
-//! it the service reads for one purpose: to learn which slots both have closed. It neither maps a
-//! region nor believes it beyond that: who lies gives away a slot of its own.
+//! Which slots of which regions are whose. A region belongs to two programs. The service reads what
+//! they write into it for one purpose: to learn which slots both have closed. It neither maps a
+//! region nor believes it beyond that: a program that lies gives away a slot of its own.
 
 use crate::ends::EndName;
 use crate::matching::Registration;
@@ -24,7 +24,7 @@ pub struct PairRegion {
     pub programs: [u64; 2],
     /// The owners of the programs.
     pub owners: [Owner; 2],
-    /// What the memory's descriptor counts against.
+    /// The shares that the memory's descriptor counts against.
     _taken: Vec<Taken>,
     /// Which of them still live.
     pub alive: [bool; 2],
@@ -33,7 +33,7 @@ pub struct PairRegion {
     /// The generation of each slot in use.
     slots: [u32; SLOTS],
     free: Vec<u8>,
-    /// What each slot in use is for.
+    /// The connection that each slot in use is for.
     names: Vec<Option<Named>>,
 }
 
@@ -148,7 +148,7 @@ impl PairRegion {
         })
     }
 
-    /// What both sides have written into a slot's header.
+    /// The header of a slot, as both sides have written it.
     pub fn header(&self, slot: usize) -> Option<[u8; HEADER]> {
         let mut header = [0; HEADER];
         let at = (slot_at(slot) + header_at()) as u64;

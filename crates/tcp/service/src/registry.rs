@@ -38,7 +38,7 @@ pub(crate) struct Registry {
     since: SystemTime,
 }
 
-/// What is known of a program by who reads its messages.
+/// A program, as the thread that reads its messages knows it.
 pub(crate) struct Session {
     pub socket: Arc<OwnedFd>,
     pub owner: Owner,
@@ -168,7 +168,7 @@ impl Registry {
         &mut self,
         Registration { program: id, owner, .. }: Registration,
     ) -> Result<(), StayReason> {
-        // (What is used is asked of the kernel, a call for each region: not each time.)
+        // (The kernel is asked how much is used, by a call for each region: not each time.)
         let bytes = |of: &Self| of.bytes_of(id, owner) >= of.limits.bytes;
         let program = self.programs.get(&id).ok_or(StayReason::NoService)?;
         let looks = program.registered.is_multiple_of(LOOKS);
@@ -291,7 +291,7 @@ impl Registry {
         Ok(())
     }
 
-    /// What was registered by this name is closed.
+    /// The socket that was registered by this name is closed.
     pub fn take_back(&mut self, registration: Registration) {
         if !self.waiting.take_back(registration)
             && !self.user(registration.owner).regions.take_back(registration)

@@ -1,7 +1,7 @@
-//! A program executes another one, which is to read a socket of which bytes lie in a ring, and
-//! whoever sent them does not take them back: it has ended its stream, died, or does not answer.
-//! Nobody can put them into the socket. So another socket stands in for it, and the service, which
-//! outlives both programs, hands on what comes: the ring's bytes first.
+//! A program executes another one, which is to read a socket of which bytes lie in a ring, and the
+//! sender does not take them back: it has ended its stream, died, or does not answer. Nobody can
+//! put them into the socket. So another socket stands in for it, and the service, which outlives
+//! both programs, hands on what comes: the ring's bytes first.
 
 use crate::ends::is_of_user;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -104,7 +104,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn what_was_unread_comes_first_and_each_direction_ends_by_itself() {
+    fn unread_bytes_come_first_and_each_direction_ends_by_itself() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (socket, _) = listener.accept().unwrap();
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lay_in_the_ring_is_not_waited_for() {
+    fn bytes_that_lay_in_the_ring_are_not_waited_for() {
         let (_peer, socket) = connection();
         let (mut program, stand_in) = UnixStream::pair().unwrap();
         let (pipe, _never) = std::io::pipe().unwrap();

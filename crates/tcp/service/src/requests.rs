@@ -1,9 +1,9 @@
 //! Requests of programs: one message is taken at a time, its descriptors are looked at and closed,
 //! and the registry is told what it says.
 //!
-//! What a program has sent may make whoever asks about it, or closes it, wait: a file of FUSE, a
-//! socket that lingers. So that is done by a thread of its user's, where there are others, and
-//! while nothing is held that those need.
+//! Descriptors that a program has sent may make a thread that asks about them, or closes them,
+//! wait: a file of FUSE, a socket that lingers. So that is done by a thread of its user's, where
+//! there are others, and while nothing is held that those need.
 
 use crate::diag::{self, Diag, DiagSocket};
 use crate::ends::{self, EndName};
@@ -27,7 +27,7 @@ use uncopy_tcp_shared::arena::is_one as is_arena;
 /// A user that has had the shared state for this long leaves it to others for three times as long.
 const LONG: Duration = Duration::from_millis(1);
 
-/// What a service's threads share.
+/// The state that a service's threads share.
 pub(crate) struct ServerState {
     pub registry: Mutex<Registry>,
     pub listening: Option<Box<dyn Listening>>,
@@ -42,7 +42,7 @@ pub(crate) struct ServerState {
     pub stop: Arc<OwnedFd>,
 }
 
-/// What a set says of [`ServerState::stop`].
+/// The data by which a set tells of [`ServerState::stop`].
 pub(crate) const STOP: u64 = u64::MAX;
 
 impl ServerState {
@@ -80,7 +80,7 @@ impl ServerState {
         }
     }
 
-    /// Takes one message of a program, or its end. One: who sends many waits its turn.
+    /// Takes one message of a program, or its end. One: a program that sends many waits its turn.
     pub fn serve(&self, id: u64, looking: &mut Looking) {
         let mut turn = Turn { shared: self, held: Duration::ZERO, looking };
         let Some(session) = turn.within(|registry| registry.session(id)) else { return };
@@ -148,7 +148,7 @@ impl ServerState {
             }
             Message::Arena { region, side, .. } if fds.len() <= 1 && greeted => {
                 let (who, place) = ((id, owner), (region, usize::from(side != 0)));
-                // (Whoever gets it asks, with its own locks held.)
+                // (The program that gets it asks, with its own locks held.)
                 if let Some(memory) = fds.first().filter(|fd| is_arena(fd).is_ok()) {
                     turn.within(|all| all.says_of_arena(who, place, message, Some(memory)));
                 }
@@ -349,7 +349,7 @@ fn place(address: u64, port: u64) -> Option<SocketAddrV4> {
     Some(SocketAddrV4::new(u32::try_from(address).ok()?.into(), u16::try_from(port).ok()?))
 }
 
-/// What listens there is this user's, or the program has it.
+/// The socket that listens there is this user's, or the program has it.
 fn is_its(looking: &mut Looking, owner: Owner, fds: &Came, found: &DiagSocket) -> bool {
     let proves = |set| looking.finds(found.inode(), set) == Ok(true);
     found.user() == owner.uid() || fds.first().is_some_and(proves)

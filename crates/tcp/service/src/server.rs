@@ -80,7 +80,7 @@ struct Running {
     shared: Arc<ServerState>,
     listener: OwnedFd,
     set: Arc<OwnedFd>,
-    /// So that who comes where no descriptor is left can be sent away.
+    /// So that a program that comes where no descriptor is left can be sent away.
     spare: Option<OwnedFd>,
     looking: Looking,
 }

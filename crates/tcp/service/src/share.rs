@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_taken_of_a_share_is_given_back_and_no_more_is_given_than_there_is() {
+    fn a_part_of_a_share_is_given_back_and_no_more_is_given_than_there_is() {
         let share = Share::new(10);
         let mut some = share.take(8).unwrap();
         assert!(share.has(2) && !share.has(3) && share.take(3).is_none() && !some.more(3));

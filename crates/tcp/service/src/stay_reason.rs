@@ -7,7 +7,7 @@ pub enum StayReason {
     /// Its other end was not registered in time: its program is not under uncopy, or accepted it
     /// too late.
     PeerNotHere = 1,
-    /// What was registered is no connected TCP socket.
+    /// The socket that was registered is no connected TCP socket.
     NotConnected = 2,
     /// The program has as many connections, or as much memory, as one may.
     OverLimit = 3,

@@ -10,7 +10,7 @@ use rustix::process::{Resource, getrlimit};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// What threads have of a user, without asking what all share.
+/// A user's part of what threads need, without asking what all share.
 #[derive(Clone, Debug)]
 pub(crate) struct Quota {
     /// The share of descriptors.

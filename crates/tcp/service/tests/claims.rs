@@ -1,5 +1,5 @@
-//! Whose an end of a connection is: who has a descriptor of it, and nobody else; and nothing that
-//! is sent to the service holds it.
+//! An end of a connection belongs to a process that has a descriptor of it, and to nobody else; and
+//! nothing that is sent to the service holds it.
 
 #![allow(missing_docs)]
 
@@ -28,7 +28,7 @@ fn service(what: &str) -> (String, Service) {
 }
 
 #[test]
-fn who_claims_an_end_of_anothers_does_not_get_it_and_the_other_does() {
+fn a_program_that_claims_an_end_of_anothers_does_not_get_it_and_the_other_does() {
     let (name, service) = service("others");
     let stop = service.stop();
     let runs = std::thread::spawn(|| service.run());
@@ -75,7 +75,7 @@ fn who_claims_an_end_of_anothers_does_not_get_it_and_the_other_does() {
 
 /// As a service that is stopped.
 #[test]
-fn what_was_shown_to_a_service_that_does_not_look_ends_when_it_is_closed() {
+fn a_socket_registered_with_a_service_that_does_not_look_ends_when_it_is_closed() {
     let (name, service) = service("stopped");
     let (unix, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
     let program = rustix::net::socket_with(unix, kind, SocketFlags::CLOEXEC, None).unwrap();

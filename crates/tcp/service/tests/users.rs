@@ -43,7 +43,7 @@ fn is_root() -> bool {
     root
 }
 
-/// What the calling thread does meanwhile it does as this user.
+/// The calling thread runs `does` as this user.
 fn as_user<T>(uid: u32, does: impl FnOnce() -> T) -> T {
     let become_user = |uid: u32| {
         let same = u32::MAX;
@@ -262,7 +262,7 @@ fn where_that_was_said_ends_of_two_users_meet() {
 }
 
 #[test]
-fn who_asks_is_told_of_its_own_and_root_of_all() {
+fn a_user_is_told_of_its_own_and_root_of_all() {
     if !is_root() {
         return;
     }
@@ -286,7 +286,7 @@ fn who_asks_is_told_of_its_own_and_root_of_all() {
 }
 
 #[test]
-fn what_programs_did_not_get_over_the_wire_is_told_to_their_user_and_root() {
+fn connections_that_programs_did_not_get_are_told_to_their_user_and_root() {
     if !is_root() {
         return;
     }
@@ -352,7 +352,7 @@ fn frames_are_written_for_root_alone() {
 }
 
 #[test]
-fn what_a_user_says_of_anothers_connections_has_no_effect() {
+fn words_of_a_user_on_anothers_connections_have_no_effect() {
     if !is_root() {
         return;
     }
@@ -406,7 +406,7 @@ fn one_user_has_at_most_its_share_of_connections_and_another_has_its_own() {
     assert_eq!(stays(&programs[1], 3), StayReason::OverLimit);
     programs[2].registers(4, &ends[4].0);
     wait_until("another's waits", || service.tells(BOB).stayed.len() == 1);
-    // What is given back can be had again.
+    // A place that is given back can be had again.
     programs[0].client.forgets(0).unwrap();
     wait_until("one less", || service.tells(ALICE).stayed.len() == 3);
     programs[1].registers(5, &ends[3].0);
@@ -437,8 +437,8 @@ fn one_user_has_programs_for_at_most_half_of_the_descriptors() {
     wait_until("room again", || Program::new(&service.1, ALICE).is_ok());
 }
 
-/// A socket whose close waits: nobody takes what was sent, and whoever closes it last is to wait
-/// for that.
+/// A socket whose close waits: nobody takes what was sent, and the last process to close it is to
+/// wait for that.
 fn that_lingers() -> (TcpStream, TcpStream) {
     let (mut socket, peer) = connection();
     socket.set_nonblocking(true).unwrap();
@@ -550,7 +550,7 @@ fn bytes_are_relayed_to_a_socket_of_the_user_itself_only_and_from_memory_only() 
     std::fs::remove_file(&directory).unwrap();
 }
 
-/// What a wire is told.
+/// The calls that a wire has got.
 #[derive(Clone, Default)]
 struct Wire(Arc<Mutex<Recorded>>);
 
@@ -711,7 +711,7 @@ fn a_wire_is_told_whose_words_are_and_of_this_hosts_listeners_alone() {
         assert_eq!(answered(own), Ok(false));
     }
     assert_eq!(told().withdrawn, both);
-    // Whose a socket is that is closed is not the program's to say.
+    // The program does not say whose the closed socket is.
     for program in [&alice, &bob] {
         protocol::send(program.as_fd(), Message::Closes { cookie: 7 }, &[]).unwrap();
     }

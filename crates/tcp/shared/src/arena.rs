@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_could_write_to_or_shorten_is_refused() {
+    fn an_arena_that_others_could_write_to_or_shorten_is_refused() {
         let seals = SEALS.difference(SealFlags::SEAL);
         for left_out in [SealFlags::empty(), SealFlags::FUTURE_WRITE, SealFlags::SHRINK] {
             let fd = rustix::fs::memfd_create("x", MemfdFlags::ALLOW_SEALING).unwrap();
@@ -153,7 +153,7 @@ mod tests {
             rustix::fs::fcntl_add_seals(&fd, seals.difference(left_out)).unwrap();
             assert_eq!(Arena::of_peer(0, &fd).unwrap_err(), Errno::INVAL);
         }
-        // (What is viewed lies at any page: huge ones cannot be mapped so.)
+        // (Memory that is viewed lies at any page: huge pages cannot be mapped so.)
         let huge = MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
         if let Ok(fd) = rustix::fs::memfd_create("x", huge) {
             rustix::fs::ftruncate(&fd, ARENA as u64).unwrap();

@@ -1,7 +1,7 @@
-//! What becomes of blocks whose bytes nobody receives any more, because both sides close: the
-//! consumer gives back what it has not received, but it does not see what the producer puts there
-//! at that moment; that the producer takes back. Who closes last sees to all that is left, by one
-//! word that both change.
+//! Blocks whose bytes nobody receives any more, because both sides close: the consumer gives back
+//! what it has not received, but it does not see what the producer puts there at that moment; that
+//! the producer takes back. The side that closes last sees to all that is left, by one word that
+//! both change.
 
 use crate::sync::atomic::AtomicU32;
 use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_closes_last_sees_to_what_is_left() {
+    fn the_side_that_closes_last_sees_to_what_is_left() {
         let closed = || Closed { who: AtomicU32::new(0), at: AtomicU32::new(0) };
         let first = closed();
         assert_eq!(first.consumer_has(), None);
@@ -64,7 +64,7 @@ mod tests {
     }
 }
 
-/// Every order of the steps (`make loom`). What each test was seen to catch stands with it.
+/// Every order of the steps (`make loom`). Each test says what it was seen to catch.
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
@@ -89,7 +89,7 @@ mod loom_tests {
     /// Caught: a flag that the consumer stores after its last look and the producer loads; the
     /// word changed relaxed.
     #[test]
-    fn what_nobody_receives_comes_back_once() {
+    fn a_block_that_nobody_receives_comes_back_once() {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3);
         model.check(|| {

@@ -159,7 +159,7 @@ global_asm!(
     "mov eax, 1",
     "ret",
     "uncopy_shared_copy_failed:",
-    // (What was streamed before the fault.)
+    // (Orders the stores that were streamed before the fault.)
     "sfence",
     "xor eax, eax",
     "ret",

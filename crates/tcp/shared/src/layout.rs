@@ -47,7 +47,7 @@ pub const fn ring_at(ring: usize) -> usize {
     if ring == 0 { NEAR as usize } else { header_at() + 512 }
 }
 
-/// Where the runs of a slot begin, in bytes from the slot's beginning: a page that only who sends
+/// Where the runs of a slot begin, in bytes from the slot's beginning: a page that only a sender of
 /// blocks uses.
 pub const fn runs_at() -> usize {
     2 * RING as usize + PAGE

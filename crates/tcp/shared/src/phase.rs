@@ -15,15 +15,15 @@
 //! `offer`, `withdraw`, `leave`, `taken_back`, `refuse` and `offers_again` are the sender's,
 //! `enter`, `left`, `give_back` and `reclaim` the receiver's. While a phase is not the other's
 //! turn, its owner can rely on it. In `Offered` the sender writes to the ring only, and everything
-//! in the kernel comes before it. Whoever is first decides whether the receiver enters the ring or
-//! the sender has taken its bytes back. In `Leaving` the sender writes to the kernel's stream only,
-//! and everything in the ring comes before it. In `Returned` the receiver reads the kernel's stream
-//! only, and what it left unread in the ring the sender sends again, by Linux, before anything
-//! else.
+//! in the kernel comes before it. The side that is first decides whether the receiver enters the
+//! ring or the sender has taken its bytes back. In `Leaving` the sender writes to the kernel's
+//! stream only, and everything in the ring comes before it. In `Returned` the receiver reads the
+//! kernel's stream only, and what it left unread in the ring the sender sends again, by Linux,
+//! before anything else.
 //!
-//! Each offer has a number, which the word holds too: whoever found the kernel's queue empty while
-//! one offer stood must not enter the next one, before which there may be bytes in the kernel
-//! again.
+//! Each offer has a number, which the word holds too: a receiver that found the kernel's queue
+//! empty while one offer stood must not enter the next one, before which there may be bytes in the
+//! kernel again.
 //!
 //! The sender may be writing to the ring while the receiver gives it back. So it looks at the phase
 //! once more after it has published: either it sees `Returned`, or the receiver sees the bytes, and
@@ -83,7 +83,7 @@ impl Phase {
         Self(AtomicU32::new(0))
     }
 
-    /// Where it is. What the other side wrote before it made it so is seen.
+    /// Where it is. Writes of the other side from before it made it so are seen.
     #[inline]
     pub fn at(&self) -> Result<At, Poisoned> {
         PhaseWord::of(self.0.load(Acquire))
@@ -140,8 +140,8 @@ impl Phase {
         self.step(At::Leaving, At::Linux)
     }
 
-    /// Receiver: it reads the ring no more. Look for unread bytes after it. What it gives back:
-    /// `Offered`, `Ring` or `Leaving`; none: it had no ring.
+    /// Receiver: it reads the ring no more. Look for unread bytes after it. Returns the phase that
+    /// it gives back: `Offered`, `Ring` or `Leaving`; none: it had no ring.
     pub fn give_back(&self) -> Option<At> {
         let given = [At::Offered, At::Ring, At::Leaving]
             .into_iter()
@@ -164,8 +164,8 @@ impl Phase {
     }
 
     /// Receiver, at `Returned`: the sender does not take it back; so the ring is the receiver's
-    /// again, as it was. (What was `Ring` is only offered again: nothing is lost by looking at the
-    /// kernel's queue first.) False: the sender has taken it, or refused.
+    /// again, as it was. (A ring that was `Ring` is only offered again: nothing is lost by looking
+    /// at the kernel's queue first.) False: the sender has taken it, or refused.
     pub fn reclaim(&self, given: At) -> bool {
         self.step(At::Returned, if given == At::Leaving { given } else { At::Offered })
     }
@@ -231,7 +231,7 @@ mod tests {
     }
 }
 
-/// Every order of the steps (`make loom`). What each test was seen to catch stands with it.
+/// Every order of the steps (`make loom`). Each test says what it was seen to catch.
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
@@ -286,7 +286,7 @@ mod loom_tests {
             self.w.commit(&wire.produced, 1);
         }
 
-        /// What the receiver has not read goes by Linux.
+        /// Bytes that the receiver has not read go by Linux.
         fn take_back(&mut self, wire: &Wire) {
             self.w.look(&wire.consumed).unwrap();
             let s = self.w.unread(0);
@@ -298,7 +298,7 @@ mod loom_tests {
             self.w.take_back(&wire.produced);
         }
 
-        /// What it does when it is asked, and after it has published.
+        /// The sender's part when it is asked, and after it has published.
         fn serve(&mut self, wire: &Wire) {
             fence(SeqCst);
             let asked = wire.consumed.flags.load(Relaxed) & BY_LINUX != 0;
@@ -360,8 +360,8 @@ mod loom_tests {
             wire.linux.lock().unwrap().push_back(END);
         }
 
-        /// The stream ends behind this byte, after what was given back was served. (Who receives
-        /// here hears nothing of it.)
+        /// The stream ends behind this byte, after what was given back was served. (A receiver here
+        /// hears nothing of it.)
         fn last_by_ring(&mut self, wire: &Wire, byte: u8) {
             self.by_ring(wire, byte);
             self.serve(wire);
@@ -383,13 +383,13 @@ mod loom_tests {
         })
     }
 
-    /// What a receiver of Linux' queue is told.
+    /// The answer of Linux' queue to a receiver.
     fn receive_linux(wire: &Wire) -> Option<u8> {
         let mut linux = wire.linux.lock().unwrap();
         if linux.front() == Some(&END) { Some(END) } else { linux.pop_front() }
     }
 
-    /// The receiver's half of `uncopy-tcp-socket`, for who is told of the end too.
+    /// The receiver's half of `uncopy-tcp-socket`, for one that is told of the end too.
     fn receive_to_the_end(r: &mut Reader<SIZE>, wire: &Wire, ended: &mut bool) -> Option<u8> {
         for _ in 0..6 {
             let (at, found) = wire.phase.found().unwrap();
@@ -414,7 +414,7 @@ mod loom_tests {
                 if wire.linux.lock().unwrap().front() != Some(&END) {
                     return None;
                 }
-                // What was published before that is seen now.
+                // Bytes that were published before that are seen now.
                 *ended = true;
                 continue;
             }

@@ -62,8 +62,8 @@ impl SharedRegion {
                 0,
             )
         }?;
-        // What passes through is as private as what passes through a socket: not in a core. Failing
-        // does no harm.
+        // Bytes that pass through are as private as those that pass through a socket: not in a
+        // core. Failing does no harm.
         // SAFETY: our mapping.
         let _ = unsafe { rustix::mm::madvise(at, REGION, Advice::LinuxDontDump) };
         NonNull::new(at.cast()).map(|at| Self { at }).ok_or(Errno::NOMEM)
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_shrink_is_refused() {
+    fn a_region_that_could_shrink_is_refused() {
         let fd = rustix::fs::memfd_create("x", MemfdFlags::ALLOW_SEALING).unwrap();
         rustix::fs::ftruncate(&fd, REGION as u64).unwrap();
         assert_eq!(SharedRegion::map(0, &fd).unwrap_err(), Errno::INVAL);

@@ -1,5 +1,5 @@
-//! What the receiver of blocks has done with: for each handle so many bytes, in any order, by any
-//! of its threads and processes. The sender looks at those of which there is news, and has a block
+//! Bytes of blocks that the receiver is done with: for each handle so many, in any order, by any of
+//! its threads and processes. The sender looks at those of which there is news, and has a block
 //! back once it is all of it.
 
 use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -35,7 +35,7 @@ impl Returns {
         self.done[usize::from(handle) % COUNT].store(0, Relaxed);
     }
 
-    /// Who is done with so many bytes of it.
+    /// The receiver is done with so many bytes of it.
     #[inline]
     pub fn done(&self, handle: u16, bytes: u32) {
         let handle = usize::from(handle) % COUNT;
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_done_with_in_parts_is_told_in_all() {
+    fn a_block_that_is_done_with_in_parts_is_told_in_all() {
         // SAFETY: atomics of integers; zero is a value of each.
         let returns: Box<Returns> = unsafe { Box::new(core::mem::zeroed()) };
         let collect = || {
@@ -92,7 +92,7 @@ mod tests {
     }
 }
 
-/// Every order of the steps (`make loom`). What each test was seen to catch stands with it.
+/// Every order of the steps (`make loom`). Each test says what it was seen to catch.
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
@@ -104,7 +104,8 @@ mod loom_tests {
         returns: Returns,
         block: UnsafeCell<u8>,
     }
-    // SAFETY: who has given all back uses it no more; loom reports where it is otherwise.
+    // SAFETY: the receiver that has given all back uses it no more; loom reports where it is
+    // otherwise.
     unsafe impl Sync for Fixture {}
     // SAFETY: as above.
     unsafe impl Send for Fixture {}

@@ -3,9 +3,8 @@
 //! changes only while the ring is empty, so that an empty ring can go on at its home, in memory and
 //! cache lines that were in use just before.
 //!
-//! What a side decides by is in its own [`Writer`] or [`Reader`]. What it reads from the other
-//! ([`Produced`], [`Consumed`]) is an index that can be at most a ring behind or ahead: else
-//! [`Poisoned`].
+//! A side decides by its own [`Writer`] or [`Reader`]. It reads from the other side ([`Produced`],
+//! [`Consumed`]) an index that can be at most a ring behind or ahead: else [`Poisoned`].
 
 use crate::Poisoned;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -33,7 +32,7 @@ pub struct Produced {
     pub flags: AtomicU32,
     /// The producer waits for room.
     pub room: Wanted,
-    /// Bytes ever written, without wrapping: for who looks from outside.
+    /// Bytes ever written, without wrapping: for readers from outside.
     pub bytes: AtomicU64,
     /// Times that bytes were written, likewise.
     pub writes: AtomicU64,
@@ -99,8 +98,8 @@ pub const OWES: u32 = 2;
 pub const GONE: u32 = 1;
 /// The consumer asks for this direction to go through Linux.
 pub const BY_LINUX: u32 = 2;
-/// The consumer has looked for bytes. Nothing is offered before: who hands a socket on as it came
-/// (to a program that it executes, to another process) has nothing to give back.
+/// The consumer has looked for bytes. Nothing is offered before: a program that hands a socket on
+/// as it came (to a program that it executes, to another process) has nothing to give back.
 pub const RECEIVES: u32 = 4;
 /// The consumer would rather have large messages in blocks ([`crate::runs`]).
 pub const TAKES_BLOCKS: u32 = 8;
@@ -286,8 +285,8 @@ impl<const SIZE: u32> Reader<SIZE> {
         Ok(())
     }
 
-    /// What was seen of the ring is not so any more: it was given back, or a new offer begins.
-    /// (Only so may the tail go back.)
+    /// The ring is not any more as it was seen: it was given back, or a new offer begins. (Only so
+    /// may the tail go back.)
     pub fn forget(&mut self) {
         self.tail = self.head;
     }
@@ -356,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fills_a_ring_does_not_end_with_a_buffer_of_a_round_size() {
+    fn bytes_that_fill_a_ring_do_not_end_with_a_buffer_of_a_round_size() {
         let mut w = Writer::<RING>::new(0);
         let full = w.reserve(2 * RING as usize).bytes();
         for buffer in (7..=20).map(|bits| 1 << bits) {
@@ -427,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_back_may_be_offered_anew() {
+    fn a_ring_that_was_given_back_may_be_offered_anew() {
         let d = zeroed();
         let (mut w, mut r) = (Writer::<RING>::new(0), Reader::<RING>::new());
         w.commit(&d.produced, 100);
@@ -477,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_the_other_writes_no_place_is_outside() {
+    fn no_place_is_outside_whatever_the_other_side_writes() {
         let seed = fastrand::u64(..);
         println!("seed {seed}");
         let mut rng = fastrand::Rng::with_seed(seed);
@@ -507,7 +506,7 @@ mod tests {
     }
 }
 
-/// Every order of the steps (`make loom`). What each test was seen to catch stands with it.
+/// Every order of the steps (`make loom`). Each test says what it was seen to catch.
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;

@@ -7,8 +7,8 @@
 //! published. Its entry is used again once the consumer is past it; then that has counted it, too,
 //! for it does so before it publishes its head.
 //!
-//! What is taken back of the ring, runs included, leaves its entries behind: of no bytes, or of
-//! those that were taken. The consumer passes over them with the next byte that it takes, and so
+//! A part of the ring that is taken back, runs included, leaves its entries behind: of no bytes, or
+//! of those that were taken. The consumer passes over them with the next byte that it takes, and so
 //! they are used again only then.
 
 use crate::Poisoned;
@@ -35,7 +35,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Where it begins and ends, seen from `head`. (What another program wrote may be anything.)
+    /// Where it begins and ends, seen from `head`. (Another program may have written anything.)
     fn seen_from(self, head: u32) -> (i64, i64) {
         let begins = i64::from(self.position.wrapping_sub(head).cast_signed());
         (begins, begins + i64::from(self.bytes))
@@ -191,8 +191,8 @@ impl Outgoing {
         produced.runs.store(self.next, Release);
     }
 
-    /// What was pushed and not published is dropped: whoever did that was killed in between, and
-    /// the ring's own bytes are to come there. `tail` is how far it was published.
+    /// Runs that were pushed and not published are dropped: the process that did that was killed in
+    /// between, and the ring's own bytes are to come there. `tail` is how far it was published.
     #[inline]
     pub fn drop_unpublished(&mut self, queue: &Queue, tail: u32) {
         if !self.is_empty() && self.run(self.next.wrapping_sub(1)).seen_from(tail).1 > 0 {
@@ -255,7 +255,7 @@ impl Incoming {
         let seen = produced.runs.load(Acquire);
         if seen != self.seen {
             self.seen = seen;
-            // (What is overwritten was behind it.)
+            // (Entries that are overwritten were behind it.)
             let count = seen.wrapping_sub(self.done).min(RUNS as u32);
             self.done = seen.wrapping_sub(count);
         }
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_back_leaves_what_was_taken_and_no_more() {
+    fn a_run_that_is_taken_back_leaves_what_was_taken_and_no_more() {
         let (queue, p) = (Queue::new(), produced());
         let (mut out, mut inc) = (Outgoing::new(), Incoming::new());
         out.push(&queue, &p, run(0, 100, 0));
@@ -387,7 +387,7 @@ mod tests {
         assert!(inc.is_empty());
     }
 
-    /// Whoever pushed it was killed then, and a child of its takes the lock over.
+    /// The process that pushed it was killed then, and a child of its takes the lock over.
     #[test]
     fn a_run_that_was_not_published_gives_its_place_to_the_rings_bytes() {
         let (queue, p) = (Queue::new(), produced());
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_the_other_writes_no_part_is_larger_than_what_was_asked_for() {
+    fn no_part_is_larger_than_what_was_asked_for_whatever_the_other_side_writes() {
         let seed = fastrand::u64(..);
         println!("seed {seed}");
         let mut rng = fastrand::Rng::with_seed(seed);
@@ -529,7 +529,7 @@ mod tests {
     }
 }
 
-/// Every order of the steps (`make loom`). What each test was seen to catch stands with it.
+/// Every order of the steps (`make loom`). Each test says what it was seen to catch.
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;

@@ -1,18 +1,18 @@
 //! How bytes are stored into a ring: by ordinary stores, or by streaming ones (non-temporal: past
 //! the caches).
 //!
-//! What a reader on another core has read stays in that core's caches. Who writes there again waits
-//! for each line to be taken away from them: on a Zen 4 64 KB take 7 us instead of 1.4, and 30 us
-//! where the two cores share no third-level cache. Streaming stores take 2 us; but the reader gets
-//! the bytes from memory then, 4 us instead of 1.5. Where both ends run on one core, or more is
-//! under way than the reader's caches hold, ordinary stores are the better ones. No table of
-//! processors tells which it is, and a virtual machine's cores move. So both are timed, at both
-//! ends.
+//! Bytes that a reader on another core has read stay in that core's caches. A writer that writes
+//! there again waits for each line to be taken away from them: on a Zen 4 64 KB take 7 us instead
+//! of 1.4, and 30 us where the two cores share no third-level cache. Streaming stores take 2 us;
+//! but the reader gets the bytes from memory then, 4 us instead of 1.5. Where both ends run on one
+//! core, or more is under way than the reader's caches hold, ordinary stores are the better ones.
+//! No table of processors tells which it is, and a virtual machine's cores move. So both are timed,
+//! at both ends.
 //!
 //! A *batch* is some large copies into a ring, one after the other, that are made the same way.
-//! Some batches are *timed*: the writer times its copies, and asks the reader to do so too. (What
-//! the reader copies meanwhile counts with them, be it of the batch before: the prices are rough.
-//! One that reads pieces below [`LEAST`] times nothing, and ordinary stores stay.)
+//! Some batches are *timed*: the writer times its copies, and asks the reader to do so too. (The
+//! reader's other copies meanwhile count with them, be it of the batch before: the prices are
+//! rough. One that reads pieces below [`LEAST`] times nothing, and ordinary stores stay.)
 
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
@@ -32,9 +32,9 @@ const STRETCHES: u64 = 128;
 /// one depends on what the others leave in the caches.
 const STRETCH: u64 = 16 << 20;
 /// Streaming has to cost less than so many fifths of what ordinary stores do. For the two programs
-/// decide by themselves, and who stores ordinarily while the other streams finds that dearer than
-/// if both did. (16 connections of 64 KB, ns for 1 KB: 44 where both store ordinarily, 98 where
-/// both stream, 110 for the one that does not.)
+/// decide by themselves, and one that stores ordinarily while the other streams finds that dearer
+/// than if both did. (16 connections of 64 KB, ns for 1 KB: 44 where both store ordinarily, 98
+/// where both stream, 110 for the one that does not.)
 const FIFTHS: u64 = 4;
 
 /// See the module.
@@ -66,7 +66,8 @@ pub struct Prices {
     settled: AtomicU32,
     /// Bytes of all.
     bytes: AtomicU64,
-    /// What was better when the last trial began: it is not the first batch of one that decides.
+    /// Streaming was better when the last trial began: it is not the first batch of one that
+    /// decides.
     streams: AtomicBool,
 }
 
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_costs_both_ends_less_is_taken_after_the_first_trial() {
+    fn stores_that_cost_both_ends_less_are_taken_after_the_first_trial() {
         let prices = Prices::default();
         assert_eq!(run(&prices, 1, far_apart), 0);
         assert_eq!(run(&prices, 50, far_apart), 50);
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_first_half_of_a_trial_costs_is_not_its_price() {
+    fn costs_of_the_first_half_of_a_trial_are_not_its_price() {
         let prices = Prices::default();
         let mut since = 0;
         let (mut last, mut streamed) = (Stores::Ordinary, 0);

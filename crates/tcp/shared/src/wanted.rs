@@ -2,7 +2,7 @@
 //! word, looks once more, and sleeps; the one that makes news publishes it, and *takes* what is
 //! armed. Either the waiter sees the news or the other sees the word.
 //!
-//! A bit for each door: whoever waits on that door wants a notice (its thread looks at notices), or
+//! A bit for each door: the sleeper at that door wants a notice (its thread looks at notices), or
 //! to be woken outright. One more for the connection's own door, where it has one.
 
 use crate::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
@@ -12,7 +12,8 @@ use crate::sync::atomic::{AtomicU32, fence};
 /// woken in vain; so where more threads sleep than there are doors, a connection gets a door of its
 /// own.
 pub const DOORS: usize = 4;
-/// One door more, for who attends to what the other side asks for, whatever the program does.
+/// One door more, for a thread that attends to what the other side asks for, whatever the program
+/// does.
 pub const ASK: usize = DOORS;
 
 const OWN: u32 = 1 << (2 * DOORS);
@@ -102,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_armed_is_taken_once() {
+    fn an_armed_word_is_taken_once() {
         let word = Wanted(AtomicU32::new(0));
         assert!(word.take().is_empty());
         word.arm(Doors::notice(1));
@@ -124,7 +125,7 @@ mod tests {
     }
 }
 
-/// Every order of the steps (`make loom`). What each test was seen to catch stands with it.
+/// Every order of the steps (`make loom`). Each test says what it was seen to catch.
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
@@ -152,7 +153,7 @@ mod loom_tests {
 
     /// Caught (as a deadlock): either fence of `Wanted` left out.
     #[test]
-    fn who_sleeps_on_one_connection_is_woken() {
+    fn a_thread_that_sleeps_on_one_connection_is_woken() {
         loom::model(|| {
             let shared = Arc::new((
                 AtomicU32::new(0),
@@ -178,11 +179,11 @@ mod loom_tests {
         });
     }
 
-    /// Many connections: the notice is set, and whoever sleeps over all notices is woken.
+    /// Many connections: the notice is set, and a thread that sleeps over all notices is woken.
     ///
     /// Caught (as a deadlock): the fence of `Wanted::take` left out.
     #[test]
-    fn who_sleeps_on_many_connections_is_woken() {
+    fn a_thread_that_sleeps_on_many_connections_is_woken() {
         loom::model(|| {
             let shared = Arc::new((
                 AtomicU32::new(0),

@@ -1,8 +1,8 @@
 //! Blocks beside a stream of bytes: a sender and a receiver on one ring and one arena, whose every
 //! step is chosen by a seed (printed): small sends in the ring, large ones in blocks, receives of
 //! any size that copy or view, touches that end views, offers that are taken back, releases in any
-//! order, receivers that die. What is received and viewed must be what was sent, whatever became of
-//! the blocks of others meanwhile; and in the end every block is back.
+//! order, receivers that die. The bytes that are received and viewed must be those that were sent,
+//! whatever became of the blocks of others meanwhile; and in the end every block is back.
 //!
 //! `UNCOPY_BLOCKS_SEEDS=n` runs n seeds, `UNCOPY_BLOCKS_SEED=s` runs one.
 
@@ -23,7 +23,7 @@ fn zeroed<T>() -> Box<T> {
     unsafe { Box::new(core::mem::zeroed()) }
 }
 
-/// What both see.
+/// The memory that both see.
 struct Fixture {
     produced: Box<Produced>,
     consumed: Box<Consumed>,
@@ -269,7 +269,7 @@ impl World {
 }
 
 #[test]
-fn what_goes_in_blocks_is_what_a_stream_of_bytes_would_bring_and_all_blocks_come_back() {
+fn blocks_bring_what_a_stream_of_bytes_would_and_all_of_them_come_back() {
     let number = |name: &str| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok());
     let seeds: Vec<u64> = match number("UNCOPY_BLOCKS_SEED") {
         Some(seed) => vec![seed],

@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_the_sizes_is_so() {
+    fn the_sizes_are_as_documented() {
         assert!((SIZES.quantile(0.9) / 67e3 - 1.0).abs() < 0.02, "{}", SIZES.quantile(0.9));
         assert!((SIZES.mean() / 45e3 - 1.0).abs() < 0.01, "{}", SIZES.mean());
         let steps = 100_000;

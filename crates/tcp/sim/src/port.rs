@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn who_meets_a_long_queue_is_marked_if_he_may_be_and_lost_where_no_room_is_left() {
+    fn a_packet_at_a_long_queue_is_marked_if_it_may_be_and_lost_where_no_room_is_left() {
         let mut port = Port::new(LINK);
         for _ in 0..3 {
             assert!(matches!(port.send(0, 1000, true), Fate::Arrives(_, false)));

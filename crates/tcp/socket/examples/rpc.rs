@@ -157,7 +157,7 @@ impl Sets {
     }
 }
 
-/// Who spins has a core of its own, on either wire.
+/// A side that spins has a core of its own, on either wire.
 fn pin(load: &Load, core: usize) {
     if load.wait == Wait::Spin {
         // SAFETY: a set of our own.

@@ -146,8 +146,8 @@ impl Attached {
         }
     }
 
-    /// Asks the other side to look at the phase of what it sends: who attends to that, and whoever
-    /// sleeps.
+    /// Asks the other side to look at the phase of what it sends: a thread that attends to that,
+    /// and those that sleep.
     pub fn ask(&self) {
         self.mapped.region.notice(1 - self.mapped.side, ASK).post(self.slot);
         for door in (0..DOORS).chain([ASK]) {

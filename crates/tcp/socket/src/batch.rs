@@ -14,7 +14,7 @@ pub struct Writing {
     how: Option<Batch>,
     /// Bytes of it.
     bytes: u64,
-    /// What was timed of that here,
+    /// The large copies of it that were timed here,
     written: Timed,
     /// and what the reader had timed before it.
     read: Timed,

@@ -5,10 +5,10 @@
 //! A process has one arena, which it fills and which its peers map read-only. It is given to a peer
 //! when a receiver there would take blocks; only where both could trace each other.
 //!
-//! What becomes of blocks of which somebody died: the arena's memory lives as long as somebody maps
-//! it. Whoever has mapped an arena holds a lock of it that ends with the last process that has what
-//! was opened then, and no earlier: until that is free nothing that the peer has not given back is
-//! used again.
+//! Blocks outlive a program that dies: the arena's memory lives as long as somebody maps it.
+//! A process that has mapped an arena holds a lock of it. The lock ends with the last process that
+//! has the file description of then, and no earlier: until it is free nothing that the peer has not
+//! given back is used again.
 //!
 //! unsafe: a system call.
 
@@ -70,10 +70,10 @@ pub(crate) const OWN: u32 = 1;
 /// After so many ms: there was no descriptor free, or no memory, or the service was behind.
 const OFFERS_AGAIN: u64 = 1000;
 
-/// What is to stay as it is until a receiver is done with it.
+/// An owner that is to stay as it is until a receiver is done with its bytes.
 pub type Keeps = Arc<dyn Any + Send + Sync>;
 
-/// What is out to a peer.
+/// A range that is out to a peer.
 #[derive(Debug)]
 pub(crate) enum Given {
     /// A block of our own.
@@ -167,7 +167,7 @@ impl Exchange {
     }
 
     /// Before fork: a child reads what its parent's peers have given, and sends by Linux what its
-    /// parent has. (What it does not use it may drop.)
+    /// parent has. (It may drop what it does not use.)
     pub fn hold(&self) {
         self.out.hold();
         self.peers.hold();
@@ -330,7 +330,8 @@ impl Exchange {
         self.kept.load(Ordering::Relaxed) > 0
     }
 
-    /// What is back of what we were given goes back itself. Not with a lock held.
+    /// Blocks of others that were given on, and that are back, go back themselves. Not with a lock
+    /// held.
     pub fn collects(&self, returns: &Returns) {
         if !self.is_own() {
             return;
@@ -404,8 +405,8 @@ impl Exchange {
         true
     }
 
-    /// By numbers that are free now nothing is found from here on. (What ends have said of them
-    /// stays: it is of what had them.)
+    /// By numbers that are free now nothing is found from here on. (The ends that were announced
+    /// for them stay: these are of the arenas that had them.)
     pub fn frees_numbers(&self) {
         if !self.is_own() {
             return;
@@ -456,8 +457,8 @@ impl Exchange {
         self.is_own() && (!lock(&self.leaving).is_empty() || self.peers().any(ends))
     }
 
-    /// What is viewed of ended programs' arenas (`all`: of any) is called back. Arenas of which
-    /// nothing is go. Not with a lock held.
+    /// Views of ended programs' arenas (`all`: of any) are called back. Arenas without views go.
+    /// Not with a lock held.
     pub fn recalls(&self, all: bool) {
         if !self.is_own() {
             return;
@@ -551,7 +552,7 @@ impl Exchange {
 impl Drop for Exchange {
     fn drop(&mut self) {
         if self.is_own() {
-            // (What is viewed stays, whatever was found before.)
+            // (Memory that is viewed stays, whatever was found before.)
             let leaving = lock(&self.leaving).clone();
             let peers = self.peers().chain(leaving);
             peers.filter(|peer| peer.viewed.load(Ordering::Acquire) > 0).for_each(std::mem::forget);
@@ -576,7 +577,7 @@ pub struct Peer {
     /// Which of this process'.
     id: u64,
     memory: Arena,
-    /// What holds the locks that say so.
+    /// The descriptor that holds this process' locks of it.
     held: Kept,
     /// By which regions it has come, the last its own.
     by: Vec<u64>,
@@ -591,14 +592,14 @@ pub struct Peer {
     viewed: AtomicUsize,
     /// By which handle they are given back: by the page in which they begin, one more than it.
     handles: OnceLock<Box<[AtomicU16]>>,
-    /// What the owner of views knows it by.
+    /// The region that it is to the owner of views.
     known: OnceLock<Box<dyn Views>>,
 }
 
 /// A peer's arena as a region that views lie in.
 pub trait Views: Any + Send + Sync {
-    /// What is viewed of it becomes memory of this process' own, as far as no call is reading it.
-    /// Not with a lock held.
+    /// Views of it become memory of this process' own, as far as no call is reading it. Not with a
+    /// lock held.
     fn recall(&self);
 }
 
@@ -620,8 +621,8 @@ impl Peer {
         (self.memory.base(), ARENA)
     }
 
-    /// What the owner of views knows it by; made once, dropped before its memory goes. `None`: it
-    /// could not be made.
+    /// The region that it is to the owner of views; made once, dropped before its memory goes.
+    /// `None`: it could not be made.
     pub fn known<T: Views>(&self, make: impl FnOnce() -> Option<T>) -> Option<&T> {
         if self.known.get().is_none() {
             let made: Box<dyn Views> = Box::new(make()?);
@@ -632,7 +633,8 @@ impl Peer {
         known.downcast_ref()
     }
 
-    /// What whoever is given it is to know of it. `None`: it has come by many already.
+    /// The descriptor and the regions that a peer is told when it is given this arena. `None`: it
+    /// has come by many already.
     pub(crate) fn introduces(&self) -> Option<(BorrowedFd<'_>, [u64; GIVERS])> {
         let mut by = [0; GIVERS];
         by.get_mut(..self.by.len())?.copy_from_slice(&self.by);
@@ -644,7 +646,7 @@ impl Peer {
         (at - self.memory.base()) as u32
     }
 
-    /// What is viewed of it here is called back.
+    /// Views of it in this process are called back.
     fn recalls(&self) {
         if self.viewed.load(Ordering::Acquire) > 0
             && let Some(known) = self.known.get()
@@ -716,7 +718,7 @@ impl Own {
         self.lost.load(Ordering::Relaxed) > PAGES as usize / 2
     }
 
-    /// What others map it by.
+    /// The descriptor that others map it by.
     pub fn memory(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -742,8 +744,8 @@ impl Exchange {
         let _ = self.own.set(own);
     }
 
-    /// An arena of the other side's has come, `by` these regions before its own. Whoever gives a
-    /// number anew has nothing out any more by the one that had it.
+    /// An arena of the other side's has come, `by` these regions before its own. A peer that gives
+    /// a number anew has nothing out any more by the arena that had it.
     pub(crate) fn takes(
         &self,
         fd: OwnFd,
@@ -808,7 +810,7 @@ fn byte(id: u64, kind: i32) -> libc::flock {
     lock
 }
 
-/// Says that this process, and whoever it forks, has what it is given by this region.
+/// Says that this process, and each child of it, has what it is given by this region.
 fn hold(fd: BorrowedFd, id: u64) -> Result<(), Errno> {
     locks(fd, libc::F_OFD_SETLK, &mut byte(id, libc::F_RDLCK))
 }
@@ -839,7 +841,7 @@ mod tests {
         Arc::new(SharedRegion::map(0, uncopy_tcp_shared::region::create().unwrap()).unwrap())
     }
 
-    /// What a program has given, of which one arena has come.
+    /// The exchange with a program, of which one arena has come.
     fn given() -> (Exchange, Arc<Peer>) {
         let exchange = Exchange::new(std::process::id());
         let (_, fd) = Arena::create(0).unwrap();
@@ -850,7 +852,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_viewed_stays_when_the_books_go() {
+    fn viewed_memory_stays_when_the_books_go() {
         let (exchange, peer) = given();
         let run = Run { position: 0, bytes: 10, at: 0, arena: NUMBER, handle: 0 };
         assert!(peer.hands_over(run));

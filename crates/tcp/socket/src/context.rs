@@ -265,8 +265,9 @@ impl Context {
         gone
     }
 
-    /// The program has become another user. Who cannot be the one again as whom the service knows
-    /// it begins anew, as who it is now.
+    /// The program has become another user. One that cannot be the user again that the service
+    /// knows begins anew, as the user that it is now.
+    ///
     /// True: so it does.
     pub fn user_changes(&self) -> bool {
         let known = match &mut *lock(&self.service) {
@@ -278,7 +279,7 @@ impl Context {
             _ => return false,
         };
         self.lost(&known);
-        // (What it sends from now on nobody sees who has what it was.)
+        // (A process that has what this one was sees nothing that it sends from now on.)
         *lock(&self.arena) = Weak::new();
         lock(&self.regions).iter().for_each(|mapped| mapped.exchange.user_changes());
         true
@@ -395,9 +396,9 @@ impl Context {
         self.ask(&client);
     }
 
-    /// What was registered by this name is closed, and nobody has said what becomes of it. The
-    /// answer may find a program that sleeps for long: so the service hears that nobody waits for
-    /// it.
+    /// The socket that was registered by this name is closed, and nobody has said what becomes of
+    /// it. The answer may find a program that sleeps for long: so the service hears that nobody
+    /// waits for it.
     pub(crate) fn forgets(&self, token: u64) {
         // (While nobody registers: one that was not registered yet is passed over there.)
         let unregistered = lock(&self.unregistered);
@@ -419,7 +420,7 @@ impl Context {
         client.listens(socket, at).inspect_err(|error| _ = self.has_lost(&client, *error)).is_ok()
     }
 
-    /// What the service knows of the connection of this socket, which it carries over its wire.
+    /// The service's knowledge of the connection of this socket, which it carries over its wire.
     ///
     /// # Errors
     /// There is none that answers.
@@ -448,7 +449,7 @@ impl Context {
         }
         match client.withdraws(socket, at) {
             Ok(done) => done || client.is_over(),
-            // (What it has steered ends with it.)
+            // (The segments that it has steered end with it.)
             Err(error) => self.has_lost(&client, error),
         }
     }
@@ -493,8 +494,8 @@ impl Context {
             _ if self.has_left.load(Ordering::Relaxed) => None,
             _ => return,
         };
-        // What came with an answer in a child of vfork, which has this memory, would be no
-        // descriptor of this process.
+        // Descriptors that come with an answer in a child of vfork, which has this memory, would be
+        // none of this process.
         if std::process::id() != self.process() {
             return;
         }
@@ -601,8 +602,8 @@ impl Context {
         if known.is_some() || fds.is_empty() {
             return known;
         }
-        // Whom a door is missing could not wake those who sleep at it. And the program may want the
-        // descriptors for itself.
+        // A side that lacks a door could not wake the threads that sleep at it. And the program may
+        // want the descriptors for itself.
         if fds.len() != 1 + self.doors.len() || !have_room(self.doors.len() as u64) {
             return None;
         }
@@ -646,9 +647,9 @@ impl Context {
         self.has_left.store(true, Ordering::Relaxed);
     }
 
-    /// Those of programs that have gone, once no connection here is in them. What is viewed of
-    /// their blocks is called back: it would keep them, and their descriptors, for as long as the
-    /// program likes. Whom such blocks were given on to hears of it.
+    /// Those of programs that have gone, once no connection here is in them. Views of their blocks
+    /// are called back: they would keep the regions, and their descriptors, for as long as the
+    /// program likes. Programs that such blocks were given on to hear of it.
     ///
     /// Not with a lock of ours held, nor before this thread forks: calling back waits for a fork
     /// that is under way.
@@ -660,7 +661,7 @@ impl Context {
         Self::lets_go_of(&self.take_over());
         let all: Vec<Arc<Mapped>> = lock(&self.regions).clone();
         let mut again = false;
-        // (What was given on to others keeps what it lies in.)
+        // (Blocks that were given on to others keep the memory that they lie in.)
         for mapped in &all {
             mapped.exchange.collects(mapped.region.returns(mapped.side));
         }
@@ -692,8 +693,8 @@ impl Context {
         }
     }
 
-    /// What was given goes now, and not with whoever drops the last reference to these: it may be
-    /// kept for long, or dropped in a section.
+    /// Blocks that were given go now, and not with the last reference to these: it may be kept for
+    /// long, or dropped in a section.
     fn lets_go_of(over: &[Arc<Mapped>]) {
         over.iter().for_each(|mapped| mapped.exchange.lets_go());
     }
@@ -707,8 +708,9 @@ impl Context {
         over
     }
 
-    /// This process gives up rights, and who it is from then on is not to see what others' arenas
-    /// show: theirs go of which no connection reads any more ([`crate::flow::Flow::has_arenas`]).
+    /// This process gives up rights, and the user that it is from then on is not to see what
+    /// others' arenas show: theirs go of which no connection reads any more
+    /// ([`crate::flow::Flow::has_arenas`]).
     pub fn forgets_arenas(&self) {
         let all: Vec<Arc<Mapped>> = lock(&self.regions).clone();
         for mapped in all.iter().filter(|mapped| mapped.exchange.has_arenas()) {
@@ -737,7 +739,8 @@ impl Context {
         })
     }
 
-    /// What is back of what was given on goes back itself. Not with a lock held.
+    /// Blocks of others that were given on, and that are back, go back themselves. Not with a lock
+    /// held.
     pub(crate) fn collects(&self) {
         if !self.gives_on.load(Ordering::Relaxed) || !critical::may_wait() {
             return;
@@ -772,7 +775,7 @@ impl Context {
     }
 
     /// It is of the same kind as ours: writing to anything else (a pipe, a file of FUSE) might wait
-    /// for who gave it.
+    /// for its giver.
     pub(crate) fn is_door(&self, door: impl AsFd) -> bool {
         let kind = |fd: BorrowedFd| fstat(fd).map(|stat| (stat.st_dev, stat.st_ino));
         // (All that have no name are one file.)
@@ -956,7 +959,7 @@ mod tests {
 
     /// It was stopped, or had no room. From then on nothing is started in its place.
     #[test]
-    fn who_did_not_answer_is_asked_again_after_a_while() {
+    fn a_service_that_did_not_answer_is_asked_again_after_a_while() {
         use uncopy_tcp_service::{Limits, Options, Service as Serving};
         let name = format!("uncopy-tcp-test-again-{}", std::process::id());
         let context = Context::new(Settings::new(name.as_str())).unwrap();
@@ -1018,7 +1021,7 @@ mod tests {
 
     /// A peer could give a door that lets whoever knocks there wait.
     #[test]
-    fn what_is_no_eventfd_is_no_door() {
+    fn a_file_that_is_no_eventfd_is_no_door() {
         let context = Context::new(Settings::new("uncopy-tcp-test-nobody")).unwrap();
         let (_read, pipe) = std::io::pipe().unwrap();
         let memory = uncopy_tcp_shared::region::create().unwrap();

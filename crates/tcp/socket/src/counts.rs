@@ -1,5 +1,5 @@
-//! What went by the ring, of one connection, and when the process' totals learn of it; and which of
-//! these a connection is counted in that stays with Linux.
+//! Counts of one connection: how much went by the ring, and when the process' totals learn of it;
+//! and which of these a connection is counted in that stays with Linux.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use uncopy_counters::{Counters, connections};
@@ -7,7 +7,7 @@ use uncopy_tcp_service::protocol::StayReason;
 
 /// Where connections are counted that stay with Linux for this reason.
 pub fn stayed(counters: &Counters, reason: StayReason) -> &AtomicU64 {
-    // (What is a direction's only never comes here.)
+    // (A reason that is a direction's only never comes here.)
     connections::stays(reason.name())
         .map_or(&counters.tcp_stayed_use, |stays| (stays.counter)(counters))
 }

@@ -15,9 +15,10 @@ use uncopy_tcp_shared::phase::At;
 use uncopy_tcp_shared::ring::{FINISHED, GONE};
 
 impl Flow {
-    /// As shutdown(2). What was sent stays sent: the end of the stream comes after it. EAGAIN: the
-    /// program may not wait ([`Settings::may_wait`](crate::Settings::may_wait)), and Linux has no
-    /// room now for what goes before the end. It is to be called again when Linux has some.
+    /// As shutdown(2). Bytes that were sent stay sent: the end of the stream comes after them.
+    /// EAGAIN: the program may not wait ([`Settings::may_wait`](crate::Settings::may_wait)), and
+    /// Linux has no room now for what goes before the end. It is to be called again when Linux has
+    /// some.
     pub fn shutdown(&self, how: Shutdown) -> Result<(), Errno> {
         if let Some(attached) = self.attached() {
             // (Linux refuses it where the peer has reset the connection.)
@@ -64,8 +65,8 @@ impl Flow {
         done
     }
 
-    /// What was given back before is with Linux. EAGAIN: what was given back since is not, and the
-    /// stream goes on.
+    /// The bytes that were given back before are with Linux. EAGAIN: those that were given back
+    /// since are not, and the stream goes on.
     fn finish(&self, attached: &Attached, how: Shutdown) -> Result<(), Errno> {
         // Later calls of ours are the kernel's to refuse, and none comes between: it would go by
         // Linux.
@@ -78,8 +79,8 @@ impl Flow {
 
     /// The program receives no more, and ends its stream: Linux answers what comes from now on with
     /// a reset, but keeps what came before. So what the ring has is not for the sender to take back
-    /// and to send by Linux. What Linux has comes before it: while the ring is offered nothing else
-    /// comes there, so it can be counted. (But not past an urgent byte.)
+    /// and to send by Linux. Linux' bytes come before the ring's: while the ring is offered no
+    /// others come there, so they can be counted. (But not past an urgent byte.)
     fn enters_what_is_offered(&self, attached: &Attached) {
         let mut own = attached.mapped.ends.receiving(attached.slot, self.context.process());
         let phase = &attached.inward().switch.phase;
@@ -102,8 +103,8 @@ impl Flow {
         self.shut.load(Relaxed) && attached.out().produced.flags.load(Relaxed) & FINISHED != 0
     }
 
-    /// What was withdrawn or given back is with Linux, whatever it takes: the stream ends after it.
-    /// EAGAIN: it is not, and the program may not wait.
+    /// Bytes that were withdrawn or given back are with Linux, whatever it takes: the stream ends
+    /// after them. EAGAIN: they are not, and the program may not wait.
     fn flush_all(&self) -> Result<(), Errno> {
         let Some(attached) = self.attached() else { return Ok(()) };
         loop {
@@ -116,8 +117,8 @@ impl Flow {
             if !self.context.settings.may_wait {
                 return Err(Errno::AGAIN);
             }
-            // Whatever the program's signals and SO_SNDTIMEO say: the calls that sent these bytes
-            // have returned.
+            // The program's signals and SO_SNDTIMEO do not count here: the calls that sent these
+            // bytes have returned.
             kernel::wait_for_room(self.fd());
         }
     }
@@ -297,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn who_shuts_both_ways_keeps_what_the_ring_has_behind_linuxs_bytes() {
+    fn a_side_that_shuts_both_ways_keeps_what_the_ring_has_behind_linuxs_bytes() {
         let service = service();
         let program = || program_that(&service.name, Waiting::Sleep);
         for resets in [false, true] {

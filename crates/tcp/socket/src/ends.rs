@@ -40,7 +40,7 @@ pub struct Sending {
     pub finished: bool,
     /// The other side wrote nonsense.
     pub poisoned: bool,
-    /// What its large copies belong to.
+    /// The batch that its large copies belong to.
     pub batch: Writing,
     /// Bytes that went in blocks, that were given on, and that no block was free, which the totals
     /// do not know yet.
@@ -110,7 +110,7 @@ struct Guarded<T> {
     /// Of the sending half: the end's. It lies here because each call that sends looks at it.
     error: KeptError,
     /// How far the half is in its ring: the next byte to be sent, or to be received. A mirror of
-    /// what the lock guards, for who looks without it: what lies in the region the other side can
+    /// what the lock guards, for a look without it: what lies in the region the other side can
     /// write.
     at: AtomicU32,
     data: UnsafeCell<T>,
@@ -121,7 +121,8 @@ struct End {
     sending: Guarded<Sending>,
     receiving: Guarded<Receiving>,
     processes: AtomicU32,
-    /// Which they are, as far as there is room: who has died cannot say that it holds it no more.
+    /// Which they are, as far as there is room: a process that has died cannot say that it holds it
+    /// no more.
     names: [AtomicU32; NAMES],
 }
 
@@ -300,7 +301,7 @@ impl<'a, T> Locked<'a, T> {
 
 impl Locked<'_, Sending> {
     /// The next `bytes` are in place. (The mirror says so first: else the other side may have taken
-    /// what it does not have yet, and who looks without the lock would find a ring that is full, or
+    /// what it does not have yet, and a look without the lock would find a ring that is full, or
     /// bytes that are unread.)
     #[inline]
     pub fn commit(&mut self, produced: &Produced, bytes: u32) {

@@ -22,7 +22,7 @@ impl Attached {
         self.mapped.ends.error(self.slot)
     }
 
-    /// What Linux has answered, and the program is told.
+    /// An answer of Linux' that the program is told.
     pub fn tells<T>(&self, answer: Result<T, Errno>) -> Result<T, Errno> {
         answer.inspect_err(|&error| self.error().told(error))
     }
@@ -126,8 +126,8 @@ impl Flow {
     }
 
     /// The program has shut down both ways with bytes unread at the peer: when that sends, Linux
-    /// resets the connection. Whoever is told of that is to say so ([`KeptError::told`]), or it
-    /// would be taken for a death later.
+    /// resets the connection. A call that is told of that is to say so ([`KeptError::told`]), or
+    /// the reset would be taken for a death later.
     pub(crate) fn may_be_reset_by_linux(&self, attached: &Attached) -> bool {
         self.shut.load(Relaxed)
             && attached.out().produced.flags.load(Relaxed) & FINISHED != 0

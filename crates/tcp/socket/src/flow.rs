@@ -142,7 +142,7 @@ impl Flow {
 
     /// The socket.
     pub fn fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: whoever made the flow keeps the socket open until `close`.
+        // SAFETY: the maker of the flow keeps the socket open until `close`.
         unsafe { BorrowedFd::borrow_raw(self.number()) }
     }
 
@@ -180,8 +180,8 @@ impl Flow {
         self.attached.get().is_none() && self.registered.load(Ordering::Relaxed)
     }
 
-    /// The service may have a copy of the socket. (Who closes it says so before he asks: see
-    /// `undecided` of `way`.)
+    /// The service may have a copy of the socket. (The thread that closes it says so before it
+    /// asks: see `undecided` of `way`.)
     pub(crate) fn was_shown(&self) -> bool {
         self.registered.load(Ordering::SeqCst)
     }
@@ -312,7 +312,7 @@ impl Flow {
     /// or its slot. (Those that wait go on sleeping, as with Linux, until somebody wakes them.)
     pub(crate) fn ends_here(&self) {
         {
-            // (Who looks whether it is closed, and no more, must not find that of one whose thread
+            // (A look at whether it is closed, and no more, must not find that of one whose thread
             // is about to be handed blocks: their memory would go.)
             let receiving = match self.attached.get() {
                 Some(Some(Attached { mapped, slot, .. })) => {
@@ -465,7 +465,7 @@ impl Flow {
         self.with_error(kernel::poll_now(self.fd(), events))
     }
 
-    /// What the kernel's connection says; POLLERR too, where its error is kept here.
+    /// The bits that the kernel says of the connection; POLLERR too, where its error is kept here.
     pub(crate) fn with_error(&self, said: PollFlags) -> PollFlags {
         let kept = said.contains(PollFlags::HUP) && self.has_error();
         if kept { said | PollFlags::ERR } else { said }

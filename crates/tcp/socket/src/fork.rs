@@ -1,6 +1,6 @@
-//! Forks: a child shares its parent's connections. What is attached both go on with; what nobody
-//! has decided yet is decided by whoever is left alone with it; and nothing is half done when the
-//! memory is duplicated.
+//! Forks: a child shares its parent's connections. Both go on with attached connections; those that
+//! nobody has decided on yet are decided on by the process that is left alone with them; and
+//! nothing is half done when the memory is duplicated.
 
 use crate::context::Context;
 use crate::flow::Flow;

@@ -67,7 +67,7 @@ pub unsafe fn receive_as_it_is(fd: BorrowedFd, to: &[iovec], flags: i32) -> Resu
     recvmsg(fd, to, &mut RecvAncillaryBuffer::default(), flags).map(|got| got.bytes)
 }
 
-/// What [`receive_to_mark`] says where an urgent byte is next. (No other answer of its is that.)
+/// [`receive_to_mark`]'s answer where an urgent byte is next. (No other answer of its is that.)
 pub const AT_MARK: Errno = Errno::CHRNG;
 
 /// Receives what is there, as a call does that has received something already: an urgent byte that
@@ -190,10 +190,10 @@ pub fn is_at_mark_inline(fd: BorrowedFd) -> bool {
 }
 
 /// Passes the urgent byte, where that is next and is none of the stream, as a call does that
-/// receives what follows it. What follows it stays.
+/// receives what follows it. The bytes that follow it stay.
 ///
 /// # Errors
-/// What Linux tells once.
+/// An error that Linux tells once.
 pub fn pass_mark(fd: BorrowedFd) -> Result<(), Errno> {
     // (In memory that nobody can write to: a byte that follows is not received.)
     static NOWHERE: u8 = 0;
@@ -218,8 +218,8 @@ pub fn has_mark(fd: BorrowedFd) -> bool {
     poll_now(fd, PollFlags::PRI).contains(PollFlags::PRI) || is_at_mark(fd)
 }
 
-/// Who has looked at so many bytes stands before an urgent byte that nobody has received. (What can
-/// be received ends there, but for SO_OOBINLINE.)
+/// Behind the `seen` bytes that were looked at stands an urgent byte that nobody has received. (The
+/// bytes that can be received end there, but for SO_OOBINLINE.)
 pub fn mark_follows(fd: BorrowedFd, seen: usize) -> bool {
     poll_now(fd, PollFlags::PRI).contains(PollFlags::PRI)
         && unread(fd).is_ok_and(|there| {

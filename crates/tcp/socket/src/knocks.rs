@@ -1,6 +1,6 @@
-//! Knocks that are made together. Who serves many connections in turn, and knocks at a program's
-//! door for the first, has the program awake, done and asleep again before it comes to the second.
-//! So it may knock once it has come to all of them.
+//! Knocks that are made together. A thread that serves many connections in turn, and knocks at a
+//! program's door for the first, has the program awake, done and asleep again before it comes to
+//! the second. So it may knock once it has come to all of them.
 
 use crate::door::knock_at;
 use crate::lock::{Guarded, lock};

@@ -1,7 +1,7 @@
 //! Going back to Linux for good, for what rings do not carry: another program after exec, another
-//! process that is sent the descriptor, io_uring. Sending goes back at once. What lies unread in
-//! the ring that is received from is the sender's again, who sends it by Linux: so no byte is lost,
-//! and they stay in order, whoever reads them then. See `uncopy_tcp_shared::phase`.
+//! process that is sent the descriptor, io_uring. Sending goes back at once. Bytes that lie unread
+//! in the ring that is received from are the sender's again, who sends them by Linux: so no byte is
+//! lost, and they stay in order, whoever reads them then. See `uncopy_tcp_shared::phase`.
 
 use crate::attached::Attached;
 use crate::ends::{Locked, Receiving, Sending};
@@ -23,7 +23,8 @@ use uncopy_tcp_shared::ring::{BY_LINUX, FINISHED};
 /// How often it looks whether the other side has answered: a wake-up there takes about 5 us.
 const LOOK: Duration = Duration::from_micros(20);
 
-/// What the other side has taken back Linux has a moment later, unless that was interrupted.
+/// Bytes that the other side has taken back are with Linux a moment later, unless that was
+/// interrupted.
 const ARRIVES: Duration = Duration::from_millis(100);
 /// So long a call that receives waits for it: a thread that is preempted there goes on after some
 /// milliseconds.
@@ -31,8 +32,7 @@ const MOMENT: Duration = Duration::from_millis(5);
 /// So long all calls of a connection together do: a peer that means harm has no more than this.
 const MOMENTS: Duration = Duration::from_millis(100);
 
-/// What becomes of the unread bytes of a side that gives its ring back to a peer that does not
-/// answer.
+/// The fate of the unread bytes of a side that gives its ring back to a peer that does not answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Unanswered {
     /// They are this side's again, who reads them here.
@@ -118,13 +118,13 @@ impl Flow {
             return Ok(false);
         }
         let patience = || deadline.saturating_duration_since(Instant::now()).min(ARRIVES);
-        // (What is taken back comes behind this.)
+        // (Bytes that are taken back come behind this.)
         let before = attached.has_bytes().then(|| kernel::unread(self.fd()));
         inward.consumed.flags.fetch_or(BY_LINUX, Release);
         let mut given = phase.give_back();
         if given.is_none() {
-            // What was withdrawn just before that Linux may not have yet. What a sender offers that
-            // had not seen this it withdraws at once.
+            // Linux may not have yet what was withdrawn just before. A sender that had not seen
+            // this withdraws at once what it offers.
             let patience = if unanswered == Unanswered::Left { Duration::ZERO } else { patience() };
             waits_while(patience, || {
                 (attached.is_under_way() || phase.at() == Ok(At::Offered))
@@ -134,14 +134,14 @@ impl Flow {
         }
         // Either FINISHED is seen below, or the other side sees this before it ends the stream.
         fence(SeqCst);
-        // (What was only offered may have been withdrawn meanwhile.)
+        // (Bytes that were only offered may have been withdrawn meanwhile.)
         own.reader.forget();
         own.look(&inward.produced).or_else(|_| self.poison(&mut own.poisoned))?;
         let unread = own.reader.filled() > 0;
         own.reader.forget();
         let Some(given) = given else { return Ok(true) };
         if !unread && given != At::Leaving {
-            // Whoever sends next, or is sending, sees it.
+            // The next call that sends, or one that is sending, sees it.
             return Ok(true);
         }
         attached.ask();
@@ -227,8 +227,8 @@ impl Flow {
         attached.inward().produced.flags.load(Acquire) & FINISHED != 0 || kernel::hung_up(self.fd())
     }
 
-    /// What lies unread in the ring, where the other side does not take it back: the only copy, for
-    /// whoever makes an end of it. Only where no other process holds this end.
+    /// The bytes that lie unread in the ring, where the other side does not take them back: the
+    /// only copy, for the stand-in that is made. Only where no other process holds this end.
     pub fn take_unread(&self) -> Result<Vec<u8>, Errno> {
         let Some(attached) = self.attached() else { return Ok(vec![]) };
         let mut all = vec![];
@@ -258,11 +258,11 @@ impl Flow {
         Ok(all)
     }
 
-    /// What stands in for the socket in a program that this process is about to execute, where
-    /// [`Flow::by_linux`] said no: it brings what lies unread in the ring, then what the socket
-    /// brings, and takes what goes there. EBUSY: another process, too, holds this end, and may want
-    /// to read the ring. Where the service does not do that, nothing has been taken out of the
-    /// ring.
+    /// The stand-in for the socket in a program that this process is about to execute, where
+    /// [`Flow::by_linux`] said no: it brings the bytes that lie unread in the ring, then those that
+    /// the socket brings, and takes those that go there. EBUSY: another process, too, holds this
+    /// end, and may want to read the ring. Where the service does not do that, nothing has been
+    /// taken out of the ring.
     pub fn stand_in(&self) -> Result<OwnedFd, Errno> {
         let attached = self.attached().ok_or(Errno::NOTCONN)?;
         let holders = attached.mapped.ends.processes(attached.slot).load(Acquire);
@@ -312,8 +312,8 @@ impl Flow {
         if served == Err(Errno::AGAIN) { Ok(()) } else { served }
     }
 
-    /// As above, before this process ends or executes another program: there is no next call. (What
-    /// Linux does not take now is lost.)
+    /// As above, before this process ends or executes another program: there is no next call.
+    /// (Bytes that Linux does not take now are lost.)
     pub fn serve_before_end(&self) {
         if self.attached().is_some_and(|attached| self.is_asked(attached)) {
             let _ = self.serve();
@@ -366,7 +366,7 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn what_is_given_back_to_who_has_ended_the_stream_stays_behind_linuxs_bytes() {
+    fn bytes_given_back_to_a_sender_that_has_ended_stay_behind_linuxs_bytes() {
         let service = service();
         let program = || program_that(&service.name, Waiting::Sleep);
         let (a, b) = shared(&program(), &program());
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_offered_while_the_receiver_leaves_goes_by_linux_too() {
+    fn bytes_that_are_offered_while_the_receiver_leaves_go_by_linux_too() {
         let service = service();
         let program = || program_that(&service.name, Waiting::Sleep);
         let (a, b) = shared(&program(), &program());
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_wait_does_not_wait_for_what_is_taken_back_either() {
+    fn a_call_that_does_not_wait_does_not_wait_for_what_is_taken_back_either() {
         let service = service();
         let program = || program_that(&service.name, Waiting::Sleep);
         let (a, b) = shared(&program(), &program());
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_behind_a_mark_is_not_waited_for() {
+    fn bytes_behind_a_mark_are_not_waited_for() {
         let service = service();
         let program = || program_that(&service.name, Waiting::Sleep);
         assert!((0..5).any(|_| {
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn what_linux_has_no_room_for_is_not_waited_for() {
+    fn bytes_that_linux_has_no_room_for_are_not_waited_for() {
         let service = service();
         let program = || program_that(&service.name, Waiting::Sleep);
         assert!((0..5).any(|_| {
@@ -523,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_nothing_waits_for_what_was_taken_back_just_now() {
+    fn a_call_that_finds_nothing_waits_for_what_was_taken_back_just_now() {
         let service = service();
         let program = || program_that(&service.name, Waiting::Sleep);
         // Most of the time that is long enough.

@@ -14,7 +14,7 @@ const LATE: u32 = 64;
 const PAYS: i32 = 4;
 /// A connection says no more than this, however long it was.
 const MOST: i32 = 8 * PAYS;
-/// What is remembered: some twenty connections that were too short, or fewer that were long.
+/// So much is remembered: some twenty connections that were too short, or fewer that were long.
 const MEMORY: i32 = 32 * PAYS;
 /// While registering does not pay, one connection in so many is registered early all the same: else
 /// nobody would hear that they are longer now.

@@ -1,8 +1,8 @@
-//! The inward ring's first bytes, used where they lie, and received later: who sends them on by a
+//! The inward ring's first bytes, used where they lie, and received later: a sender of them by a
 //! wire needs them until they have arrived there.
 //!
-//! What is lent is received by nobody else, and is the ring's first bytes. Behind it only the ring
-//! is looked at: what comes by Linux, or in a block, waits until nothing is lent.
+//! Lent bytes are received by nobody else, and are the ring's first bytes. Behind them only the
+//! ring is looked at: bytes that come by Linux, or in a block, wait until nothing is lent.
 //!
 //! unsafe: a copy into the caller's buffer.
 
@@ -12,18 +12,18 @@ use std::sync::atomic::Ordering::Relaxed;
 use uncopy_tcp_shared::arena;
 use uncopy_tcp_shared::phase::At;
 
-/// What [`Flow::lend`] finds.
+/// An answer of [`Flow::lend`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lent {
     /// So many bytes more are lent.
     More(u32),
     /// The ring has no more bytes now. [`Flow::receive`] says whether the stream goes on.
     Nothing,
-    /// What comes next is not the ring's: [`Flow::receive`] brings it, once nothing is lent.
+    /// The next bytes are not the ring's: [`Flow::receive`] brings them, once nothing is lent.
     Elsewhere,
 }
 
-/// What [`Flow::receive`] says of bytes that wait until nothing is lent. (No other answer of its is
+/// [`Flow::receive`]'s answer for bytes that wait until nothing is lent. (No other answer of its is
 /// this one.)
 pub const HELD: Errno = Errno::BUSY;
 
@@ -49,7 +49,7 @@ impl Flow {
         }
     }
 
-    /// Where the bytes of what is lent are, `skip` of them left out: for who reads them as memory
+    /// Where the bytes of what is lent are, `skip` of them left out: for a reader of them as memory
     /// that changes at any time. `None`: there are not so many.
     pub fn lent(&self, skip: u32, bytes: u32) -> Option<[(*const u8, usize); 2]> {
         let attached = self.attached()?;

@@ -2,8 +2,8 @@
 //! call that wants the same lock.
 //!
 //! [`Lock`] lies in memory that a process shares with its children; the next one takes it over,
-//! whatever became of its holder. Whoever is killed while it holds it leaves nothing half done: a
-//! ring's position is published by one store, last.
+//! whatever became of its holder. A process that is killed while it holds the lock leaves nothing
+//! half done: a ring's position is published by one store, last.
 //!
 //! `Guarded` is a process' own. It is held over a fork, so that the child finds nothing half done.
 //!
@@ -53,7 +53,7 @@ impl Lock {
         loop {
             let held = self.0.load(Relaxed);
             if held == 0 {
-                // Others may sleep: whoever has slept wakes them in turn.
+                // Others may sleep: one that has slept wakes them in turn.
                 if self.0.compare_exchange(0, process | WAITERS, Acquire, Relaxed).is_ok() {
                     return;
                 }
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_process_held_is_taken_over_even_before_it_is_waited_for() {
+    fn a_lock_of_a_killed_process_is_taken_over_even_before_it_is_waited_for() {
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
         let lock = Lock(AtomicU32::new(child.id()));
         child.kill().unwrap();

@@ -53,14 +53,14 @@ pub(crate) struct Mapped {
     pub id: u64,
     pub process: u32,
     pub side: usize,
-    /// What goes in blocks.
+    /// The blocks that the sides have given each other.
     pub exchange: Exchange,
     /// Which messages do.
     pub blocks: Blocks,
     pub region: Arc<SharedRegion>,
     pub doors: Arc<[Kept]>,
     pub ends: Ends,
-    /// What large copies have cost that we make for the other side.
+    /// The costs of large copies that we make for the other side.
     pub prices: Prices,
     /// This process'.
     pub knocks: Arc<Knocks>,

@@ -1,10 +1,10 @@
-//! What comes first. A program is told of connections in the order in which their news came, as
+//! The order of news. A program is told of connections in the order in which their news came, as
 //! Linux does it, and programs rely on that. Notices are bits: so with each goes its time, and the
 //! time at which its sender had last sent by Linux. If nobody has asked Linux since, Linux' news
 //! come before it.
 //!
 //! But what was sent by Linux then may concern others, and what Linux has may have come after the
-//! notice. Where the door stands among what Linux says tells the two apart: who sends a notice
+//! notice. Where the door stands among what Linux says tells the two apart: a sender of a notice
 //! after something of Linux' knocks at the door. So what stands behind the door came after the
 //! first knock, and that came after the earliest notice.
 
@@ -53,7 +53,7 @@ impl Knocked {
     }
 }
 
-/// What a set knows of knocks at its door since it has asked Linux.
+/// A set's knowledge of knocks at its door since it has asked Linux.
 #[derive(Debug)]
 pub(crate) struct Marks {
     /// When the first of the notices was posted that it has collected.

@@ -14,19 +14,19 @@ impl Attached {
     pub fn unread(&self) -> u32 {
         let inward = self.inward();
         let tail = inward.produced.tail.load(Acquire);
-        // What the other side wrote may be anything.
+        // The other side may have written anything.
         tail.wrapping_sub(self.head()).min(RING)
     }
 }
 
 impl Flow {
-    /// What SIOCINQ (FIONREAD) and SIOCOUTQ leave out: bytes that the inward ring holds for us, and
-    /// bytes that were withdrawn from the outward one and that Linux has not taken yet. (What is in
-    /// the outward ring has arrived, as what is in the other end's queue has.)
+    /// The bytes that SIOCINQ (FIONREAD) and SIOCOUTQ leave out: those that the inward ring holds
+    /// for us, and those that were withdrawn from the outward one and that Linux has not taken yet.
+    /// (Bytes in the outward ring have arrived, as those in the other end's queue have.)
     pub fn queued(&self) -> (u32, u32) {
         let Some(attached) = self.attached() else { return (0, 0) };
         let unread = match attached.inward().switch.phase.at() {
-            // What lies in the ring then is the sender's.
+            // The bytes that lie in the ring then are the sender's.
             Ok(At::Linux | At::Returned) | Err(_) => 0,
             Ok(_) if self.is_counted_to_mark(attached) => 0,
             Ok(_) => attached.unread(),
@@ -36,8 +36,8 @@ impl Flow {
         (unread, unsent)
     }
 
-    /// What the ring has comes behind an urgent byte of Linux', up to which alone it counts, also
-    /// where that was received (MSG_OOB).
+    /// The ring's bytes come behind an urgent byte of Linux', up to which alone SIOCINQ counts,
+    /// also where that was received (MSG_OOB).
     fn is_counted_to_mark(&self, attached: &Attached) -> bool {
         let own = attached.mapped.ends.receiving(attached.slot, self.context.process());
         let is_behind = match attached.inward().switch.phase.at() {

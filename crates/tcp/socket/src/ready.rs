@@ -1,5 +1,5 @@
-//! What poll says of a connection: the ring's part here, the rest the kernel's connection. And
-//! poll(2) itself over both.
+//! The readiness of a connection, as poll says it: the ring's part here, the rest the kernel's
+//! connection. And poll(2) itself over both.
 
 use crate::context::Context;
 use crate::flow::Flow;
@@ -16,19 +16,20 @@ use std::time::{Duration, Instant};
 use uncopy_tcp_shared::ring::FINISHED;
 use uncopy_tcp_shared::wanted::Doors;
 
-/// What the ring says, and what the kernel is not to be asked.
+/// The ring's answer, and the events that are left to ask the kernel for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
     /// POLLIN, POLLOUT, as far as the rings know.
     pub now: PollFlags,
-    /// What only the kernel knows: POLLOUT is not, while sending goes through the ring.
+    /// The events that only the kernel knows: POLLOUT is none of them while sending goes through
+    /// the ring.
     pub ask: PollFlags,
     /// The other side says that the kernel has news of the end.
     pub hint: bool,
 }
 
 impl Flow {
-    /// What is ready now. No system call.
+    /// The events that are ready now. No system call.
     #[inline]
     pub fn ready(&self) -> Ready {
         let mut ready = Ready { now: PollFlags::empty(), ask: PollFlags::all(), hint: false };
@@ -78,18 +79,18 @@ pub struct Item<'a> {
     pub fd: BorrowedFd<'a>,
     /// Its connection, if it is one that was registered.
     pub flow: Option<&'a Flow>,
-    /// What is asked.
+    /// The events that are asked for.
     pub events: PollFlags,
-    /// What is so.
+    /// The events that are ready.
     pub revents: PollFlags,
 }
 
 const ROOM: PollFlags = PollFlags::OUT.union(PollFlags::WRNORM);
 const ALWAYS: PollFlags = PollFlags::ERR.union(PollFlags::HUP).union(PollFlags::NVAL);
 
-/// What a poll sleeps in: of each context of its connections one, taken from the first of them.
-/// Where there is no descriptor for one: those connections go by Linux from now on, and as long as
-/// not all of them do a poll looks again after a moment.
+/// The sets that a poll sleeps in: of each context of its connections one, taken from the first of
+/// them. Where there is no descriptor for one: those connections go by Linux from now on, and as
+/// long as not all of them do a poll looks again after a moment.
 struct Doorkeepers<'a>(Vec<(&'a Flow, Sleeper)>, Vec<&'a Flow>);
 
 impl<'a> Doorkeepers<'a> {
@@ -97,7 +98,7 @@ impl<'a> Doorkeepers<'a> {
     fn of(items: &[Item<'a>]) -> Result<Self, Errno> {
         let mut all = Self(vec![], vec![]);
         for flow in items.iter().filter_map(|item| item.flow.filter(|f| !f.is_linux())) {
-            // Whoever attaches it knocks.
+            // The thread that attaches it knocks.
             flow.waiting.fetch_add(1, Relaxed);
             all.1.push(flow);
         }
@@ -238,7 +239,7 @@ impl Context {
                 if let Some(flow) = item.flow.filter(|flow| flow.owes())
                     && fd.revents().contains(PollFlags::OUT)
                 {
-                    // (An error: who sends hears of it.)
+                    // (An error: the next send hears of it.)
                     let _ = flow.serve();
                 }
             }

@@ -68,7 +68,8 @@ impl Flow {
                     if bytes == 0 || bytes >= total || ends || self.mark_follows(bytes) {
                         return Ok(bytes);
                     }
-                    // (What came before the end, or before a signal, is looked at once more.)
+                    // (Bytes that came before the end, or before a signal, are looked at once
+                    // more.)
                     ends = kernel::hung_up(self.fd())
                         || self.wait_for_more(bytes, &mut deadline).is_err();
                 }
@@ -222,13 +223,13 @@ impl Flow {
         got
     }
 
-    /// What can be received now is handed to `put`, which does not wait, and so much of it is taken
-    /// as that says: no other thread gets any of it meanwhile. `room` is for as much as is looked
-    /// at. Waits until there is something, as [`Flow::receive`] does.
+    /// Bytes that can be received now are handed to `put`, which does not wait, and as many of them
+    /// are taken as that says: no other thread gets any of them meanwhile. `room` is for as much as
+    /// is looked at. Waits until there is something, as [`Flow::receive`] does.
     ///
     /// # Errors
-    /// What `put` says, and [`Flow::receive`]; [`kernel::AT_MARK`]: an urgent byte is next, which
-    /// Linux' splice never passes. What that says there Linux knows, who stands there too.
+    /// An error of `put`, or of [`Flow::receive`]; [`kernel::AT_MARK`]: an urgent byte is next,
+    /// which Linux' splice never passes. Linux stands there too, and knows what splice says there.
     pub fn receive_by(
         &self,
         room: &mut [u8],
@@ -280,9 +281,9 @@ impl Flow {
         if self.shut.load(Relaxed) { Ok(0) } else { Err(Errno::BADF) }
     }
 
-    /// What is there, also where some of it is the ring's and what follows Linux', or the other way
-    /// round: less than was asked for says that nothing more is there, and who uses a set that
-    /// reports by edge relies on that (epoll(7)).
+    /// The bytes that are there are received, also where some are the ring's and the next ones
+    /// Linux', or the other way round: less than was asked for says that nothing more is there, and
+    /// a program with a set that reports by edge relies on that (epoll(7)).
     unsafe fn receive_across(
         &self,
         attached: &Attached,
@@ -393,7 +394,7 @@ impl Flow {
         flags: i32,
     ) -> bool {
         if kernel::is_at_mark(self.fd()) {
-            // (What it has seen stands behind the mark, at which Linux ends its count.)
+            // (The bytes that it has seen stand behind the mark, at which Linux ends its count.)
             // SAFETY: the caller's promise.
             return unsafe { kernel::receive(self.fd(), to, flags) } == Ok(seen);
         }
@@ -402,7 +403,8 @@ impl Flow {
             && !kernel::has_mark(self.fd())
     }
 
-    /// What Linux has. [`kernel::AT_MARK`]: the call `goes_on`, and an urgent byte is next.
+    /// Linux' bytes are received. [`kernel::AT_MARK`]: the call `goes_on`, and an urgent byte is
+    /// next.
     unsafe fn receive_linuxs(
         &self,
         to: &[iovec],
@@ -489,7 +491,7 @@ impl Flow {
                 inward.switch.phase.found().or_else(|_| self.poison(&mut own.poisoned))?;
             if matches!(at, At::Linux | At::Offered | At::Returned) {
                 if lent > 0 {
-                    // (Whoever has lent it is at the ring until that was received.)
+                    // (A caller that has lent it is at the ring until that was received.)
                     return self.poison(&mut own.poisoned);
                 }
                 // SAFETY: the caller's promise.
@@ -543,8 +545,8 @@ impl Flow {
                     }
                     return got;
                 }
-                // What was sent through the ring comes before the end of the stream, and before its
-                // error, which is told once.
+                // Bytes that were sent through the ring come before the end of the stream, and
+                // before its error, which is told once.
                 match got {
                     Ok(0) if is_end => self.stream_ends(attached, own),
                     Ok(bytes) => return Ok(bytes),
@@ -612,7 +614,7 @@ impl Flow {
             if seen == Ok(None) {
                 return Err(Errno::AGAIN);
             }
-            // What it published before it ended is seen now.
+            // The bytes that it published before it ended are seen now.
             own.look(&inward.produced).or_else(|_| self.poison(&mut own.poisoned))?;
             let settled = inward.switch.phase.at() == Ok(At::Ring);
             match seen {
@@ -709,7 +711,7 @@ impl Flow {
         if !looks {
             let returns = attached.mapped.region.returns(ring);
             self.takes(attached, own, got, |run| returns.done(run.handle, run.bytes));
-            // (Whoever reads so views nothing: a large call, or a small one of many.)
+            // (A program that reads so views nothing: by a large call, or by a small one of many.)
             if of_blocks >= PAGE as u32 {
                 Self::refuses_block(attached, own);
             }
@@ -757,14 +759,14 @@ impl Flow {
         }
         let used = own.reader.filled();
         self.counts.received(self.context.settings.counters, bytes.into());
-        // Whoever waits for room waits for a third of the ring: see `Attached::has_room`.
+        // A sender that waits for room waits for a third of the ring: see `Attached::has_room`.
         if RING - used >= RING / 3 {
             attached.tell(inward.produced.room.take());
         }
     }
 
-    /// What came by the ring behind Linux' urgent byte is taken: the program has passed that byte,
-    /// and Linux passes it, too. Else poll would tell of it, and whoever asks for it later
+    /// Bytes that came by the ring behind Linux' urgent byte are taken: the program has passed that
+    /// byte, and Linux passes it, too. Else poll would tell of it, and a later call for it
     /// (SO_OOBINLINE) would get it behind these bytes.
     #[cold]
     fn passes_mark(&self) {
@@ -888,14 +890,14 @@ mod tests {
         let program = || program_that(&service.name, Waiting::Sleep);
         let (a, b) = at_rings(&program(), &program());
         send_urgent(&a, &b);
-        // (Whoever looks leaves the ring that was left.)
+        // (A look leaves the ring that was left.)
         let mut got = [0; 10];
         assert_eq!(b.receive_with(&mut got, MSG_PEEK | MSG_DONTWAIT), Err(Errno::AGAIN));
         a.send(b"ring").unwrap();
         assert_eq!(a.flow.counts.offers.load(Relaxed), 2);
         for looked in [false, true] {
             assert_eq!(goes_on(&b, &mut got), 0, "looked {looked}");
-            // Who looks passes it, and enters the ring.
+            // A look passes it, and enters the ring.
             assert_eq!(b.receive_with(&mut got, MSG_PEEK), Ok(4));
         }
         receive_urgent(&b);
@@ -969,7 +971,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_ring_that_is_left_has_behind_an_urgent_byte_is_not_counted() {
+    fn bytes_of_a_left_ring_behind_an_urgent_byte_are_not_counted() {
         let service = service();
         let program = || program_that(&service.name, Waiting::Sleep);
         let (a, b) = at_rings(&program(), &program());

@@ -62,12 +62,12 @@ impl Taken {
 pub struct Forward {
     /// In whose arena each of the call's buffers lies.
     pub(crate) peers: Vec<Option<Arc<Peer>>>,
-    /// What is dropped once receivers are done with all of it.
+    /// The owner that is dropped once receivers are done with all of it.
     pub(crate) keeps: Keeps,
 }
 
 impl Flow {
-    /// What the other side sends may lie in an arena that is mapped here.
+    /// Bytes that the other side sends may lie in an arena that is mapped here.
     pub fn has_arenas(&self) -> bool {
         self.attached().is_some_and(|attached| attached.mapped.exchange.has_arenas())
     }
@@ -82,8 +82,8 @@ impl Flow {
         })
     }
 
-    /// What of these buffers may be given on: those with a bit in `stay` stay as they are until
-    /// `keeps` is dropped. `None`: nothing.
+    /// The parts of these buffers that may be given on: those with a bit in `stay` stay as they are
+    /// until `keeps` is dropped. `None`: nothing.
     pub fn forward(&self, parts: &[iovec], stay: u64, keeps: Keeps) -> Option<Forward> {
         let peer = |(i, part): (usize, &iovec)| {
             let large = part.iov_len >= GIVEN_ON && i < u64::BITS as usize && stay >> i & 1 != 0;
@@ -204,7 +204,8 @@ impl Flow {
         Some(taken)
     }
 
-    /// What was taken is viewed; or it was copied, because it is not to be.
+    /// The bytes that were taken are viewed; or they were copied, because they are not to be
+    /// viewed.
     pub fn views_blocks(&self, bytes: usize, viewed: bool) {
         let Some(attached) = self.attached() else { return };
         let counters = self.context.settings.counters;

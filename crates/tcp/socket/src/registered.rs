@@ -60,8 +60,8 @@ impl Registered for Flow {
             return;
         }
         let Some(Some(attached)) = self.attached.get() else { return };
-        // What it shut down before it had a slot nobody has announced. (Either `shutdown` sees the
-        // slot, or this sees that.)
+        // Nobody has announced an end of the stream from before it had a slot. (Either `shutdown`
+        // sees the slot, or this sees that.)
         fence(Ordering::SeqCst);
         if self.finishes.load(Ordering::SeqCst) || kernel::has_finished(self.fd()) {
             attached.out().produced.flags.fetch_or(FINISHED, Ordering::Release);

@@ -24,7 +24,7 @@ use uncopy_tcp_shared::phase::At;
 use uncopy_tcp_shared::ring::{BY_LINUX, FINISHED, GONE, OWES, RECEIVES, TAKES_BLOCKS};
 use uncopy_tcp_shared::runs::Piece;
 
-/// What the other side has not taken of a ring.
+/// The bytes of a ring that the other side has not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InRing {
     /// So many bytes.
@@ -123,7 +123,7 @@ impl Flow {
         }
     }
 
-    /// What can be taken now.
+    /// As many bytes are sent as can be taken now.
     fn try_send(&self, from: &mut impl Source, flags: i32) -> Result<usize, Errno> {
         let attached = loop {
             if self.is_closed() {
@@ -170,8 +170,8 @@ impl Flow {
                 if let Some(error) = attached.error().take() {
                     return Err(error);
                 }
-                // What was offered stays offered: it comes before the end of the stream. The kernel
-                // refuses more.
+                // Bytes that were offered stay offered: they come before the end of the stream. The
+                // kernel refuses more.
                 return attached.tells(from.by_linux(self.fd(), flags));
             }
             let at = out.switch.phase.at().or_else(|_| self.poison(&mut own.poisoned))?;
@@ -210,7 +210,7 @@ impl Flow {
                     && self.peer_ended(attached, own))
                 || own.stays
             {
-                // (What is kept is told by this call.)
+                // (This call tells a kept error.)
                 self.leave(attached, own).map_err(|e| attached.error().take().unwrap_or(e))?;
                 if out.switch.phase.at() == Ok(At::Leaving)
                     && let Some(at) = out.switch.closed.consumer_has()
@@ -230,7 +230,7 @@ impl Flow {
             self.counts.streamed.store(own.batch.streamed, Relaxed);
             // The receiver may have given the ring back meanwhile. `take` had a fence: either this
             // is seen here, or it saw the bytes.
-            // (What Linux does not take now is taken later. The bytes are sent, whatever comes of
+            // (Linux takes later what it does not take now. The bytes are sent, whatever comes of
             // that.)
             if self.is_asked(attached) {
                 let _ = self.serve_locked(attached, own);
@@ -239,19 +239,19 @@ impl Flow {
         }
     }
 
-    /// What lies in the ring that it sends to. `None`: what is sent next goes by Linux.
+    /// The bytes that lie in the ring that it sends to. `None`: what is sent next goes by Linux.
     ///
-    /// Who is behind a ring that fills lets *its* peer send no more than there is room for. What
-    /// the other side says that it has taken is checked as ever, and can be a lie all the same: it
-    /// is between what it said before and what was sent, and what comes then comes in place of what
-    /// is the other side's to read.
+    /// A relay behind a ring that fills lets *its* peer send no more than there is room for. The
+    /// other side's word for what it has taken is checked as ever, and can be a lie all the same:
+    /// it is between its word before and what was sent, and bytes that come then come in place of
+    /// bytes that are the other side's to read.
     ///
     /// # Errors
     /// ECONNRESET: the other side has written nonsense.
     pub fn in_ring(&self) -> Result<Option<InRing>, Errno> {
         let Some(Some(attached)) = self.attached.get() else { return Ok(None) };
         if !matches!(attached.out().switch.phase.at(), Ok(At::Offered | At::Ring)) {
-            // (Who sends finds out what that is.)
+            // (A call that sends finds out what that is.)
             return Ok(None);
         }
         let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
@@ -300,7 +300,7 @@ impl Flow {
         own && has && !mapped.exchange.is_another_users() && attached.is_sole()
     }
 
-    /// What the peer does not say itself, the kernel does. Then only Linux knows what is right: an
+    /// The kernel says what the peer does not say itself. Then only Linux knows what is right: an
     /// error, or somebody who still reads.
     fn peer_ended(&self, attached: &Attached, own: &mut Locked<Sending>) -> bool {
         if kernel::hung_up(self.fd()) {
@@ -324,13 +324,13 @@ impl Flow {
         ended
     }
 
-    /// What is sent next goes into the ring, as far as is known without asking.
+    /// The bytes that are sent next go into the ring, as far as is known without asking.
     pub fn sends_by_ring(&self) -> bool {
         let Some(Some(attached)) = self.attached.get() else { return false };
         matches!(attached.out().switch.phase.at(), Ok(At::Offered | At::Ring))
     }
 
-    /// What the other side has taken so far of the ring, while sending goes there: so room is the
+    /// How far the other side has taken the ring's bytes, while sending goes there: so room is the
     /// ring's matter.
     pub(crate) fn room_of_ring(&self) -> Option<u32> {
         let attached = self.attached()?;
@@ -340,7 +340,8 @@ impl Flow {
     }
 
     /// Where it has taken no more since, and there is no room, Linux takes what follows: its
-    /// buffers hold megabytes, and who sends so much before it reads the answers relies on them.
+    /// buffers hold megabytes, and a program that sends so much before it reads the answers relies
+    /// on them.
     pub(crate) fn leaves_a_full_ring(&self, since: u32) {
         if self.room_of_ring() == Some(since)
             && let Some(attached) = self.attached()
@@ -348,7 +349,7 @@ impl Flow {
         {
             let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
             if !own.finished && !own.poisoned {
-                // (An error: who sends hears of it.)
+                // (An error: the next send hears of it.)
                 let _ = self.leave_for_room(attached, &mut own);
             }
         }
@@ -379,9 +380,9 @@ impl Flow {
     /// as much of it as Linux has room for.
     ///
     /// # Errors
-    /// What Linux tells once, which is kept too; so is ECONNRESET: the receiver was killed and has
-    /// left bytes unread. They are not sent once more: Linux would answer these with a reset of its
-    /// own, and say EPIPE.
+    /// An error that Linux tells once, which is kept too; so is ECONNRESET: the receiver was killed
+    /// and has left bytes unread. They are not sent once more: Linux would answer these with a
+    /// reset of its own, and say EPIPE.
     pub(crate) fn leave(
         &self,
         attached: &Attached,
@@ -418,7 +419,7 @@ impl Flow {
         flushed.or_else(|error| if is_told_once(error) { Err(error) } else { Ok(()) })
     }
 
-    /// What the receiver has not read is to go by Linux.
+    /// Bytes that the receiver has not read are to go by Linux.
     pub(crate) fn withdrawn(
         &self,
         attached: &Attached,
@@ -429,8 +430,8 @@ impl Flow {
         Ok(())
     }
 
-    /// Looks how far the receiver is. What was passed of the runs is forgotten with each look: 2 GB
-    /// later it would seem to lie ahead.
+    /// Looks how far the receiver is. Runs that were passed are forgotten with each look: 2 GB
+    /// later they would seem to lie ahead.
     #[inline]
     fn sees_head(&self, attached: &Attached, own: &mut Locked<Sending>) -> Result<(), Errno> {
         own.writer.look(&attached.out().consumed).or_else(|_| self.poison(&mut own.poisoned))?;
@@ -442,8 +443,8 @@ impl Flow {
         Ok(())
     }
 
-    /// Linux had no room for what was withdrawn: whoever waits, for whatever, is to have it told of
-    /// room, and to [`serve`](Self::serve) then. Perhaps nobody sends any more.
+    /// Linux had no room for what was withdrawn: a thread that waits, for whatever, is to have it
+    /// told of room, and to [`serve`](Self::serve) then. Perhaps nobody sends any more.
     #[inline]
     pub(crate) fn owes(&self) -> bool {
         self.owes.load(Relaxed)
@@ -477,7 +478,7 @@ impl Flow {
     fn flush_now(&self, attached: &Attached, own: &mut Locked<Sending>) -> Result<(), Errno> {
         while let Some(done) = own.withdrawn {
             let left = own.writer.used().saturating_sub(done);
-            // (What was reset takes nothing. Its error is the program's to be told.)
+            // (A connection that was reset takes nothing. Its error is the program's to be told.)
             if left == 0 || kernel::is_over(self.fd()) {
                 own.withdrawn = None;
                 self.take_back(attached, own);
@@ -506,7 +507,7 @@ impl Flow {
         Ok(())
     }
 
-    /// What the other side has not taken was never there.
+    /// Bytes that the other side has not taken were never there.
     pub(crate) fn take_back(&self, attached: &Attached, own: &mut Locked<Sending>) {
         let head = own.writer.head();
         self.take_blocks_back(attached, own, head);

@@ -16,18 +16,18 @@ pub struct Settings {
     pub start: Option<fn()>,
     /// Calls after which a connection is registered, where a test says it.
     pub after: Option<u32>,
-    /// The calling thread is to stop waiting: its call says EINTR. Whoever makes that so wakes it
-    /// ([`wake_sleepers`](crate::Context::wake_sleepers)).
+    /// The calling thread is to stop waiting: its call says EINTR. The thread that makes that so
+    /// wakes it ([`wake_sleepers`](crate::Context::wake_sleepers)).
     pub interrupted: fn() -> bool,
     /// Where what became of connections is counted.
     pub counters: &'static Counters,
     /// The other sides are of other users, and may mean harm: none of them is waited for.
     pub wary: bool,
-    /// Whether calls ask Linux now and then if the peer lives. Who is told of it by a set that it
-    /// looks at all the time need not.
+    /// Whether calls ask Linux now and then if the peer lives. A program that is told of it by a
+    /// set that it looks at all the time need not.
     pub asks: bool,
     /// Whether it may be waited for what other programs do: an end of a stream for Linux' room for
-    /// what goes before it, a look for a death for the rest of it. Who serves many may not: then
+    /// what goes before it, a look for a death for the rest of it. A server of many may not: then
     /// these are taken up later ([`Flow::shutdown`](crate::Flow::shutdown) says EAGAIN).
     pub may_wait: bool,
     /// Which messages go in blocks of memory that the receiver maps, where it would view them.

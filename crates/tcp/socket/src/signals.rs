@@ -1,6 +1,6 @@
 //! Knocks at doors of somebody who may mean harm. A write to an eventfd waits where its owner has
-//! filled it, and has taken O_NONBLOCK away. What Linux says by an eventfd when an asynchronous
-//! request is done waits for nobody: so a read of nothing is asked for, of which the door is told.
+//! filled it, and has taken O_NONBLOCK away. Linux' own knock at an eventfd, when an asynchronous
+//! request is done, waits for nobody: so a read of nothing is asked for, of which the door is told.
 //!
 //! unsafe: system calls that rustix does not know, and the memory that they share with us.
 

@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 use uncopy_kernel::descriptors::Kept;
 use uncopy_tcp_shared::wanted::{DOORS, Doors};
 
-/// What a thread sleeps in: an epoll set of a door and at most one socket. Each has a view of its
-/// own of the door's edges, so that no sleeper takes another's knock.
+/// The set that a thread sleeps in: an epoll set of a door and at most one socket. Each has a view
+/// of its own of the door's edges, so that no sleeper takes another's knock.
 #[derive(Debug)]
 pub(crate) struct Sleeper {
     pub set: Kept,
@@ -152,7 +152,7 @@ impl Sleeper {
     }
 }
 
-/// What threads sleep in over just this connection, once there was a crowd.
+/// The set that threads sleep in over just this connection, once there was a crowd.
 #[derive(Debug, Default)]
 pub(crate) struct OwnSleeper {
     pub idle: Guarded<Option<Sleeper>>,

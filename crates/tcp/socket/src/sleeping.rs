@@ -14,14 +14,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use uncopy_kernel::descriptors::Kept;
 
 impl Context {
-    /// What a thread sleeps in over several connections.
+    /// A set for a thread to sleep in over several connections.
     pub(crate) fn sleeper(&self) -> Result<Sleeper, Errno> {
         self.sleepers.take(&self.doors, None)
     }
 }
 
 impl Flow {
-    /// What a thread sleeps in over this connection: with its socket, or without.
+    /// A set for a thread to sleep in over this connection: with its socket, or without.
     pub(crate) fn take_sleeper(&self, with_socket: bool) -> Result<Sleeper, Errno> {
         let context = &self.context;
         let mut sleeper = match self.own_sleeper.take() {
@@ -69,7 +69,7 @@ impl Flow {
             return;
         }
         sleeper.shares = false;
-        // (What a child inherited is told at its parent's doors.)
+        // (News of an inherited connection is told at the parent's doors.)
         if !self.is_inherited() && !self.own_sleeper.made.swap(true, Relaxed) {
             sleeper.own = self.make_own_door(attached, &sleeper.set).ok();
         }

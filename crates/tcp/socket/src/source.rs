@@ -25,7 +25,7 @@ pub(crate) struct Wanted<'a> {
     pub context: &'a Context,
 }
 
-/// What is left to be sent.
+/// The bytes that are left to be sent.
 pub(crate) trait Source {
     /// How many bytes. (None may be sent, too.)
     fn left(&self) -> usize;
@@ -48,13 +48,13 @@ pub(crate) struct Buffers<'a> {
     rest: Option<Vec<iovec>>,
     /// So many parts of `from` are left out there.
     sent_parts: usize,
-    /// What of it may be given on.
+    /// The parts of it that may be given on.
     forward: Option<&'a Forward>,
     /// Some of it was.
     gave_on: bool,
 }
 
-/// What the next run is.
+/// The next run.
 enum Next {
     /// So many bytes that are copied.
     Copied(usize),
@@ -73,8 +73,8 @@ impl<'a> Buffers<'a> {
         self.rest.as_deref().unwrap_or(self.from)
     }
 
-    /// What the next run is to be. What lies before, between and behind what is given on is copied
-    /// into blocks, too, however little it is: the receiver views all of it, or nothing.
+    /// The next run. Bytes before, between and behind those that are given on are copied into
+    /// blocks, too, however few they are: the receiver views all of it, or nothing.
     fn next(&self, context: &Context, attached: &Attached) -> Next {
         let left = self.left();
         let Some(forward) = self.forward else { return Next::Copied(left) };
@@ -331,7 +331,7 @@ const TOGETHER: usize = 32 << 10;
 /// written, and gets no less than this by a call.
 const STEP: usize = 256 << 10;
 
-/// What a [`FilePart`] answers where nothing of it goes by the ring now.
+/// A [`FilePart`]'s answer where nothing of it goes by the ring now.
 pub(crate) const ELSEWHERE: Errno = Errno::NOSYS;
 
 /// A part of a file. The kernel reads what it has of it in memory, straight into the ring where no
@@ -346,7 +346,7 @@ pub(crate) struct FilePart<'a> {
 
 impl FilePart<'_> {
     /// Has the kernel read what it can into the ring. 0: nothing at hand, a file that cannot tell,
-    /// the end of the file, an error; who sends it otherwise learns which.
+    /// the end of the file, an error; the call that sends it otherwise learns which.
     fn read(&self, attached: &Attached, room: Spans) -> usize {
         let parts = attached
             .slot()

@@ -23,8 +23,8 @@ pub(crate) struct Spinning {
     failures: AtomicU32,
 }
 
-/// As long as falling asleep and being woken cost both sides: who spins longer than that wastes no
-/// more than as much again.
+/// As long as falling asleep and being woken cost both sides: a side that spins longer than that
+/// wastes no more than as much again.
 const SPIN_TIME: Duration = Duration::from_micros(10);
 /// After so many in vain it is left, ...
 const FAILURES: u32 = 4;

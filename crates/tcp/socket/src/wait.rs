@@ -1,5 +1,5 @@
-//! What a blocking call does until there is something: spin for as long as that is cheaper than
-//! sleeping, then sleep, on the ring and on the kernel's connection at once.
+//! The wait of a blocking call until there is something: it spins for as long as that is cheaper
+//! than sleeping, then sleeps, on the ring and on the kernel's connection at once.
 
 use crate::flow::Flow;
 use crate::kernel;
@@ -35,7 +35,7 @@ pub(crate) fn until(deadline: Option<Instant>) -> Option<Duration> {
     deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
 }
 
-/// What for.
+/// The purpose of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum For {
     Data,
@@ -190,7 +190,7 @@ impl Flow {
         let mut attached = self.attached();
         let counted = attached.is_none();
         if counted {
-            // Whoever attaches it knocks.
+            // The thread that attaches it knocks.
             self.waiting.fetch_add(1, Relaxed);
             fence(SeqCst);
             attached = self.attached();
@@ -210,7 +210,7 @@ impl Flow {
             For::Rest => E::IN | E::RDHUP | E::PRI,
             For::Room if most.is_some() => E::RDHUP,
             // (By level the end of the peer's stream is told without end, and has nothing to do
-            // with room. What has died is told in any case.)
+            // with room. A death is told in any case.)
             For::Room => E::OUT,
         };
         let events = if self.owes() { events | E::OUT } else { events };
@@ -229,7 +229,7 @@ impl Flow {
             if events[..count].iter().any(|event| event.data.u64() == 1) {
                 self.ask.store(true, Relaxed);
                 if self.owes() {
-                    // (An error: who sends hears of it.)
+                    // (An error: the next send hears of it.)
                     let _ = self.serve();
                 }
             }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 pub(crate) trait Watcher: std::fmt::Debug + Send + Sync {
     /// There may be news. `asleep_too`: where a thread sleeps over it, that is woken.
     fn news(self: Arc<Self>, asleep_too: bool);
-    /// What was there may be gone.
+    /// The bytes or the room that there was may be gone.
     fn settles(&self);
     /// The connection is about to be closed, by this number.
     fn gone(&self, number: RawFd);

@@ -42,7 +42,7 @@ impl Drop for Bypass<'_> {
     }
 }
 
-/// A call that sends by Linux. What rings tell after it comes after it.
+/// A call that sends by Linux. News that rings tell after it comes after it.
 #[derive(Debug)]
 pub struct Sends<'a>(&'a ByLinux);
 
@@ -66,8 +66,8 @@ pub enum Way<'a> {
 }
 
 impl Flow {
-    /// Who makes a call, one that `sends` or not. A connection that was used a few times is
-    /// registered.
+    /// The side that makes a call, one that `sends` or not. A connection that was used a few times
+    /// is registered.
     #[inline]
     pub fn way(self: &Arc<Self>, sends: bool) -> Way<'_> {
         match self.attached.get() {
@@ -117,8 +117,8 @@ impl Flow {
         let used = self.calls.fetch_add(1, Ordering::Relaxed) + 1 >= self.registers_after;
         if used && self.holders.sole() && !self.registered.swap(true, Ordering::SeqCst) {
             fence(Ordering::SeqCst);
-            // Whoever waits in the kernel now would not see the ring. And where another thread
-            // closes it, either that sees it registered, or it is not.
+            // A thread that waits in the kernel now would not see the ring. And where another
+            // thread closes it, either that sees it registered, or it is not.
             if self.bypassing.load(Ordering::SeqCst) == 0 && !self.is_closed() {
                 self.register();
                 return Way::Here;
@@ -148,7 +148,8 @@ impl Flow {
     }
 
     /// The program sends by a call that rings do not carry, with these flags: sending is Linux's as
-    /// long as this is kept. What was taken back from the ring goes first, which is waited for.
+    /// long as this is kept. Bytes that were taken back from the ring go first, which is waited
+    /// for.
     ///
     /// # Errors
     /// EAGAIN: the call does not wait, or its timeout has passed. EINTR. An error of the
@@ -167,8 +168,8 @@ impl Flow {
             match self.send_before_bypass() {
                 Err(Errno::AGAIN) if waits() => self.wait_in_call(For::Room, &mut deadline)?,
                 Err(Errno::AGAIN) => return Err(Errno::AGAIN),
-                // What Linux has said to what was taken back it does not say again. (EPIPE it
-                // does.)
+                // Linux does not say again what it has said to the bytes that were taken back.
+                // (EPIPE it does.)
                 Err(_) => return self.take_error().map_or(Ok(bypass), Err),
                 Ok(()) => return Ok(bypass),
             }

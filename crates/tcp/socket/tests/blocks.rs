@@ -54,7 +54,7 @@ fn give_back(end: &End, taken: &Taken) {
 }
 
 #[test]
-fn what_lies_in_blocks_comes_in_any_parts_and_counts_as_unread() {
+fn bytes_in_blocks_come_in_any_parts_and_count_as_unread() {
     let service = service();
     let (x, y) = (program(&service.name), program(&service.name));
     let (a, b) = by_blocks(&x, &y.0);
@@ -100,7 +100,7 @@ fn an_error_behind_what_was_taken_is_the_next_calls() {
 }
 
 #[test]
-fn what_was_taken_stays_as_it_is_until_it_is_given_back_and_who_keeps_much_gets_copies() {
+fn taken_blocks_stay_until_they_are_given_back_and_a_receiver_that_keeps_much_gets_copies() {
     let service = service();
     let (x, y) = (program(&service.name), program(&service.name));
     let (a, b) = by_blocks(&x, &y.0);
@@ -136,7 +136,7 @@ fn what_was_taken_stays_as_it_is_until_it_is_given_back_and_who_keeps_much_gets_
 }
 
 #[test]
-fn what_is_unread_in_blocks_is_sent_by_linux_where_the_receiver_goes_there() {
+fn unread_blocks_are_sent_by_linux_where_the_receiver_goes_there() {
     let service = service();
     let (x, y) = (program(&service.name), program(&service.name));
     let (a, mut b) = by_blocks(&x, &y.0);
@@ -189,7 +189,7 @@ fn blocks_of_connections_that_are_closed_while_they_are_filled_are_used_again() 
     assert_eq!(x.1.tcp_blocks_short.load(Relaxed), 0);
 }
 
-/// The ring is offered anew, and nobody enters it; whoever closes first.
+/// The ring is offered anew, and nobody enters it; whichever side closes first.
 #[test]
 fn blocks_that_were_only_offered_are_used_again() {
     let service = service();
@@ -215,7 +215,7 @@ fn blocks_that_were_only_offered_are_used_again() {
 
 /// By then the first block's position seems to lie ahead of the ring's.
 #[test]
-fn what_went_in_a_block_is_forgotten_when_2_gb_have_gone_by_the_ring() {
+fn a_run_in_a_block_is_forgotten_when_2_gb_have_gone_by_the_ring() {
     let service = service();
     let (mut x, y) = (program(&service.name), program(&service.name));
     let blocks = Blocks { from: 100_000, always: true };
@@ -284,7 +284,7 @@ impl Drop for Viewed {
 }
 
 #[test]
-fn what_is_viewed_of_a_program_that_has_gone_is_called_back_and_nothing_is_left_of_it() {
+fn views_of_a_program_that_has_gone_are_called_back_and_nothing_is_left_of_it() {
     let service = service();
     let (x, y) = (program(&service.name), program(&service.name));
     let (a, b) = by_blocks(&x, &y.0);
@@ -338,7 +338,7 @@ fn by_large_blocks((x, counters): &(Arc<Context>, &Counters), y: &Arc<Context>) 
 }
 
 #[test]
-fn who_copies_all_that_comes_in_blocks_gets_it_by_the_ring() {
+fn a_receiver_that_copies_all_that_comes_in_blocks_gets_it_by_the_ring() {
     let service = service();
     let (x, y) = (program_of_large(&service.name), program_of_large(&service.name));
     let (a, b) = by_large_blocks(&x, &y.0);
@@ -357,7 +357,7 @@ fn who_copies_all_that_comes_in_blocks_gets_it_by_the_ring() {
 }
 
 #[test]
-fn who_receives_little_for_long_does_not_look_for_blocks() {
+fn a_receiver_of_little_for_long_does_not_look_for_blocks() {
     let service = service();
     let (x, y) = (program_of_large(&service.name), program_of_large(&service.name));
     let (a, b) = by_large_blocks(&x, &y.0);
@@ -373,7 +373,7 @@ fn who_receives_little_for_long_does_not_look_for_blocks() {
 }
 
 #[test]
-fn who_gives_up_rights_keeps_no_arena_and_goes_on_by_linux() {
+fn a_program_that_gives_up_rights_keeps_no_arena_and_goes_on_by_linux() {
     let service = service();
     let (x, y) = (program(&service.name), program(&service.name));
     let (a, b) = by_blocks(&x, &y.0);
@@ -389,7 +389,7 @@ fn who_gives_up_rights_keeps_no_arena_and_goes_on_by_linux() {
     assert!(b.flow.has_arenas(), "a connection reads there");
     assert_eq!(b.flow.by_linux(Duration::from_secs(5)), Ok(true));
     y.0.forgets_arenas();
-    // (What is viewed stays until it is called back.)
+    // (A view stays until it is called back.)
     assert_eq!(read(&taken), bytes);
     give_back(&b, &taken);
     drop(taken);
@@ -408,7 +408,7 @@ fn who_gives_up_rights_keeps_no_arena_and_goes_on_by_linux() {
 }
 
 #[test]
-fn who_is_not_to_be_looked_at_puts_nothing_more_into_blocks() {
+fn a_program_that_is_not_to_be_looked_at_puts_nothing_more_into_blocks() {
     let service = service();
     let (x, y) = (program(&service.name), program(&service.name));
     let (a, b) = by_blocks(&x, &y.0);
@@ -421,13 +421,13 @@ fn who_is_not_to_be_looked_at_puts_nothing_more_into_blocks() {
     assert_eq!(x.1.tcp_block_bytes.load(Relaxed), before);
 }
 
-/// What is given back when nobody keeps it any more, as extents are.
+/// Blocks that are given back when nobody keeps them any more, as extents are.
 struct Kept(Option<Taken>, Arc<AtomicBool>);
 
 impl Drop for Kept {
     fn drop(&mut self) {
         let Some(taken) = self.0.take() else { return };
-        // (Whoever is killed gives nothing back.)
+        // (A process that is killed gives nothing back.)
         if self.1.load(Relaxed) {
             return;
         }
@@ -436,8 +436,8 @@ impl Drop for Kept {
     }
 }
 
-/// Sends on what was taken, with bytes before and behind it, as parts of pages are. What lives
-/// until nobody has it any more.
+/// Sends on what was taken, with bytes before and behind it, as parts of pages are. The result
+/// lives until nobody has the blocks any more.
 fn send_on(
     end: &End,
     (before, taken, behind): (&[u8], Taken, &[u8]),
@@ -551,9 +551,9 @@ fn a_block_is_given_on_without_a_copy_and_comes_back_by_who_gave_it_on() {
     assert_eq!(x.1.tcp_blocks_short.load(Relaxed), short);
 }
 
-/// Whoever sends something else next sees that it is back.
+/// A program that sends something else next sees that it is back.
 #[test]
-fn what_is_back_of_what_was_given_on_goes_back_with_the_next_wait() {
+fn a_part_that_was_given_on_and_is_back_goes_back_with_the_next_wait() {
     let service = service();
     let [x, y, z] = [(); 3].map(|()| program(&service.name));
     let killed: Arc<AtomicBool> = Arc::default();
@@ -578,7 +578,7 @@ fn what_is_back_of_what_was_given_on_goes_back_with_the_next_wait() {
 }
 
 #[test]
-fn what_was_given_on_stays_when_who_gave_it_on_has_gone() {
+fn a_part_that_was_given_on_stays_when_the_relay_has_gone() {
     let service = service();
     let [x, y, z] = [(); 3].map(|()| program(&service.name));
     let killed: Arc<AtomicBool> = Arc::default();
@@ -646,7 +646,7 @@ fn hears(program: &Context) {
 /// The first source's arena has the number while the last receiver sleeps, which has not said that
 /// it can read it; then the second source's has.
 #[test]
-fn what_is_said_of_the_arena_that_had_a_number_is_not_said_of_the_next_one() {
+fn words_on_the_arena_that_had_a_number_are_not_taken_for_the_next_one() {
     let service = service();
     let [x, y, z, w] = [(); 4].map(|()| program(&service.name));
     let killed: Arc<AtomicBool> = Arc::default();
@@ -679,8 +679,8 @@ fn what_is_said_of_the_arena_that_had_a_number_is_not_said_of_the_next_one() {
     assert!(y.0.bytes_given_on() > before, "the second one's is never known");
 }
 
-/// What is unread then goes by Linux, by the child, which does not know what its parent has given
-/// on since.
+/// The child sends by Linux what is unread then, and does not know what its parent has given on
+/// since.
 #[test]
 fn a_forked_child_sends_by_linux_what_its_parent_has_sent_since() {
     let service = service();
@@ -718,7 +718,7 @@ fn a_forked_child_sends_by_linux_what_its_parent_has_sent_since() {
     assert_eq!(status, 0);
 }
 
-/// Whoever sends to the relay, and ends now and then.
+/// A program that sends to the relay, and ends now and then.
 struct Source {
     program: (Arc<Context>, &'static Counters),
     ends: (End, End),
@@ -728,7 +728,7 @@ struct Source {
 
 /// Sources, a relay and a sink beside plain lists of bytes: messages of any size are sent, received
 /// in blocks or not, kept, sent on with bytes around them, kept again and given back in any order,
-/// while sources end and others come. Whatever is kept stays as it is.
+/// while sources end and others come. Messages that are kept stay as they are.
 #[test]
 fn random_messages_by_a_relay_are_what_a_stream_of_bytes_would_bring() {
     let number = |name: &str| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok());
@@ -757,7 +757,7 @@ fn relayed(rng: &mut fastrand::Rng, receives: Receives) -> u64 {
     };
     let lives: Arc<AtomicBool> = Arc::default();
     let mut sources = vec![source(), source()];
-    // What the relay has taken and the sink keeps, with what must be there.
+    // The messages that the relay has taken and those that the sink keeps, with what must be there.
     let (mut taken, mut kept) = (vec![], vec![]);
     let (mut sent, mut seed) = (std::collections::VecDeque::<u8>::new(), 0);
     for step in 0..250 {

@@ -1,4 +1,4 @@
-//! What a program sees of its calls: the same as of a socket of Linux.
+//! A program's view of its calls: the same as of a socket of Linux.
 
 #![allow(missing_docs)]
 
@@ -207,7 +207,7 @@ fn bytes_that_linux_carried_before_come_first() {
 }
 
 #[test]
-fn who_sleeps_is_woken_by_bytes_by_the_end_and_by_a_reset() {
+fn a_thread_that_sleeps_is_woken_by_bytes_by_the_end_and_by_a_reset() {
     let service = service();
     let of = || program_that(&service.name, Waiting::Sleep);
     for how in 0..3 {

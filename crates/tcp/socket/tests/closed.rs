@@ -15,7 +15,7 @@ use uncopy_tcp_socket::{Errno, Waiting, iovec};
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 #[test]
-fn who_waited_over_a_closed_connection_receives_nothing_of_what_has_its_number_now() {
+fn a_thread_that_waited_over_a_closed_connection_receives_nothing_by_its_number() {
     let service = service();
     let of = || program_that(&service.name, Waiting::Sleep);
     let (client, server) = (of(), of());

@@ -134,7 +134,7 @@ fn a_killed_peer_is_an_error_for_who_sleeps_and_for_who_sends() {
 }
 
 #[test]
-fn what_is_closed_unread_is_a_reset_and_counted_by_who_closed() {
+fn a_close_with_unread_bytes_is_a_reset_and_counted_by_the_side_that_closed() {
     let service = service();
     let ((x, closes), (y, hears)) = (counted(&service.name), counted(&service.name));
     let (a, b) = shared(&x, &y);
@@ -147,7 +147,8 @@ fn what_is_closed_unread_is_a_reset_and_counted_by_who_closed() {
     assert_eq!((of(closes), of(hears)), ((1, 0), (0, 0)));
 }
 
-/// A reset is for who died, or closed with bytes unread: whoever only finishes sending may read on.
+/// A reset is of a side that died, or closed with bytes unread: one that only finishes sending may
+/// read on.
 #[test]
 fn a_stream_that_ends_while_its_other_direction_is_unread_is_no_reset() {
     let service = service();
@@ -297,9 +298,9 @@ fn a_child_goes_on_with_its_parents_connection() {
     assert_eq!(a.receive(&mut got), Ok(0));
 }
 
-/// Whatever the other side has read.
+/// It does not matter what the other side has read.
 #[test]
-fn what_a_program_has_shut_down_itself_has_ended_for_it() {
+fn a_way_that_a_program_has_shut_down_itself_has_ended_for_it() {
     use rustix::net::Shutdown;
     let service = service();
     for how in [Shutdown::Read, Shutdown::Both] {
@@ -358,10 +359,9 @@ fn a_parents_close_is_the_last_one_where_its_child_ended_without_and_not_while_i
     }
 }
 
-/// What is offered may be taken back while it is looked at. (The other one speaks the protocol by
-/// itself.)
+/// An offer may be taken back while it is looked at. (The other one speaks the protocol by itself.)
 #[test]
-fn what_cannot_be_understood_of_an_offer_that_is_only_looked_at_costs_nothing() {
+fn nonsense_in_an_offer_that_is_only_looked_at_costs_nothing() {
     use std::io::Write;
     use uncopy_tcp_shared::layout::home;
     use uncopy_tcp_shared::ring::{RING, Writer};

@@ -1,4 +1,4 @@
-//! Who serves many programs waits for none of them: not for room for what goes before an end, not
+//! A server of many programs waits for none of them: not for room for what goes before an end, not
 //! for a death, and not by news that are none.
 
 #![allow(missing_docs)]
@@ -61,7 +61,7 @@ fn the_end_of_a_stream_comes_after_what_was_given_back_and_is_not_waited_for() {
             b.socket.as_ref().unwrap().read_to_end(&mut got).map(|_| got)
         });
         assert_eq!(said.expect("it does not wait"), Err(Errno::AGAIN));
-        // What is left goes when there is room, and then the end.
+        // The rest goes when there is room, and then the end.
         while a.flow.shutdown(Shutdown::Write) == Err(Errno::AGAIN) {
             let mut fds = [PollFd::from_borrowed_fd(a.flow.fd(), PollFlags::OUT)];
             rustix::event::poll(&mut fds, None).unwrap();
@@ -76,7 +76,7 @@ fn the_end_of_a_stream_comes_after_what_was_given_back_and_is_not_waited_for() {
 type Sleeps<'a> = &'a (dyn Fn(&End) + Sync);
 
 #[test]
-fn what_was_given_back_while_linux_was_full_follows_without_more_sends() {
+fn bytes_given_back_while_linux_was_full_follow_without_more_sends() {
     let service = service();
     let of = || program_that(&service.name, Waiting::Sleep);
     let moment = Duration::from_millis(20);
@@ -325,7 +325,7 @@ fn is_to_another_host(end: &End) -> bool {
 }
 
 #[test]
-fn who_sends_to_another_host_stays_at_its_ring_for_a_round_trip() {
+fn a_sender_to_another_host_stays_at_its_ring_for_a_round_trip() {
     let service = service();
     for marked in [true, false] {
         let of = || program_that(&service.name, Waiting::Sleep);
@@ -348,7 +348,7 @@ fn who_sends_to_another_host_stays_at_its_ring_for_a_round_trip() {
 }
 
 #[test]
-fn who_asks_for_room_again_and_again_leaves_a_full_ring() {
+fn a_sender_that_asks_for_room_again_and_again_leaves_a_full_ring() {
     let service = service();
     let pipe = std::io::pipe().unwrap();
     // Each call of the program's ends after so many ms; or at once, for something else.
@@ -416,17 +416,17 @@ impl Hostile {
         (Self { region, slot, side, generation, _client: client, _socket: y }, end)
     }
 
-    /// What the other side looks at.
+    /// The notice that the other side looks at.
     fn to_honest(&self, door: usize) -> &Notice {
         self.region.notice(1 - self.side, door)
     }
 
-    /// What it sends.
+    /// The direction that it sends by.
     fn out(&self) -> &Direction {
         &self.region.slot(self.slot).header.directions[self.side]
     }
 
-    /// What is sent to it; it goes by the ring from now on.
+    /// The direction that it receives by; it goes by the ring from now on.
     fn inward(&self) -> &Direction {
         let header = self.region.slot(self.slot).header;
         header.ends[self.side].attached.store(self.generation, Release);
@@ -464,7 +464,7 @@ fn a_set_tells_of_no_bytes_where_the_other_side_writes_over_what_was_read() {
         assert_eq!(told(), 0, "{nonsense}");
         assert_eq!(end.receive_with(&mut [0], libc::MSG_DONTWAIT), Err(Errno::AGAIN));
     }
-    // What comes is still told of, and received.
+    // New bytes are still told of, and received.
     writer.reserve(3);
     writer.commit(&hostile.out().produced, 3);
     (0..DOORS).for_each(|door| _ = hostile.to_honest(door).post(hostile.slot));
@@ -473,7 +473,7 @@ fn a_set_tells_of_no_bytes_where_the_other_side_writes_over_what_was_read() {
 }
 
 #[test]
-fn what_lies_in_a_ring_is_what_was_sent_at_most_whatever_the_other_side_says_of_it() {
+fn a_ring_holds_what_was_sent_at_most_whatever_the_other_side_says_of_it() {
     let service = service();
     let lane = lane(&service.name);
     let lies = |bytes, has_room| Ok::<_, Errno>(Some(InRing { bytes, has_room }));

@@ -33,7 +33,7 @@ fn read_bare(end: &End, bytes: usize) -> Vec<u8> {
 }
 
 #[test]
-fn who_has_read_everything_needs_nobody() {
+fn a_receiver_that_has_read_everything_needs_nobody() {
     let service = service();
     let (x, y) = both(&service.name);
     let (a, b) = at_rings(&x, &y);
@@ -60,7 +60,7 @@ fn a_ring_that_was_left_empty_has_nothing_to_read_until_linux_has() {
 }
 
 #[test]
-fn who_never_looked_for_bytes_has_nothing_to_give_back() {
+fn a_receiver_that_never_looked_for_bytes_has_nothing_to_give_back() {
     let service = service();
     let (x, y) = both(&service.name);
     let (a, b) = {
@@ -75,7 +75,7 @@ fn who_never_looked_for_bytes_has_nothing_to_give_back() {
 }
 
 #[test]
-fn what_is_unread_is_taken_back_by_a_peer_that_sleeps_over_the_connection() {
+fn unread_bytes_are_taken_back_by_a_peer_that_sleeps_over_the_connection() {
     let service = service();
     let (x, y) = both(&service.name);
     let (a, b) = at_rings(&x, &y);
@@ -94,7 +94,7 @@ fn what_is_unread_is_taken_back_by_a_peer_that_sleeps_over_the_connection() {
 }
 
 #[test]
-fn what_is_unread_is_taken_back_by_a_peer_that_sleeps_in_a_set() {
+fn unread_bytes_are_taken_back_by_a_peer_that_sleeps_in_a_set() {
     let service = service();
     let (x, y) = both(&service.name);
     let (a, b) = at_rings(&x, &y);
@@ -157,7 +157,7 @@ fn a_shutdown_gives_linux_all_that_was_taken_back_whatever_signals_and_timeouts_
     });
 }
 
-/// What ends the stream does so after all bytes, and sleeps until Linux has room for them.
+/// A call that ends the stream does so after all bytes, and sleeps until Linux has room for them.
 fn gives_linux_all_that_was_taken_back(ends: impl FnOnce(End) + Send) {
     handle_interruptions();
     let service = service();
@@ -245,7 +245,7 @@ fn a_peer_that_has_finished_or_gone_cannot_take_back_and_its_bytes_stay() {
 }
 
 #[test]
-fn what_stands_in_for_the_socket_brings_what_nobody_takes_back_and_takes_what_goes_there() {
+fn a_stand_in_for_the_socket_brings_what_nobody_takes_back_and_takes_what_goes_there() {
     let service = service();
     let (x, y) = both(&service.name);
     let (a, b) = at_rings(&x, &y);
@@ -264,7 +264,8 @@ fn what_stands_in_for_the_socket_brings_what_nobody_takes_back_and_takes_what_go
     drop(program);
     assert_eq!(b.receive(&mut got), Ok(0));
 
-    // Who shares it with a child leaves the ring to whoever reads it by the library.
+    // A process that shares it with a child leaves the ring to the process that reads it by the
+    // library.
     let (a, b) = at_rings(&x, &y);
     b.send(b"unread").unwrap();
     a.flow.before_fork();
@@ -301,7 +302,7 @@ fn both_may_leave_at_once_with_bytes_unread_both_ways() {
             let leaver = scope.spawn(move || a.flow.by_linux(timeout));
             let first = b.flow.by_linux(timeout);
             let second = leaver.join().unwrap();
-            // Who was asked after it had answered and gone has left its bytes in the ring.
+            // A side that was asked after it had answered and gone has left its bytes in the ring.
             for (ok, end, byte, bytes) in [(first, b, 1, 50_000), (second, a, 2, 60_000)] {
                 if ok.unwrap() {
                     assert_eq!(read_bare(end, bytes), vec![byte; bytes]);
@@ -318,7 +319,7 @@ fn both_may_leave_at_once_with_bytes_unread_both_ways() {
 }
 
 #[test]
-fn what_went_by_linux_after_the_ring_comes_after_it_whoever_leaves() {
+fn bytes_by_linux_after_the_ring_come_after_it_whoever_leaves() {
     let service = service();
     let (x, y) = both(&service.name);
     let (a, b) = at_rings(&x, &y);
@@ -363,7 +364,7 @@ fn comes_after_the_ring(bypass: impl FnOnce(&End)) {
 }
 
 #[test]
-fn what_a_connection_that_has_gone_back_sends_comes_after_what_is_unread_in_its_ring() {
+fn bytes_of_a_connection_that_has_gone_back_come_after_what_is_unread_in_its_ring() {
     comes_after_the_ring(|end| {
         assert_eq!(end.flow.by_linux(Duration::ZERO), Ok(true));
         assert!(matches!(end.flow.way(true), Way::LinuxSends(_)));
@@ -372,7 +373,7 @@ fn what_a_connection_that_has_gone_back_sends_comes_after_what_is_unread_in_its_
 }
 
 #[test]
-fn what_is_sent_past_the_ring_comes_after_what_is_unread_there() {
+fn bytes_that_are_sent_past_the_ring_come_after_what_is_unread_there() {
     comes_after_the_ring(|end| {
         let bypass = end.flow.bypasses_to_send(0).unwrap();
         end.socket.as_ref().unwrap().write_all(b"by linux").unwrap();
@@ -458,7 +459,7 @@ fn both_busy_every_byte_comes_once_and_in_order_through_the_switch() {
 }
 
 #[test]
-fn what_waits_is_counted_wherever_it_is() {
+fn waiting_bytes_are_counted_wherever_they_are() {
     let service = service();
     let (x, y) = both(&service.name);
     let (a, b) = at_rings(&x, &y);
@@ -493,10 +494,10 @@ fn urgent_data_while_the_other_side_reads_goes_by_linux_and_the_rest_stays_in_or
     assert_eq!(all, b"before after");
 }
 
-/// Who waits for room has asked the ring for it: that ends with the ring, where Linux had room all
-/// the time.
+/// A program that waits for room has asked the ring for it: that ends with the ring, where Linux
+/// had room all the time.
 #[test]
-fn who_waits_for_room_in_a_set_hears_of_linuxs_once_the_ring_is_taken_back() {
+fn a_sender_that_waits_for_room_in_a_set_hears_of_linuxs_once_the_ring_is_taken_back() {
     use uncopy_tcp_socket::set::Event;
     const OUT: u32 = libc::EPOLLOUT as u32;
     let (edge, once) = (libc::EPOLLET as u32, libc::EPOLLONESHOT as u32);
@@ -545,7 +546,7 @@ fn held_back(end: &End) -> i32 {
 /// Nagle's algorithm would keep it until the peer has acknowledged what came before. A peer that
 /// answers by the ring acknowledges nothing for 40 ms.
 #[test]
-fn what_goes_by_linux_beside_a_ring_is_not_held_back() {
+fn bytes_by_linux_beside_a_ring_are_not_held_back() {
     let service = service();
     let (x, y) = both(&service.name);
     let (a, b) = at_rings(&x, &y);
@@ -562,7 +563,7 @@ fn what_goes_by_linux_beside_a_ring_is_not_held_back() {
 
 /// It was there for the receiver while it lay in the ring.
 #[test]
-fn what_is_taken_back_is_not_held_back_by_a_cork() {
+fn bytes_that_are_taken_back_are_not_held_back_by_a_cork() {
     use rustix::net::sockopt::{set_tcp_cork, set_tcp_nodelay, tcp_nodelay};
     let service = service();
     let (x, y) = both(&service.name);
@@ -583,7 +584,7 @@ fn what_is_taken_back_is_not_held_back_by_a_cork() {
 /// They were sent while the connection was Linux's alone, and acknowledged with the peer's next
 /// answer.
 #[test]
-fn what_was_held_back_before_a_connection_got_its_ring_is_sent() {
+fn bytes_held_back_before_a_connection_got_its_ring_are_sent() {
     let service = service();
     let (x, y) = both(&service.name);
     let (p, q) = common::connection();
@@ -597,7 +598,7 @@ fn what_was_held_back_before_a_connection_got_its_ring_is_sent() {
 
 /// Its process is about to become another program's, and does not wait.
 #[test]
-fn what_is_left_to_a_peer_that_computes_comes_by_linux_with_its_next_call() {
+fn bytes_left_to_a_peer_that_computes_come_by_linux_with_its_next_call() {
     let service = service();
     let (x, y) = both(&service.name);
     let (a, b) = at_rings(&x, &y);
@@ -614,7 +615,7 @@ fn what_is_left_to_a_peer_that_computes_comes_by_linux_with_its_next_call() {
     assert_eq!(a.receive(&mut [0; 10]), Ok(8));
 }
 
-/// What it sent by Linux would come before what lies in the ring.
+/// Bytes that it sent by Linux would come before those that lie in the ring.
 #[test]
 fn a_ring_is_not_left_to_a_sender_that_has_sent_by_linux_since() {
     let service = service();
@@ -631,7 +632,7 @@ fn a_ring_is_not_left_to_a_sender_that_has_sent_by_linux_since() {
 
 /// It makes no further call on the connection.
 #[test]
-fn what_was_left_to_a_peer_is_sent_before_it_ends() {
+fn bytes_left_to_a_peer_are_sent_before_it_ends() {
     let service = service();
     let (x, y) = both(&service.name);
     let (a, b) = at_rings(&x, &y);

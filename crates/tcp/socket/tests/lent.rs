@@ -160,7 +160,7 @@ fn a_set_tells_of_what_comes_behind_what_is_lent_and_not_of_that() {
 }
 
 #[test]
-fn what_comes_by_linux_waits_until_nothing_is_lent() {
+fn bytes_by_linux_wait_until_nothing_is_lent() {
     let service = service();
     let of = || program_that(&service.name, Waiting::Sleep);
     let (a, b) = at_rings(&of(), &of());

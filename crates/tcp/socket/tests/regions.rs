@@ -1,5 +1,5 @@
-//! What a program holds of another one, once that has gone. A test of its own process: it counts
-//! descriptors.
+//! Descriptors that a program holds of another one, once that has gone. A test of its own process:
+//! it counts them.
 
 #![allow(missing_docs)]
 
@@ -20,7 +20,7 @@ fn eventfds() -> usize {
 fn nothing_is_held_of_a_program_that_has_gone_once_the_last_connection_with_it_is_closed() {
     let service = service();
     let here = program(&service.name);
-    // (Whoever is the first to connect begins the conversation with the service.)
+    // (The program that is the first to connect begins the conversation with the service.)
     let (x, _y) = at_rings(&here, &here);
     let usual = eventfds();
     for closed_first in [true, false] {

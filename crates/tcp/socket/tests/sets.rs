@@ -200,8 +200,8 @@ fn poll_waits_over_rings_and_linux_at_once() {
     assert_eq!(poll(None), (2, [1, 1]));
 }
 
-/// Two sets share a door. Whoever takes the other's notices wakes it; and who is awake does not say
-/// so for both.
+/// Two sets share a door. A set that takes the other's notices wakes it; and one that is awake does
+/// not say so for both.
 #[test]
 fn of_two_sets_that_share_a_door_each_is_woken() {
     let service = service();
@@ -242,7 +242,7 @@ fn of_two_sets_that_share_a_door_each_is_woken() {
     });
 }
 
-/// Whoever sleeps in the set could not know that there would be no room.
+/// A thread that sleeps in the set could not know that there would be no room.
 #[test]
 fn room_is_told_to_who_sleeps_in_an_edge_triggered_set_while_another_thread_sends() {
     let service = service();
@@ -272,7 +272,7 @@ fn room_is_told_to_who_sleeps_in_an_edge_triggered_set_while_another_thread_send
 
 /// The door is an event of the kernel's set too, but none of the program's.
 #[test]
-fn who_has_room_for_one_event_and_does_not_wait_is_told_of_it_although_a_door_was_knocked_at() {
+fn a_call_with_room_for_one_event_that_does_not_wait_is_told_although_a_door_was_knocked_at() {
     let service = service();
     let of = || program_that(&service.name, Waiting::Sleep);
     let (client, server) = (of(), of());
@@ -297,7 +297,7 @@ fn who_has_room_for_one_event_and_does_not_wait_is_told_of_it_although_a_door_wa
 }
 
 #[test]
-fn who_sleeps_is_woken_once_knocks_that_were_put_off_are_made() {
+fn a_thread_that_sleeps_is_woken_once_knocks_that_were_put_off_are_made() {
     let service = service();
     let asleep = |_| program_that(&service.name, Waiting::Sleep);
     let [server, client] = [0, 1].map(asleep);
@@ -337,8 +337,9 @@ fn who_sleeps_is_woken_once_knocks_that_were_put_off_are_made() {
     });
 }
 
-/// An answer is offered, and whoever asked has ended its stream and has not looked for it yet.
-fn what_is_offered_arrives(hears: impl FnOnce(&Arc<Context>, &common::End)) {
+/// An answer is offered, and the side that asked has ended its stream and has not looked for it
+/// yet.
+fn an_offered_answer_arrives(hears: impl FnOnce(&Arc<Context>, &common::End)) {
     let service = service();
     let program = || program_that(&service.name, Waiting::Sleep);
     let (client, server) = (program(), program());
@@ -356,7 +357,7 @@ fn what_is_offered_arrives(hears: impl FnOnce(&Arc<Context>, &common::End)) {
 #[test]
 fn an_answer_that_was_offered_arrives_though_the_set_that_heard_the_end_asks_for_room() {
     for flags in [EDGE, 0] {
-        what_is_offered_arrives(|server, end| {
+        an_offered_answer_arrives(|server, end| {
             let set = set(server);
             let asked = IN | OUT | flags;
             set.add(end.flow.number(), Some(end.flow.clone()), asked, 7).unwrap();
@@ -370,7 +371,7 @@ fn an_answer_that_was_offered_arrives_though_the_set_that_heard_the_end_asks_for
 
 #[test]
 fn an_answer_that_was_offered_arrives_though_the_poll_that_heard_the_end_asks_for_room() {
-    what_is_offered_arrives(|server, end| {
+    an_offered_answer_arrives(|server, end| {
         use rustix::event::PollFlags;
         let mut items = [uncopy_tcp_socket::ready::Item {
             fd: end.flow.fd(),
@@ -394,7 +395,7 @@ fn another_at_its_number(end: &mut End) -> (UnixStream, UnixStream) {
 }
 
 #[test]
-fn what_has_a_number_and_the_data_of_a_connection_that_was_removed_is_told() {
+fn a_file_with_the_number_and_data_of_a_removed_connection_is_told_of() {
     let service = service();
     let program = program_that(&service.name, Waiting::Sleep);
     let (mut a, b) = at_rings(&program, &program);
@@ -491,7 +492,7 @@ fn a_thread_that_waits_elsewhere_may_sleep_once_what_had_news_was_closed() {
 }
 
 #[test]
-fn who_asks_linux_elsewhere_is_told_of_rings_though_something_of_linuxs_came_before() {
+fn a_caller_that_asks_linux_elsewhere_is_told_of_rings_though_linuxs_news_came_before() {
     let service = service();
     let (server, client) =
         (program_that(&service.name, Waiting::Sleep), program_that(&service.name, Waiting::Sleep));
@@ -568,7 +569,7 @@ fn a_number_that_one_of_several_had_is_the_next_files() {
 
 /// The kernel tells of a death even where nothing is asked.
 #[test]
-fn who_waits_sleeps_over_a_death_that_nobody_is_armed_for() {
+fn a_thread_that_waits_sleeps_over_a_death_that_nobody_is_armed_for() {
     let service = service();
     let of = || program_that(&service.name, Waiting::Sleep);
     let (a, b) = {
@@ -595,7 +596,7 @@ fn who_waits_sleeps_over_a_death_that_nobody_is_armed_for() {
 /// As a server does it whose threads hand a connection on: the kernel tells a thread of it before
 /// the call that armed it is back.
 #[test]
-fn what_is_armed_by_one_thread_while_another_waits_is_told() {
+fn an_entry_that_one_thread_arms_while_another_waits_is_told_of() {
     let service = service();
     let of = || program_that(&service.name, Waiting::Sleep);
     let (a, b) = {
@@ -640,7 +641,7 @@ fn first_of_two(set: &Set) -> u64 {
 }
 
 #[test]
-fn who_is_woken_at_a_sets_door_meanwhile_does_not_change_what_comes_first() {
+fn a_sleeper_that_is_woken_at_a_sets_door_does_not_change_what_comes_first() {
     let service = service();
     let (server, client) =
         (program_that(&service.name, Waiting::Sleep), program_that(&service.name, Waiting::Sleep));
@@ -648,7 +649,7 @@ fn who_is_woken_at_a_sets_door_meanwhile_does_not_change_what_comes_first() {
     // Somebody else's, who is woken at all doors.
     let (wakes, woken) = at_rings(&client, &server);
     let own_doors = (0..DOORS).map(Doors::wake).fold(Doors::default(), Doors::and);
-    // What goes by Linux, to the set and past it.
+    // Connections that go by Linux, to the set and past it.
     let plain = |program| {
         let (by, at) = connection();
         let by = end(program, by);

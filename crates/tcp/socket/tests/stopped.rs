@@ -14,7 +14,7 @@ use uncopy_tcp_service::protocol::{self, CARRIES, Message, TAKES, VERSION};
 use uncopy_tcp_socket::Carrier;
 
 #[test]
-fn who_connects_to_another_host_takes_one_that_is_stopped_for_none() {
+fn a_program_that_connects_to_another_host_takes_a_stopped_service_for_none() {
     let name = format!("uncopy-tcp-test-stopped-{}", std::process::id());
     let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
     let socket = |of, kind| rustix::net::socket_with(of, kind, SocketFlags::CLOEXEC, None).unwrap();

@@ -180,8 +180,8 @@ fn come_whole_by_both_stores(
     }
 }
 
-/// Many connections of two programs, none of which carries a batch. What they cost is known when
-/// they are closed.
+/// Many connections of two programs, none of which carries a batch. Their cost is known when they
+/// are closed.
 #[test]
 fn short_connections_too_are_written_by_both_stores() {
     let service = service();

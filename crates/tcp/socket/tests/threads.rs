@@ -25,7 +25,7 @@ const EDGE: u32 = libc::EPOLLET as u32;
 /// More threads than doors wait for bytes of one connection. All but the last to come are
 /// interrupted; it is woken all the same.
 #[test]
-fn who_is_interrupted_leaves_others_their_wake_up() {
+fn an_interrupted_thread_leaves_others_their_wake_up() {
     handle_interruptions();
     let service = service();
     let of = || program_that(&service.name, Waiting::Sleep);
@@ -66,7 +66,7 @@ fn who_is_interrupted_leaves_others_their_wake_up() {
 }
 
 /// Each thread takes one message of those that have come, and no other before all threads have one:
-/// whoever sleeps in a set where something is left is woken.
+/// a thread that sleeps in a set where something is left is woken.
 fn threads_share_a_set(connections: usize, each: usize, flags: u32, by_ring: bool) {
     const THREADS: usize = 4;
     const ROUNDS: usize = 300;

@@ -148,7 +148,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_no_tcp_over_ipv4_is_of_no_flow() {
+    fn a_frame_that_is_no_tcp_over_ipv4_is_of_no_flow() {
         let mut arp = vec![0; 60];
         arp[12..14].copy_from_slice(&[8, 6]);
         let whole = segment(80, 80, b"x");
@@ -160,7 +160,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_no_flow_is_refused_by_name() {
+    fn a_word_that_is_no_flow_is_refused_by_name() {
         for text in ["", ":", "x", "10.0.0.1:", "10.0.0.1:99999", "1.2.3", ":80-", "::1"] {
             assert!(text.parse::<FlowFilter>().is_err(), "{text}");
         }

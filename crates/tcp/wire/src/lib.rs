@@ -1,7 +1,7 @@
 //! How the TCP service's frames leave and enter.
 //!
 //! A [`Wire`] carries Ethernet frames in batches: what is sent leaves with [`Wire::flush`], so that
-//! one system call serves many. None of them blocks; who has nothing to do polls
+//! one system call serves many. None of them blocks; a thread that has nothing to do polls
 //! [`Wire::descriptor`].
 //!
 //! | module | one idea |

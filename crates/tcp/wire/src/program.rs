@@ -8,8 +8,8 @@
 //! Linux, as without us.
 //!
 //! While SYN cookies are out, so does what acknowledges something (without SYN and RST) to such a
-//! listener, if Linux has nobody for it but who listens: its own connections at that port, and
-//! those that it has half open, go on being its.
+//! listener, if Linux has no socket for it but the one that listens: its own connections at that
+//! port, and those that it has half open, go on being its.
 //!
 //! Registers: r6 the context; r2 the frame, then its IP header; r3 its end; r4, r5 at hand; r7 the
 //! TCP flags, at last the state of Linux' socket; r8 the destination port. The stack holds the

@@ -54,7 +54,7 @@ pub struct Xsk {
 }
 
 // SAFETY: the addresses are of mappings that it owns, which are the process' and end with it;
-// nothing of it is bound to a thread, and whoever has it has all of it.
+// nothing of it is bound to a thread, and its holder has all of it.
 unsafe impl Send for Xsk {}
 
 impl Xsk {
@@ -173,8 +173,8 @@ impl Xsk {
 
     /// Calls the kernel until it has sent what is in the ring, or has no room for it now.
     fn announce(&mut self) -> io::Result<()> {
-        // One call more than it needs: who comes here for frames that found no room may find that
-        // it has some now.
+        // One call more than it needs: a lane that comes here for frames that found no room may
+        // find that it has some now.
         for _ in 0..=self.waiting.div_ceil(KERNELS_BATCH) {
             // SAFETY: a call without data.
             let result = unsafe {

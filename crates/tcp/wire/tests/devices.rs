@@ -256,7 +256,7 @@ fn numbered(number: u32, length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_sent_by_af_xdp_arrives_byte_for_byte() {
+fn frames_by_af_xdp_arrive_byte_for_byte() {
     if !own_network() {
         return;
     }
@@ -311,7 +311,7 @@ fn frames_that_find_no_room_are_refused_and_the_wire_goes_on() {
 }
 
 #[test]
-fn what_has_arrived_is_taken_after_the_device_went_down_and_more_once_it_is_up_again() {
+fn arrived_frames_are_taken_after_the_device_went_down_and_more_once_it_is_up_again() {
     if !own_network() {
         return;
     }

@@ -87,7 +87,7 @@ pub enum To {
     File,
 }
 
-/// What `--json` prints.
+/// The results that `--json` prints.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct FileResults {
     /// The mode.

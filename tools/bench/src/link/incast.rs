@@ -158,7 +158,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn what_flows_got_is_compared_with_the_median() {
+    fn shares_of_flows_are_compared_with_the_median() {
         // Ten intervals of 100 ms: 99 flows get 1000 bytes in each, one 5000.
         let mut interval = vec![1000; 99];
         interval.push(5000);

@@ -100,7 +100,7 @@ struct Clients<'a> {
     plan: &'a Plan,
     server: SocketAddr,
     set: Epoll,
-    /// One more than there are clients: who leaves may still wait for an answer when the next
+    /// One more than there are clients: one that leaves may still wait for an answer when the next
     /// comes.
     slots: Vec<ClientSlot>,
     results: Results,

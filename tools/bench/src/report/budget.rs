@@ -1,5 +1,5 @@
-//! The time of a report, shared out among its modes: who takes less leaves more to those behind it,
-//! who takes more leaves them less.
+//! The time of a report, shared out among its modes: a mode that takes less leaves more to those
+//! behind it, one that takes more leaves them less.
 
 use std::time::{Duration, Instant};
 

@@ -271,7 +271,7 @@ pub fn connections(mut section: Section, results: &FigureResults) -> Section {
     section
 }
 
-/// What `uncopy demo` draws, of figure 4's rows.
+/// The bars that `uncopy demo` draws, of figure 4's rows.
 pub fn bars(results: &FigureResults) -> String {
     let rows = results.series.iter().flat_map(|s| &s.rows);
     chart(rows.filter(|row| [0, 1, 4, 12].contains(&row.copies)))

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_between_the_marks_is_replaced_and_nothing_else() {
+    fn text_between_the_marks_is_replaced_and_nothing_else() {
         let [begin, end] = marks("table");
         let text = format!("top\n{begin}\nold\n{end}\nbottom\n");
         let new = between(&text, &marks("table"), "| new |").unwrap();

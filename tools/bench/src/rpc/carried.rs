@@ -15,7 +15,7 @@ pub enum Carried {
 }
 
 impl Carried {
-    /// What `wire` needs.
+    /// The service or the network that `wire` needs.
     pub fn new(wire: Wire) -> Result<Self, Failure> {
         Ok(match wire {
             Wire::Shared => Self::Shared(Wired::new()?),

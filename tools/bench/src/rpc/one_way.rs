@@ -1,5 +1,5 @@
 //! Requests that nobody answers: the server only receives them, or only sends them (TAS, Figure
-//! 3.6). Whoever receives compares every byte.
+//! 3.6). The side that receives compares every byte.
 //!
 //! To a server that receives, a connection first says the number of its first request. Where a
 //! request could begin, a word may be a mark: the server says how many requests it has compared

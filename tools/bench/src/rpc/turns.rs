@@ -33,8 +33,8 @@ pub struct Turns<'a> {
     pub seconds: Duration,
     /// Whether uncopy's side is measured alone.
     pub only_uncopy: bool,
-    /// At the end not all connections have to be on rings: who sends and is not answered leaves a
-    /// ring that stays full, for the room that Linux has.
+    /// At the end not all connections have to be on rings: a side that sends and is not answered
+    /// leaves a ring that stays full, for the room that Linux has.
     pub leave_full_rings: bool,
 }
 

@@ -178,7 +178,7 @@ fn echo_servers_of_all_sides_are_warmed_alike_and_a_word_is_what_its_column_says
 
 /// The way and the side are what differs: neither the socket, nor the cores, nor the class.
 #[test]
-fn what_sends_and_what_copies_a_file_is_alike_on_each_side_and_way() {
+fn senders_and_copiers_of_a_file_are_alike_on_each_side_and_way() {
     let short = ["--json", "--repeats", "1", "--seconds", "0.1"];
     let send = ["send", "--sizes", "64K", "--buffers", "2", "--times", "many", "--warm", "1M"];
     let file = ["file", "--sizes", "1M", "--to", "socket", "--ways", "sendfile"];

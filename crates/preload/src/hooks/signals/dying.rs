@@ -1,7 +1,7 @@
 //! The program is about to die of a signal: before it dumps core everything is put in place; before
 //! another one ends it its summary is said.
 //!
-//! Statics: whoever dies has nothing else to stand on.
+//! Statics: a dying process has nothing else to stand on.
 //!
 //! unsafe: runs on another stack.
 

@@ -129,7 +129,7 @@ impl Echo {
             n as u32
         };
         if n > 0 {
-            // Not while the socket is locked: who holds a flow locks sockets.
+            // Not while the socket is locked: a thread that holds a flow locks sockets.
             match (read(n), write(n)) {
                 (Ok(()), Ok(())) => {}
                 (Err(Refusal::WrongState), Err(Refusal::WrongState)) => {

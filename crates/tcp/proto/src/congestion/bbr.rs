@@ -4,10 +4,10 @@
 //! without a queue. A loss alone slows nothing down: CUBIC's share of a way that loses one segment
 //! in 500 is 2 MB/s at 20 ms, whatever the way could carry (RFC 9438, 4.3).
 //!
-//! What differs: a sample is of a whole interval, two round trips, so a cycle takes twice as long.
-//! Half of what is on the way stays while the round trip is looked for, as in version 2: the round
-//! trip that is known here is a mean, and four segments would bring too few samples. Policers are
-//! not looked for. ECN is not agreed on, because marks would not be answered.
+//! The differences: a sample is of a whole interval, two round trips, so a cycle takes twice as
+//! long. Half of what is on the way stays while the round trip is looked for, as in version 2: the
+//! round trip that is known here is a mean, and four segments would bring too few samples. Policers
+//! are not looked for. ECN is not agreed on, because marks would not be answered.
 
 use super::{Feedback, LEAST_SEGMENTS, Rate};
 use crate::time::{MICROSECOND, MILLISECOND, Nanos, SECOND, Time};
@@ -35,7 +35,7 @@ const LOOKED_FOR: Nanos = 200 * MILLISECOND;
 enum Mode {
     /// The rate doubles.
     Startup,
-    /// What was too much leaves the way, for so many intervals yet.
+    /// The surplus leaves the way, for so many intervals yet.
     Drain(u32),
     /// The place in the cycle.
     Cycle(u8),
@@ -46,11 +46,11 @@ enum Mode {
 #[derive(Clone, Debug)]
 pub(crate) struct Bbr {
     mode: Mode,
-    /// What went through in the last intervals that count, in bytes a second; 0: none yet.
+    /// The throughput of the last intervals that count, in bytes a second; 0: none yet.
     samples: [f64; SAMPLES],
     /// Which of them is the oldest.
     oldest: u8,
-    /// What went through when it last grew by a quarter.
+    /// The throughput when it last grew by a quarter.
     full: f64,
     /// Intervals since then.
     flat: u32,
@@ -106,8 +106,9 @@ impl Bbr {
             Mode::Drain(left) => Mode::Drain(left - 1),
             Mode::Cycle(at) => Mode::Cycle((at + 1) % CYCLE.len() as u8),
             Mode::RoundTrip(until, 0) if feedback.time >= until => {
-                // What is seen now counts, though it be longer than what was. Where it is, what was
-                // on the way was bounded by too little, and what went through says little.
+                // A round trip that is seen now counts, though it be longer than the one
+                // before. Where it is, what was on the way was bounded by too little, and what went
+                // through says little.
                 if feedback.rtt / 2 > self.least_rtt {
                     (self.full, self.flat) = (0.0, 0);
                 }
@@ -122,8 +123,8 @@ impl Bbr {
         }
     }
 
-    /// What went through. What the program, or its peer's window, held back says only that it is
-    /// not less.
+    /// Takes a sample of the throughput. One that the program, or its peer's window, held back says
+    /// only that it is not less.
     fn sample(&mut self, feedback: &Feedback) {
         let through =
             f64::from(feedback.delivered) * SECOND as f64 / feedback.interval.max(1) as f64;
@@ -151,12 +152,12 @@ impl Bbr {
         feedback.time.since(self.least_seen) > BELIEVED
     }
 
-    /// What the way carries, in bytes a second; 0: not known.
+    /// The rate that the way carries, in bytes a second; 0: not known.
     fn bandwidth(&self) -> f64 {
         self.samples.iter().fold(0.0, |most, sample| most.max(*sample))
     }
 
-    /// What the way holds without a queue, in bytes.
+    /// The bytes that the way holds without a queue.
     fn holds(&self) -> f64 {
         self.bandwidth().max(self.initial_unless_known()) * f64::from(self.least_rtt) / 1e6
     }
@@ -205,7 +206,7 @@ mod tests {
         now: Time,
         /// Of bytes that are sent, how many are lost in each interval.
         retransmits: u8,
-        /// What the program has to send, at most, in bytes a second.
+        /// The rate at which the program has bytes to send, at most, in bytes a second.
         wanted: f64,
     }
 
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_way_carries_is_found_and_kept_without_a_queue() {
+    fn the_rate_of_a_way_is_found_and_kept_without_a_queue() {
         for (carries, rtt) in [(1e9, 100), (30e6, 20_000), (1e6, 200), (2e5, 300_000)] {
             let (mut way, mut bbr) = (Way::new(carries, rtt), Bbr::new(MSS, rtt));
             way.intervals(&mut bbr, 30);

@@ -420,7 +420,8 @@ impl Flow {
 
     /// There is room for so many bytes that are not read, as a power of two, from now on. Bytes
     /// that are there stay, also where they are more. Says whether the peer has to hear of it. From
-    /// here on [`Place::to`] counts another way around: who does this goes by [`Place::ahead`].
+    /// here on [`Place::to`] counts another way around: a caller that does this goes by
+    /// [`Place::ahead`].
     #[must_use]
     #[inline]
     pub fn resize(&mut self, bits: u8) -> bool {
@@ -563,7 +564,7 @@ impl Flow {
             .min(u128::from(SLOWEST)) as u64;
     }
 
-    /// What `bytes` take at the present rate.
+    /// The time that `bytes` take at the present rate.
     #[inline]
     fn cost(&self, bytes: u32) -> Nanos {
         (u64::from(bytes).saturating_mul(self.pace)) >> 20

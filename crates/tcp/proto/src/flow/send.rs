@@ -245,8 +245,8 @@ mod tests {
     use crate::flow::Terms;
     use crate::time::MICROSECOND;
 
-    /// What a flow of 1 MB/s sends in 100 ms of which it is asked every `every`, after it was asked
-    /// in vain for so long.
+    /// The bytes that a flow of 1 MB/s sends in 100 ms of which it is asked every `every`, after it
+    /// was asked in vain for so long.
     fn sent(idle: u64, every: u64) -> u32 {
         let terms = Terms { mss: 1000, window: 1 << 30, snd_bits: 20, ..Terms::NOBODY };
         let mut flow = Flow::new(&terms);

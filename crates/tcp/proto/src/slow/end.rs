@@ -93,8 +93,8 @@ impl<F: Flows> Endpoint<F> {
     ) {
         let flow = self.lane.flows.at(slot);
         let flags = segment.flags;
-        // RST is not believed: whoever sends it would let old duplicates into the next connection
-        // (RFC 1337).
+        // RST is not believed: a peer that sends it would let old duplicates into the next
+        // connection (RFC 1337).
         if flags.any(Flags::RST) {
             return;
         }

@@ -8,7 +8,7 @@ use crate::seq::Seq;
 use crate::time::Time;
 use crate::wire;
 
-/// Smaller packets nobody needs; who claims it wants to harm (Linux's `min_pmtu`).
+/// Smaller packets nobody needs; a router that claims it wants to harm (Linux's `min_pmtu`).
 const LEAST_MTU: u16 = 552;
 
 impl<F: Flows> Endpoint<F> {

@@ -223,8 +223,8 @@ impl<F: Flows> Endpoint<F> {
             return self.ready(slot);
         }
         let conn = &mut self.conns[slot as usize];
-        // As long as it answers, it may keep its window closed (RFC 1122, 4.2.2.17): but not for
-        // whom nobody is left that could give up on it.
+        // As long as it answers, it may keep its window closed (RFC 1122, 4.2.2.17): but not a flow
+        // of which nobody is left that could give up on it.
         let silent = u64::from(elapsed(now.stamp, flow.heard)) * MILLISECOND;
         let last = backed_off(timeout, conn.tries, self.config.rto_max);
         let answered = conn.tries == 0 || silent <= last + MILLISECOND;

@@ -37,8 +37,8 @@ mod tests {
     use std::collections::HashSet;
     use std::hash::{BuildHasher, Hash};
 
-    /// What a map sees of so many numbers: seven bits at the top, and the place in a table of this
-    /// size at the bottom.
+    /// The bits that a map sees of so many numbers: seven at the top, and the place in a table of
+    /// this size at the bottom.
     fn spread<K: Hash>(numbers: impl Iterator<Item = K>) -> (usize, usize) {
         let build = BuildHasherDefault::<Spread>::default();
         let hashes: Vec<u64> = numbers.map(|number| build.hash_one(number)).collect();

@@ -14,10 +14,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
 
-/// What the kernel is told and what is noted of it change together, with the lock of the entries:
-/// other threads of the set hear of it as soon as the kernel knows. (Linux does the same, one
-/// change at a time.) A connection's watchers are never asked for with that lock, nor is the
-/// service's answer taken, of which they are told: they may want it.
+/// The kernel is told and the note of it is made together, with the lock of the entries: other
+/// threads of the set hear of it as soon as the kernel knows. (Linux does the same, one change at a
+/// time.) A connection's watchers are never asked for with that lock, nor is the service's answer
+/// taken, of which they are told: they may want it.
 impl Set {
     /// EPOLL_CTL_ADD of a connection, as far as it is one.
     pub fn add(

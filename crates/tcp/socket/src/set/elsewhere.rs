@@ -36,14 +36,14 @@ impl Set {
         self.queue.sleeping.fetch_sub(1, Relaxed);
     }
 
-    /// Whoever sleeps over it looks; nothing where nobody does.
+    /// Threads that sleep over it look; nothing happens where none does.
     pub fn call(&self) {
         self.queue.wake_sleepers();
     }
 
-    /// What is ready now, without waiting: what rings say, what the kernel has `said` already, and,
-    /// if it is to be `asked`, what it says now, by a system call. What rings say waits for nothing
-    /// of Linux', whichever was sent first.
+    /// The events that are ready now, without waiting: those that rings say, those that the kernel
+    /// has `said` already, and, if it is to be `asked`, those that it says now, by a system call.
+    /// The rings' events wait for nothing of Linux', whichever was sent first.
     ///
     /// # Errors
     /// As epoll_wait(2).
@@ -57,7 +57,7 @@ impl Set {
         self.look_for_news();
         lock(&self.queue.turns).linux_has_no_turn();
         let mut count = self.queued(events, 0).count;
-        // (What there is no room for is said again.)
+        // (Events that there is no room for are said again.)
         let room = (events.len() - count).min(said.len());
         (count, _) = self.take_said(said[..room].iter().copied(), events, count);
         if asked && count < events.len() {

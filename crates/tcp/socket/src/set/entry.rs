@@ -71,7 +71,7 @@ pub(super) struct Entry {
     pub(super) arming: AtomicU32,
     /// the last one for which it was.
     pub(super) told: AtomicU32,
-    /// What the kernel was told: events, data.
+    /// The events and the data that the kernel was told.
     pub(super) kernel_events: AtomicU32,
     pub(super) kernel_data: AtomicU64,
     /// The program has removed it, and the kernel does not know yet.
@@ -139,9 +139,9 @@ impl Entry {
         false
     }
 
-    /// By edge: sending has left the ring, and goes by Linux now. What of `asked` that has room for
-    /// at once, for it will tell of no edge. `leaves`: how often sending had left the ring before
-    /// it was asked where it goes.
+    /// By edge: sending has left the ring, and goes by Linux now. The events of `asked` that Linux
+    /// has room for are told at once, for it will tell of no edge. `leaves`: how often sending had
+    /// left the ring before it was asked where it goes.
     pub(super) fn room_of_linux(&self, sends_by_ring: bool, asked: u32, leaves: u64) -> u32 {
         let by_edge = asked & EPOLLET as u32 != 0 && asked & OUT != 0;
         if !by_edge || sends_by_ring || self.leaves.load(Relaxed) == leaves {

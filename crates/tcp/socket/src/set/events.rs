@@ -15,7 +15,8 @@ pub(super) const HEARS: u32 = OUT | (EPOLLIN | EPOLLRDHUP) as u32;
 pub(super) const ALWAYS: u32 = (EPOLLERR | EPOLLHUP) as u32;
 /// Events proper: the other bits say how they are told.
 pub(super) const EVENTS: u32 = 0x3fff;
-/// What the kernel says of a door. No program's own: it is where something of ours lies.
+/// The data by which the kernel tells of a door. It is no program's own: it is where something of
+/// ours lies.
 pub fn door() -> u64 {
     static HERE: u8 = 0;
     &raw const HERE as u64
@@ -24,9 +25,9 @@ pub fn door() -> u64 {
 /// An event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Event {
-    /// What is so.
+    /// The bits of epoll that are set.
     pub events: u32,
-    /// What the program gave.
+    /// The data that the program gave.
     pub data: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What the kernel says, of connections and of everything else.
+//! The kernel's events, of connections and of everything else.
 
 use super::Set;
 use super::entry::Entry;
@@ -16,7 +16,7 @@ use uncopy_tcp_shared::ticks::ticks;
 
 const RDHUP: u32 = EPOLLRDHUP as u32;
 
-/// What the kernel has said.
+/// An answer of the kernel's.
 pub(super) struct Said {
     /// So many events are there now.
     pub count: usize,
@@ -53,7 +53,7 @@ impl Set {
         self.marks.was_woken(self.context.take_woken(self.door, answered));
     }
 
-    /// What the kernel says, after what is there already.
+    /// The kernel's events, after those that are there already.
     pub(super) fn ask_kernel(
         &self,
         events: &mut [Event],
@@ -67,7 +67,8 @@ impl Set {
         self.heard.store(answered, Relaxed);
         let Said { count, all, door } = said?;
         let count = if already == 0 { self.rings_first(events, count, door) } else { count };
-        // (What came while it slept it may have told, or not: that it slept longer is not known.)
+        // (It may have told of news that came while it slept, or not: that it slept longer is not
+        // known.)
         if all {
             self.asked.store(before, Relaxed);
             self.linux_answered(answered);
@@ -84,8 +85,8 @@ impl Set {
         mask: Option<u64>,
         heard: impl Fn(&[epoll::Event], bool),
     ) -> Result<Said, Errno> {
-        // What is ours (a door, the bell, what a connection does not want any more) may take all
-        // the room, and what is there for the program comes behind it.
+        // Events of ours (a door, the bell, one that a connection does not want any more) may take
+        // all the room, and those for the program come behind them.
         let mut door = None;
         for _ in 0..3 {
             let said = self.ask_once(events, already, timeout, mask, &heard)?;
@@ -119,8 +120,8 @@ impl Set {
         Ok(Said { count, all: number < room, door })
     }
 
-    /// What the kernel has said, after what is there already; there is room for it. How much is
-    /// there then; and how much was, when it came to the door.
+    /// The events that the kernel has said, after those that are there already; there is room for
+    /// them. How much is there then; and how much was, when it came to the door.
     pub(super) fn take_said(
         &self,
         said: impl Iterator<Item = Event>,
@@ -198,7 +199,7 @@ impl Set {
             flow.ask.store(true, Relaxed);
         }
         if flags & OUT != 0 && flow.owes() {
-            // (An error: who sends hears of it.)
+            // (An error: the next send hears of it.)
             let _ = flow.serve();
         }
         let arming = entry.arming.load(Acquire);

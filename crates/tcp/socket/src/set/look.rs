@@ -1,4 +1,5 @@
-//! What the rings say, of what is asked; and what the kernel is asked for besides.
+//! The rings' part of the events that are asked for; and the events that the kernel is asked for
+//! besides.
 
 use super::Set;
 use super::entry::Entry;
@@ -10,7 +11,7 @@ use rustix::event::PollFlags;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-/// What a look at the rings has brought.
+/// The result of a look at the rings.
 pub(super) struct Looked {
     /// So many events are there.
     pub count: usize,
@@ -23,13 +24,13 @@ pub(super) struct Looked {
 }
 
 impl Set {
-    /// What the rings say, after what is there already.
+    /// The rings' events, after those that are there already.
     pub(super) fn rings(&self, events: &mut [Event], already: usize) -> Looked {
         self.look_for_news();
         self.queued(events, already)
     }
 
-    /// What there is news of is queued.
+    /// Connections that there is news of are queued.
     pub(super) fn look_for_news(&self) {
         self.context.pump();
         self.collect();
@@ -66,9 +67,9 @@ impl Set {
         news.tell(asked, before_door, linux, rest, |flow| flow.tell_sets(shared));
     }
 
-    /// What is so of what is queued, after what is there already.
+    /// The events of queued connections, after those that are there already.
     pub(super) fn queued(&self, events: &mut [Event], already: usize) -> Looked {
-        // What is queued again meanwhile waits for the next round.
+        // A connection that is queued again meanwhile waits for the next round.
         let (had_begun, (mut left, mut is_left)) = {
             let mut turns = lock(&self.queue.turns);
             (turns.has_begun(), turns.left())
@@ -103,8 +104,8 @@ impl Set {
         swept.iter().for_each(Entry::queue);
     }
 
-    /// What is so of one, of what is asked, and whether it was left as it was. Where nothing is so,
-    /// it is told when something will be.
+    /// The events of one connection, of those that are asked for, and whether it was left as it
+    /// was. Where nothing is so, it is told when something will be.
     fn look(&self, entry: &Arc<Entry>) -> Option<(Event, bool)> {
         let flow = &entry.flow;
         if entry.is_off() || entry.closed.load(Acquire) || !flow.is_attached() {
@@ -154,7 +155,7 @@ impl Set {
         Some((Event { events: now, data: entry.data.load(Relaxed) }, left))
     }
 
-    /// What is so of what is asked, and whether sending goes by the ring.
+    /// The events of `asked` that are ready, and whether sending goes by the ring.
     pub(super) fn now(flow: &Flow, asked: u32) -> (u32, bool) {
         let ready = flow.ready();
         let mut now = u32::from(ready.now.bits());
@@ -168,10 +169,10 @@ impl Set {
         (now & (asked | ALWAYS), !ready.ask.contains(PollFlags::OUT))
     }
 
-    /// What of this the kernel is asked for. It always has room for a connection whose bytes go
-    /// elsewhere: so it is not asked for that, but whether the other side has died, for then nobody
-    /// makes room in the ring. Who asks for neither bytes nor room nor the end is told of a death
-    /// all the same: Linux would have reset the connection.
+    /// The events of `asked` that the kernel is asked for. It always has room for a connection
+    /// whose bytes go elsewhere: so it is not asked for that, but whether the other side has died,
+    /// for then nobody makes room in the ring. A program that asks for neither bytes nor room nor
+    /// the end is told of a death all the same: Linux would have reset the connection.
     pub(super) fn for_kernel(entry: &Entry, asked: u32, sends_by_ring: bool) -> u32 {
         // (And for room where Linux has still to take what was given back.)
         let owed = if !sends_by_ring && entry.flow.owes() { EPOLLOUT as u32 } else { 0 };

@@ -58,7 +58,7 @@ pub struct Set {
     asked: AtomicU64,
     /// and when it answered.
     heard: AtomicU64,
-    /// What was told of before what.
+    /// The knocks at its door since Linux was asked.
     marks: Marks,
 }
 
@@ -117,7 +117,7 @@ impl Set {
         self.kernel.store(fd, Relaxed);
     }
 
-    /// Whoever sleeps in it looks.
+    /// Threads that sleep in it look.
     pub fn wake(&self) {
         self.queue.wake();
     }
@@ -142,7 +142,7 @@ impl Drop for Set {
     fn drop(&mut self) {
         let all: Vec<_> = lock(&self.entries).by_fd.values().cloned().collect();
         all.iter().for_each(Self::end);
-        // (What is queued has the queue in turn.)
+        // (Each queued entry has the queue in turn.)
         let queued = std::mem::take(&mut lock(&self.queue.turns).entries);
         drop(queued);
         self.context.no_set(self.door);

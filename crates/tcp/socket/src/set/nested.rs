@@ -1,9 +1,9 @@
 //! A set that is itself waited for, by another set or by poll: the kernel's set has to be ready
 //! while a ring has something that was asked for.
 //!
-//! Two things make it so. Who brings news knocks at the door, besides posting a notice. And a
-//! *bell*, an eventfd in the kernel's set, can be read as long as a connection in the queue is
-//! ready: it is set and reset ([`Set::settle`]) after each wait, and whenever the program has
+//! Two things make it so. A sender that brings news knocks at the door, besides posting a notice.
+//! And a *bell*, an eventfd in the kernel's set, can be read as long as a connection in the queue
+//! is ready: it is set and reset ([`Set::settle`]) after each wait, and whenever the program has
 //! received, found no room, or changed what it asks for.
 
 use super::Set;
@@ -87,8 +87,8 @@ impl Queue {
         }
     }
 
-    /// Something of what is queued is ready. What is not leaves the queue: of these `left` gets
-    /// those of which the kernel is to tell something.
+    /// Something of what is queued is ready. Entries that are not ready leave the queue: of these
+    /// `left` gets those of which the kernel is to tell something.
     fn has_ready(&self, left: &mut Vec<Arc<Entry>>) -> bool {
         loop {
             let Some(entry) = lock(&self.turns).entries.pop_front() else { return false };

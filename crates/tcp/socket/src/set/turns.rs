@@ -1,13 +1,14 @@
-//! Whose turn it is. What is ready is told in rounds, as the kernel does with its list of what is
-//! ready by level, where who was told of goes to the end. A round is what is queued, then what the
-//! kernel says. So nobody waits for more than one round, whatever the others have.
+//! Turns of the rings and of the kernel. Connections that are ready are told of in rounds, as the
+//! kernel does with its list of what is ready by level, where an entry that was told of goes to the
+//! end. A round is what is queued, then what the kernel says. So nobody waits for more than one
+//! round, whatever the others have.
 
 use super::by_number::ByNumber;
 use super::events::door;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What is to be looked at, and whose turn it is.
+/// The entries that are to be looked at, and whose turn it is.
 #[derive(Debug)]
 pub(super) struct Turns<T> {
     pub(super) entries: VecDeque<Arc<T>>,
@@ -22,7 +23,7 @@ pub(super) struct Turns<T> {
     /// So many of what is queued come before all that stands behind the door in what Linux says,
     /// and the others after it.
     before_rest: Option<usize>,
-    /// What the kernel has told in its turn, where it had more than there was room for.
+    /// The data that the kernel has told in its turn, where it had more than there was room for.
     told: ByNumber<u64, ()>,
 }
 
@@ -77,30 +78,30 @@ impl<T> Turns<T> {
         self.kernel = true;
     }
 
-    /// What is queued from now on comes after something of Linux'.
+    /// Entries that are queued from now on come after something of Linux'.
     pub(super) fn linux_follows(&mut self) {
         self.before_linux.get_or_insert(self.entries.len());
     }
 
-    /// What is queued from now on comes after all that Linux has then.
+    /// Entries that are queued from now on come after all that Linux has then.
     pub(super) fn rest_follows(&mut self) {
         self.before_rest.get_or_insert(self.entries.len());
     }
 
-    /// Linux has said what it has. What comes before what stands behind the door is next; nothing
-    /// of that, if the door does not say so.
+    /// Linux has said what it has. The entries before what stands behind the door are next; none of
+    /// them, if the door does not say so.
     pub(super) fn linux_has_said(&mut self, door: bool) {
         let before_rest = self.before_rest.take();
         self.before_linux = before_rest.filter(|_| door);
     }
 
-    /// Whoever looks asks the kernel when they like: nothing waits for that.
+    /// A caller that looks asks the kernel when it likes: nothing waits for that.
     pub(super) fn linux_has_no_turn(&mut self) {
         self.before_linux = None;
         self.before_rest = None;
     }
 
-    /// What came before something of Linux' was told of: then it is the kernel's turn.
+    /// The entries before something of Linux' were told of: then it is the kernel's turn.
     pub(super) fn is_linux_next(&mut self) -> bool {
         let before = self.entries.len().min(self.before_linux.unwrap_or(usize::MAX));
         let is_next = before == 0 && self.before_linux.take().is_some();

@@ -36,8 +36,8 @@ impl Set {
         waited
     }
 
-    /// A knock wakes one of the threads that sleep in the set. So whoever leaves with a part of
-    /// what there is wakes another one for the rest, as Linux does.
+    /// A knock wakes one of the threads that sleep in the set. So a thread that leaves with a part
+    /// of what there is wakes another one for the rest, as Linux does.
     #[inline]
     fn leave_the_rest(&self) {
         fence(SeqCst);
@@ -56,7 +56,8 @@ impl Set {
         mask: Option<u64>,
     ) -> Result<usize, Errno> {
         if !self.has_connections() {
-            // (What is queued still has ended, but for what was added just now.)
+            // (The entries that are still queued have ended, but for those that were added just
+            // now.)
             let Looked { count, .. } = self.rings(events, 0);
             if count > 0 {
                 return Ok(count);
@@ -96,7 +97,7 @@ impl Set {
                 self.queue.sleeping.fetch_add(1, Relaxed);
                 self.context.falls_asleep(self.door);
                 fence(SeqCst);
-                // (Whoever spun may have heard the knock that comes with an interruption.)
+                // (A thread that spun may have heard the knock that comes with an interruption.)
                 let left = if self.has_news()
                     || self.context.spinning.only_looks()
                     || (self.context.settings.interrupted)()
@@ -122,8 +123,8 @@ impl Set {
         }
     }
 
-    /// What there is now, by turns ([`turns`](super::turns)). Where rings have nothing, the kernel
-    /// is still to be asked.
+    /// The events that there are now, by turns ([`turns`](super::turns)). Where rings have nothing,
+    /// the kernel is still to be asked.
     fn look_by_turns(&self, events: &mut [Event], mask: Option<u64>) -> Result<usize, Errno> {
         self.look_for_news();
         let (linux_begins, kernel_begins) = {
@@ -151,7 +152,7 @@ impl Set {
         if count == told || kernel_begins || !is_over {
             return Ok(count);
         }
-        // What the program has left it may go on leaving: then the kernel is asked in each round.
+        // The program may go on leaving what it has left: then the kernel is asked in each round.
         // (A nested set's door has to be found shut afterwards.)
         let is_due = || ticks().wrapping_sub(self.heard.load(Relaxed)) >= KERNEL;
         if !(is_left || self.is_nested() || is_due()) {
@@ -165,8 +166,8 @@ impl Set {
         Ok(self.kernels_turn(events, count, mask).map_or(count, |(told, _)| told))
     }
 
-    /// Of what is queued the next comes after something of Linux'. What Linux says, and what is
-    /// queued, after what is there already.
+    /// Of what is queued the next comes after something of Linux'. Linux' events, and those of
+    /// queued connections, after those that are there already.
     fn linux_first(
         &self,
         events: &mut [Event],
@@ -187,9 +188,10 @@ impl Set {
         Ok(looked.count)
     }
 
-    /// The kernel has told of so many, and before it was asked nothing was queued. What rings have
-    /// come to say meanwhile is put before that, as far as there is room, and if the `door` was
-    /// knocked at, where it stands; but for what says that it comes after something of Linux'.
+    /// The kernel has told of so many, and before it was asked nothing was queued. Events that
+    /// rings have come to say meanwhile are put before that, as far as there is room, and if the
+    /// `door` was knocked at, where it stands; but for those that say that they come after
+    /// something of Linux'.
     pub(super) fn rings_first(
         &self,
         events: &mut [Event],

@@ -1,4 +1,5 @@
-//! What the kernel is asked of a connection in a set, and what becomes of it with its number.
+//! The questions that the kernel is asked of a connection in a set, and what becomes of the entry
+//! with the connection's number.
 
 use super::Set;
 use super::entry::Entry;
@@ -17,7 +18,7 @@ impl Entry {
     pub(super) fn asks_kernel(&self, events: u32, arming: u32) {
         let Some(entries) = self.entries.upgrade() else { return };
         let entries = lock(&entries);
-        // What another thread has changed meanwhile the kernel knows.
+        // The kernel knows what another thread has changed meanwhile.
         if !entries.has(self) || !self.is_known() || self.arming.load(Acquire) != arming {
             return;
         }
@@ -29,7 +30,7 @@ impl Entry {
         }
     }
 
-    /// What of `asked` is the kernel's to tell, it is asked for.
+    /// The kernel is asked for the events of `asked` that are its to tell.
     pub(super) fn mask(&self, sends_by_ring: bool, asked: u32, arming: u32) {
         let wanted = Set::for_kernel(self, asked, sends_by_ring);
         let told = self.kernel_events.load(Relaxed);
@@ -118,8 +119,8 @@ impl Watcher for Entry {
         }
         self.off.store(true, Release);
         self.closed.store(true, Release);
-        // The kernel tells of nothing any more that the program has removed. (What has this number
-        // and this data next is the program's.)
+        // The kernel tells of nothing any more that the program has removed. (The file that has
+        // this number and this data next is the program's.)
         self.parked.store(false, Release);
         if let Some(entries) = self.entries.upgrade() {
             lock(&entries).forget(self);
@@ -144,7 +145,7 @@ impl Watcher for Entry {
 
     fn added(&self) -> Option<Added> {
         let asked = self.events.load(Relaxed);
-        // (What has told once asks for nothing until it is changed.)
+        // (An entry that has told once asks for nothing until it is changed.)
         let events = if self.is_off() { asked & !EVENTS } else { asked };
         let (kernel, data) = (self.kernel.clone(), self.data.load(Relaxed));
         let event = Event { events, data };

@@ -137,7 +137,7 @@ pub fn interrupt(thread: &AtomicU64) {
     unsafe { libc::pthread_kill(thread.load(Ordering::Relaxed), libc::SIGUSR1) };
 }
 
-/// What a process does with a connection's ends before and after fork.
+/// The steps of a process with a connection's ends before and after fork.
 pub fn forks(context: &Arc<Context>, end: &End, in_child: impl FnOnce()) -> i32 {
     use uncopy_tcp_socket::fork;
     let (contexts, flows) = ([context.clone()], [end.flow.clone()]);
@@ -176,7 +176,7 @@ pub fn at_rings(a: &Arc<Context>, b: &Arc<Context>) -> (End, End) {
     (x, y)
 }
 
-/// What is sent behind so many bytes.
+/// The bytes that are sent behind so many.
 pub fn bytes(from: usize, bytes: usize) -> Vec<u8> {
     (from..from + bytes).map(|at| (at * 7 % 251) as u8).collect()
 }

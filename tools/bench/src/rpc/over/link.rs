@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_goes_around_the_end_of_the_buffers_comes_out_as_it_went_in() {
+    fn bytes_around_the_end_of_the_buffers_come_out_as_they_went_in() {
         let mut link = Link::new(FlowId { slot: 0, generation: 0 }, 16);
         let (mut at, mut next) = (0_u32, 0_u8);
         for bytes in [5_u32, 9, 16, 3, 11, 16] {
