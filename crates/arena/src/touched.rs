@@ -30,10 +30,11 @@ impl Touched {
     pub fn mark(&mut self, page: usize, pages: usize) -> usize {
         let mut more = 0;
         self.change(page, pages, |word, bits| {
-            more += (bits & !*word).count_ones() as usize;
+            let new = bits & !*word;
             // (What is as it was stays in the cache as it is.)
-            if *word & bits != bits {
-                *word |= bits;
+            if new != 0 {
+                more += new.count_ones() as usize;
+                *word |= new;
             }
         });
         self.count += more;
@@ -44,17 +45,29 @@ impl Touched {
     pub fn clear(&mut self, page: usize, pages: usize) {
         let mut fewer = 0;
         self.change(page, pages, |word, bits| {
-            fewer += (bits & *word).count_ones() as usize;
-            if *word & bits != 0 {
-                *word &= !bits;
+            let old = bits & *word;
+            if old != 0 {
+                fewer += old.count_ones() as usize;
+                *word &= !old;
             }
         });
         self.count -= fewer;
     }
 
     /// How many of these may have memory.
+    #[inline]
     pub fn count_in(&self, page: usize, pages: usize) -> usize {
-        bits(page, pages).map(|(at, bits)| (self.words[at] & bits).count_ones() as usize).sum()
+        ends(page, pages).map_or(0, |(first, last)| self.count_between(first, last))
+    }
+
+    fn count_between(&self, first: (usize, u64), last: (usize, u64)) -> usize {
+        match &self.words[first.0..=last.0] {
+            [one, between @ .., other] => {
+                let between: usize = between.iter().map(|&word| ones(word)).sum();
+                ones(one & first.1) + between + ones(other & last.1)
+            }
+            one => ones(one[0] & first.1 & last.1),
+        }
     }
 
     /// The last of these that may have memory, at most `most` that do: their first page and how
@@ -81,11 +94,37 @@ impl Touched {
         found.map(|(first, end)| (first, end - first))
     }
 
+    #[inline]
     fn change(&mut self, page: usize, pages: usize, mut each: impl FnMut(&mut u64, u64)) {
-        for (at, bits) in bits(page, pages) {
-            each(&mut self.words[at], bits);
+        let Some((first, last)) = ends(page, pages) else { return };
+        match &mut self.words[first.0..=last.0] {
+            [one, between @ .., other] => {
+                each(one, first.1);
+                between.iter_mut().for_each(|word| each(word, u64::MAX));
+                each(other, last.1);
+            }
+            one => each(&mut one[0], first.1 & last.1),
         }
     }
+}
+
+/// How many bits are set: of most words all are, or none.
+#[inline]
+fn ones(word: u64) -> usize {
+    match word {
+        0 => 0,
+        u64::MAX => WORD,
+        _ => word.count_ones() as usize,
+    }
+}
+
+/// The first and the last word that tell of these pages, and which of their bits do (of one word
+/// those that both say). `None`: there is no page.
+#[inline]
+fn ends(page: usize, pages: usize) -> Option<((usize, u64), (usize, u64))> {
+    let last = (page + pages).checked_sub(1).filter(|_| pages > 0)?;
+    let from = (page / WORD, u64::MAX << (page % WORD));
+    Some((from, (last / WORD, u64::MAX >> (WORD - 1 - last % WORD))))
 }
 
 /// The words that tell of these pages, and which of their bits do.

@@ -16,10 +16,25 @@ use arrayvec::ArrayVec;
 
 /// Runs of one chunk, at most.
 const CHUNK: usize = 64;
+/// Chunks in which a run of exactly the length is looked for, at most: beside thousands of others
+/// the look would cost more than it is worth.
+const LOOKS: usize = 16;
 
 /// Some runs, in order: never none.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug)]
 struct Chunk {
+    /// A bit for each of the lengths that may be there.
+    lengths: u64,
+    /// Its first page.
+    first: u32,
+    /// The length of its longest run.
+    longest: u32,
+    // (What lies behind a new chunk is moved.)
+    runs: Box<Runs>,
+}
+
+#[derive(Debug, Default)]
+struct Runs {
     starts: ArrayVec<u32, CHUNK>,
     lens: ArrayVec<u32, CHUNK>,
 }
@@ -30,28 +45,14 @@ type At = (usize, usize);
 /// A set of free page runs, by page number (below 2^32).
 #[derive(Debug, Default)]
 pub struct FreeRuns {
-    // (What lies behind a new one is moved: pointers.)
-    #[expect(clippy::vec_box)]
-    chunks: Vec<Box<Chunk>>,
-    /// The first page of each chunk.
-    firsts: Vec<u32>,
-    /// The length of the longest run of each.
-    longest: Vec<u32>,
-    /// A bit of each for those lengths that may be there.
-    lengths: Vec<u64>,
+    chunks: Vec<Chunk>,
     pages: usize,
 }
 
 impl FreeRuns {
     /// No free run.
     pub const fn new() -> Self {
-        Self {
-            chunks: Vec::new(),
-            firsts: Vec::new(),
-            longest: Vec::new(),
-            lengths: Vec::new(),
-            pages: 0,
-        }
+        Self { chunks: Vec::new(), pages: 0 }
     }
 
     /// Free pages in all.
@@ -70,23 +71,28 @@ impl FreeRuns {
     }
 
     fn lowest(&self, len: usize) -> Option<At> {
-        let enough = |&have: &u32| have as usize >= len;
-        let c = self.longest.iter().position(enough)?;
-        self.chunks[c].lens.iter().position(enough).map(|i| (c, i))
+        let c = self.chunks.iter().position(|chunk| chunk.longest as usize >= len)?;
+        let lens = &self.chunks[c].runs.lens;
+        lens.iter().position(|&have| have as usize >= len).map(|i| (c, i))
     }
 
+    /// (Of the first chunks where it may be.)
     fn exact(&mut self, len: usize) -> Option<At> {
-        let mut c = 0;
-        loop {
-            c += self.lengths[c..].iter().position(|lengths| lengths & bit(len) != 0)?;
-            let i = self.chunks[c].lens.iter().position(|&have| have as usize == len);
-            if let Some(i) = i {
-                return Some((c, i));
+        let bit = bit(len);
+        let with_bit = |(_, chunk): &(usize, &mut Chunk)| chunk.lengths & bit != 0;
+        for (c, chunk) in self.chunks.iter_mut().enumerate().filter(with_bit).take(LOOKS) {
+            let lens = &chunk.runs.lens;
+            // (All are compared: the compiler makes that a few instructions.)
+            let is = |any, &have: &u32| any | (have as usize == len);
+            if lens.iter().fold(false, is) {
+                return lens.iter().position(|&have| have as usize == len).map(|i| (c, i));
             }
-            // (It is not there any more, or another has the same bit.)
-            self.renew(c);
-            c += 1;
+            let same_bit = |any, &have: &u32| any | (have as usize % BITS == len % BITS);
+            if !lens.iter().fold(false, same_bit) {
+                chunk.lengths &= !bit;
+            }
         }
+        None
     }
 
     /// Takes the `len` pages from `start`, if all of them are free.
@@ -136,7 +142,7 @@ impl FreeRuns {
         let from = self.from(pages.start);
         let (mut c, mut i) = self.before(from).unwrap_or(from);
         let runs = core::iter::from_fn(move || {
-            if self.chunks.get(c).is_some_and(|chunk| i == chunk.starts.len()) {
+            if self.chunks.get(c).is_some_and(|chunk| i == chunk.runs.starts.len()) {
                 (c, i) = (c + 1, 0);
             }
             let run = (c < self.chunks.len()).then(|| self.run((c, i)));
@@ -173,29 +179,34 @@ impl FreeRuns {
         self.pages += len;
     }
 
+    #[inline]
     fn run(&self, (c, i): At) -> (usize, usize) {
-        let chunk = &self.chunks[c];
-        (chunk.starts[i] as usize, chunk.lens[i] as usize)
+        let runs = &self.chunks[c].runs;
+        (runs.starts[i] as usize, runs.lens[i] as usize)
     }
 
     /// Where a run belongs that begins at `page`: behind all that begin before.
+    #[inline]
     fn from(&self, page: usize) -> At {
-        let less = |&first: &u32| (first as usize) < page;
-        let c = self.firsts.partition_point(less).saturating_sub(1);
-        (c, self.chunks.get(c).map_or(0, |chunk| chunk.starts.partition_point(less)))
+        let before = |chunk: &Chunk| (chunk.first as usize) < page;
+        let c = self.chunks.partition_point(before).saturating_sub(1);
+        let starts = self.chunks.get(c).map(|chunk| &chunk.runs.starts);
+        (c, starts.map_or(0, |starts| starts.partition_point(|&start| (start as usize) < page)))
     }
 
     /// The run before that place.
+    #[inline]
     fn before(&self, (c, i): At) -> Option<At> {
         match i.checked_sub(1) {
             Some(i) => Some((c, i)),
-            None => c.checked_sub(1).map(|c| (c, self.chunks[c].starts.len() - 1)),
+            None => c.checked_sub(1).map(|c| (c, self.chunks[c].runs.starts.len() - 1)),
         }
     }
 
     /// The run at that place, or the next.
+    #[inline]
     fn at_or_next(&self, (c, i): At) -> Option<At> {
-        let at = if self.chunks.get(c)?.starts.len() > i { (c, i) } else { (c + 1, 0) };
+        let at = if self.chunks.get(c)?.runs.starts.len() > i { (c, i) } else { (c + 1, 0) };
         (at.0 < self.chunks.len()).then_some(at)
     }
 
@@ -205,91 +216,91 @@ impl FreeRuns {
             return self.remove((c, i));
         }
         let chunk = &mut self.chunks[c];
-        let before = core::mem::replace(&mut chunk.lens[i], len as u32);
-        chunk.starts[i] = start as u32;
+        let before = core::mem::replace(&mut chunk.runs.lens[i], len as u32);
+        chunk.runs.starts[i] = start as u32;
         if i == 0 {
-            self.firsts[c] = start as u32;
+            chunk.first = start as u32;
         }
-        self.lengths[c] |= bit(len);
-        if len as u32 >= self.longest[c] {
-            self.longest[c] = len as u32;
-        } else if before == self.longest[c] {
-            self.renew(c);
+        chunk.lengths |= bit(len);
+        if len as u32 >= chunk.longest {
+            chunk.longest = len as u32;
+        } else if before == chunk.longest {
+            chunk.find_longest();
         }
     }
 
     fn remove(&mut self, (c, i): At) {
+        let next = self.chunks.get(c + 1).map_or(CHUNK, |next| next.runs.starts.len());
         let chunk = &mut self.chunks[c];
-        chunk.starts.remove(i);
-        chunk.lens.remove(i);
-        let left = chunk.starts.len();
+        chunk.runs.starts.remove(i);
+        let len = chunk.runs.lens.remove(i);
+        let left = chunk.runs.starts.len();
         // (Chunks of few runs become one.)
-        let next = self.chunks.get(c + 1).map_or(CHUNK, |next| next.starts.len());
         if left + next <= CHUNK / 2 {
-            let next = self.drop_chunk(c + 1);
+            let Runs { starts, lens } = *self.chunks.remove(c + 1).runs;
             let chunk = &mut self.chunks[c];
-            chunk.starts.extend(next.starts);
-            chunk.lens.extend(next.lens);
+            chunk.runs.starts.extend(starts);
+            chunk.runs.lens.extend(lens);
+            chunk.renew();
         } else if left == 0 {
-            self.drop_chunk(c);
-            return;
+            self.chunks.remove(c);
+        } else {
+            chunk.first = chunk.runs.starts[0];
+            if len == chunk.longest {
+                chunk.find_longest();
+            }
         }
-        self.renew(c);
-    }
-
-    fn drop_chunk(&mut self, c: usize) -> Chunk {
-        self.firsts.remove(c);
-        self.longest.remove(c);
-        self.lengths.remove(c);
-        *self.chunks.remove(c)
     }
 
     /// A run that touches no other is put there.
     fn insert(&mut self, (mut c, mut i): At, start: usize, len: usize) {
         if self.chunks.is_empty() {
-            self.add_chunk(0, Chunk::default());
-        } else if self.chunks[c].starts.is_full() {
-            let chunk = &mut self.chunks[c];
-            let (starts, lens) = (&mut chunk.starts, &mut chunk.lens);
-            let half = Chunk {
+            self.chunks.push(Chunk::new(Runs::default()));
+        } else if self.chunks[c].runs.starts.is_full() {
+            let Runs { starts, lens } = &mut *self.chunks[c].runs;
+            let half = Runs {
                 starts: starts.drain(CHUNK / 2..).collect(),
                 lens: lens.drain(CHUNK / 2..).collect(),
             };
-            self.add_chunk(c + 1, half);
-            self.renew(c + 1);
-            self.renew(c);
+            self.chunks[c].renew();
+            self.chunks.insert(c + 1, Chunk::new(half));
             if i > CHUNK / 2 {
                 (c, i) = (c + 1, i - CHUNK / 2);
             }
         }
         let chunk = &mut self.chunks[c];
-        chunk.starts.insert(i, start as u32);
-        chunk.lens.insert(i, len as u32);
-        self.firsts[c] = chunk.starts[0];
-        self.longest[c] = self.longest[c].max(len as u32);
-        self.lengths[c] |= bit(len);
-    }
-
-    fn add_chunk(&mut self, c: usize, chunk: Chunk) {
-        self.chunks.insert(c, Box::new(chunk));
-        self.firsts.insert(c, 0);
-        self.longest.insert(c, 0);
-        self.lengths.insert(c, 0);
-    }
-
-    /// Reckons anew what is known of a chunk.
-    fn renew(&mut self, c: usize) {
-        let chunk = &self.chunks[c];
-        self.firsts[c] = chunk.starts[0];
-        let each = chunk.lens.iter().map(|&len| (len, bit(len as usize)));
-        let (longest, lengths) = each.fold((0, 0), |(l, b), (len, bit)| (len.max(l), b | bit));
-        (self.longest[c], self.lengths[c]) = (longest, lengths);
+        chunk.runs.starts.insert(i, start as u32);
+        chunk.runs.lens.insert(i, len as u32);
+        chunk.first = chunk.runs.starts[0];
+        chunk.longest = chunk.longest.max(len as u32);
+        chunk.lengths |= bit(len);
     }
 }
 
+impl Chunk {
+    fn new(runs: Runs) -> Self {
+        let mut chunk = Self { lengths: 0, first: 0, longest: 0, runs: Box::new(runs) };
+        chunk.renew();
+        chunk
+    }
+
+    /// Reckons anew what is known of its runs.
+    fn renew(&mut self) {
+        self.first = self.runs.starts.first().copied().unwrap_or_default();
+        self.lengths = self.runs.lens.iter().fold(0, |bits, &len| bits | bit(len as usize));
+        self.find_longest();
+    }
+
+    fn find_longest(&mut self) {
+        self.longest = self.runs.lens.iter().fold(0, |longest, &len| longest.max(len));
+    }
+}
+
+const BITS: usize = u64::BITS as usize;
+
 /// The bit of a length, which it shares with others.
 fn bit(len: usize) -> u64 {
-    1 << (len % u64::BITS as usize)
+    1 << (len % BITS)
 }
 
 /// Lengths that are remembered at once.
