@@ -74,6 +74,7 @@ impl Touched {
     /// many pages they span. A word's pages without memory end it; fewer may lie in between.
     pub fn last_in(&self, page: usize, pages: usize, most: usize) -> Option<(usize, usize)> {
         let (mut left, mut found) = (most, None);
+        let pages = self.until_last(page, pages)?;
         for (at, bits) in bits(page, pages).rev() {
             let mut word = self.words[at] & bits;
             if word == 0 && found.is_none() {
@@ -92,6 +93,19 @@ impl Touched {
             found = Some((first, end));
         }
         found.map(|(first, end)| (first, end - first))
+    }
+
+    /// How many of these there are up to the last word where any may have memory. `None` (mostly)
+    /// where there is none: runs that were given back are many.
+    #[inline]
+    fn until_last(&self, page: usize, pages: usize) -> Option<usize> {
+        let (first, last) = ends(page, pages)?;
+        if self.words[last.0] & last.1 != 0 {
+            return Some(pages);
+        }
+        let before = &self.words[first.0..last.0];
+        let at = first.0 + before.iter().rposition(|word| *word != 0)?;
+        Some((at + 1) * WORD - page)
     }
 
     #[inline]
