@@ -86,8 +86,6 @@ pub struct Arena {
     touched: Touched,
     /// Free pages that are touched.
     kept: usize,
-    /// No page from there on is in the list and touched.
-    kept_end: usize,
     /// Pages of blocks that are touched, though not promised.
     slack_touched: usize,
     keeping: Keeping,
@@ -109,7 +107,6 @@ impl Arena {
             slack: 0,
             touched,
             kept: 0,
-            kept_end: 0,
             slack_touched: 0,
             keeping: Keeping::new(),
             growth: Growth::default(),
@@ -282,14 +279,8 @@ impl Arena {
     /// What is kept apart is not any more.
     pub fn merge(&mut self) {
         while let Some((page, pages)) = self.apart.take_any() {
-            self.list(page, pages);
+            self.free.give(page, pages);
         }
-    }
-
-    /// Pages that may be touched are in the list of free ones from now on.
-    fn list(&mut self, page: usize, pages: usize) {
-        self.kept_end = self.kept_end.max(page + pages);
-        self.free.give(page, pages);
     }
 
     /// Ends the block at `page`. Its pages are kept.
@@ -305,18 +296,15 @@ impl Arena {
     /// Pages of a block that was ended are kept for the next one, as they are.
     pub fn keep(&mut self, page: usize, pages: usize) {
         self.kept += self.touched.count_in(page, pages);
-        self.list(page, pages);
+        self.free.give(page, pages);
     }
 
     /// The same, for a block of that length: they do not become a part of others, as long as no new
     /// memory is needed.
     pub fn keep_apart(&mut self, page: usize, pages: usize) {
         self.kept += self.touched.count_in(page, pages);
-        let (free, kept_end) = (&mut self.free, &mut self.kept_end);
-        self.apart.give(page, pages, |page, pages| {
-            *kept_end = page.saturating_add(pages).max(*kept_end);
-            free.give(page, pages);
-        });
+        let free = &mut self.free;
+        self.apart.give(page, pages, |page, pages| free.give(page, pages));
     }
 
     /// Ends the block at `page`; returns the number of its pages. They are nobody's until
@@ -406,19 +394,12 @@ impl Arena {
     /// The last free pages before `page` that may have memory, at most `most` of them with what
     /// lies in between: the first and their number. (Not those that are kept apart.)
     pub fn kept_before(&mut self, page: usize, most: usize) -> Option<(usize, usize)> {
-        if self.kept == 0 {
+        if self.kept == 0 || most == 0 {
             return None;
         }
-        let before = page.min(self.kept_end);
-        let found = self
-            .free
-            .iter_before(before)
-            .find_map(|(start, len)| self.touched.last_in(start, len.min(before - start), most));
-        // (The many that were given back are not looked at again.)
-        if page >= self.kept_end {
-            self.kept_end = found.map_or(0, |(page, pages)| page + pages);
-        }
-        found
+        let (before, touched) = (page.min(self.frontier), &self.touched);
+        self.free
+            .find_before(before, |start, len| touched.last_in(start, len.min(before - start), most))
     }
 
     /// Takes these pages, if all of them are free; nobody's until [`Arena::purged`] or
@@ -857,9 +838,6 @@ mod tests {
             let slack: usize = blocks.map(|b| (b.reserved - b.used) as usize).sum();
             assert_eq!(slack, a.slack_pages());
             assert_eq!(memory, a.promised_pages() + kept + a.slack_touched);
-            let mut listed = a.free.iter_in(Span::new(a.kept_end, a.blocks.len()));
-            let behind = |(page, n): (usize, usize)| page.max(a.kept_end)..page + n;
-            assert!(listed.all(|run| !self.memory[behind(run)].contains(&true)), "kept behind");
             let beyond = self.owner[a.frontier()..].iter().zip(&self.memory[a.frontier()..]);
             assert!(beyond.into_iter().all(|(o, m)| *o == 0 && !*m), "beyond the frontier");
             self.high = self.high.max(a.promised_pages());

@@ -29,6 +29,8 @@ struct Chunk {
     first: u32,
     /// The length of its longest run.
     longest: u32,
+    /// [`FreeRuns::find_before`] found nothing there since something changed.
+    passed: bool,
     // (What lies behind a new chunk is moved.)
     runs: Box<Runs>,
 }
@@ -128,13 +130,29 @@ impl FreeRuns {
         Some((first + have - len, len))
     }
 
-    /// The runs that begin before `page`, from the last on: first pages and lengths.
-    pub fn iter_before(&self, page: usize) -> impl Iterator<Item = (usize, usize)> + '_ {
-        let mut at = self.from(page);
-        core::iter::from_fn(move || {
-            at = self.before(at)?;
-            Some(self.run(at))
-        })
+    /// What `of` says of the last run that begins before `page` and of which it says something,
+    /// told first pages and lengths. Of runs of which it said nothing it is not asked again as long
+    /// as nothing changes beside them: what it says must be the same then.
+    pub fn find_before<T>(
+        &mut self,
+        page: usize,
+        mut of: impl FnMut(usize, usize) -> Option<T>,
+    ) -> Option<T> {
+        let (last, before) = self.from(page);
+        let chunks = self.chunks.iter_mut().enumerate().take(last + 1).rev();
+        for (c, chunk) in chunks.filter(|(_, chunk)| !chunk.passed) {
+            // (A run that `page` lies in may be told of in part.)
+            let whole = c < last;
+            let Runs { starts, lens } = &*chunk.runs;
+            let n = if whole { starts.len() } else { before };
+            let runs = starts[..n].iter().zip(&lens[..n]).rev();
+            let found = runs.map(|(s, l)| (*s as usize, *l as usize)).find_map(|(s, l)| of(s, l));
+            if found.is_some() {
+                return found;
+            }
+            chunk.passed = whole;
+        }
+        None
     }
 
     /// The runs that `pages` overlaps: first pages and lengths, in order.
@@ -222,6 +240,7 @@ impl FreeRuns {
             chunk.first = start as u32;
         }
         chunk.lengths |= bit(len);
+        chunk.passed = false;
         if len as u32 >= chunk.longest {
             chunk.longest = len as u32;
         } else if before == chunk.longest {
@@ -274,18 +293,21 @@ impl FreeRuns {
         chunk.first = chunk.runs.starts[0];
         chunk.longest = chunk.longest.max(len as u32);
         chunk.lengths |= bit(len);
+        chunk.passed = false;
     }
 }
 
 impl Chunk {
     fn new(runs: Runs) -> Self {
-        let mut chunk = Self { lengths: 0, first: 0, longest: 0, runs: Box::new(runs) };
+        let mut chunk =
+            Self { lengths: 0, first: 0, longest: 0, passed: false, runs: Box::new(runs) };
         chunk.renew();
         chunk
     }
 
     /// Reckons anew what is known of its runs.
     fn renew(&mut self) {
+        self.passed = false;
         self.first = self.runs.starts.first().copied().unwrap_or_default();
         self.lengths = self.runs.lens.iter().fold(0, |bits, &len| bits | bit(len as usize));
         self.find_longest();
@@ -427,7 +449,7 @@ mod tests {
         let mut r = FreeRuns::new();
         [(0, 20), (30, 8), (50, 9), (70, 8), (90, 72)].iter().for_each(|&(s, l)| r.give(s, l));
         assert_eq!([8, 8, 8, 9, 72].map(|len| r.take(len)), [30, 70, 0, 50, 90].map(Some));
-        assert_eq!(r.iter_before(1000).collect::<Vec<_>>(), [(8, 12)]);
+        assert_eq!(r.iter_in(Span::new(0, 1000)).collect::<Vec<_>>(), [(8, 12)]);
     }
 
     #[test]
@@ -453,7 +475,8 @@ mod tests {
         assert!(r.take_at(12, 3));
         assert_eq!(r.iter_in(Span::new(0, 100)).collect::<Vec<_>>(), [(10, 2), (15, 5)]);
         assert_eq!(r.iter_in(Span::new(12, 16)).collect::<Vec<_>>(), [(15, 5)]);
-        assert_eq!((r.iter_before(15).next(), r.iter_before(10).next()), (Some((10, 2)), None));
+        let mut last = |page| r.find_before(page, |start, len| Some((start, len)));
+        assert_eq!((last(15), last(10)), (Some((10, 2)), None));
         assert!(!r.take_at(14, 2) && r.take_at(15, 5) && r.take_at(10, 2));
         assert_eq!((r.pages(), r.take(1)), (0, None));
     }
@@ -469,11 +492,14 @@ mod tests {
         };
         let mut r = FreeRuns::new();
         let mut free = [false; PAGES];
+        // Some pages are marked while they are not free.
+        let mut marked = [false; PAGES];
         for step in 0..40_000 {
             let (page, len) = (random(PAGES - 20), 1 + random(20));
             let all = |free: &[bool; PAGES], is| free[page..page + len].iter().all(|f| *f == is);
             match random(5) {
                 0 | 1 if all(&free, false) => {
+                    marked[page..page + len].fill(step % 8 == 0);
                     r.give(page, len);
                     free[page..page + len].fill(true);
                 }
@@ -510,6 +536,11 @@ mod tests {
                 _ => {}
             }
             assert_eq!(r.pages(), free.iter().filter(|f| **f).count());
+            let mark = |at: usize, n: usize| (at..at + n).rev().find(|&at| marked[at]);
+            let before = if step % 2 == 0 { PAGES } else { page };
+            let found = r.find_before(before, |at, n| mark(at, n.min(before - at)));
+            let last = (0..before).rev().find(|&at| free[at] && marked[at]);
+            assert_eq!(found, last, "seed {seed:#x} step {step}");
             let runs = r.iter_in(Span::new(0, PAGES)).collect::<Vec<_>>();
             let mut listed = [false; PAGES];
             runs.iter().for_each(|&(at, n)| listed[at..at + n].fill(true));
@@ -531,6 +562,18 @@ mod tests {
         (1..10_000).for_each(|i| r.give(3 * i + 1, 2));
         assert!(r.take_at(29_970, 27));
         assert_eq!(r.take(28), None);
-        assert_eq!(r.iter_before(40_000).next(), Some((29_998, 2)));
+        assert_eq!(r.find_before(40_000, |s, len| Some((s, len))), Some((29_998, 2)));
+        // (No more than a chunk is looked at again.)
+        let mut asked = 0;
+        for _ in 0..100 {
+            assert_eq!(
+                r.find_before(40_000, |_, _| -> Option<()> {
+                    asked += 1;
+                    None
+                }),
+                None
+            );
+        }
+        assert!((9_900..10_000 + 100 * CHUNK).contains(&asked), "{asked}");
     }
 }
