@@ -66,7 +66,8 @@ const AT_ONCE: usize = 64;
 const SLACK_MAX: usize = 8 << 10;
 /// and one for so many that are in use.
 const SLACK_SHARE: usize = 8;
-/// So many of the pages in blocks beyond what was promised may have memory: others could use it.
+/// So many of the pages in blocks beyond what was promised may have memory, besides as many as the
+/// program's are missing ([`Arena::missing`]): others could use it.
 const SLACK_TOUCHED_MAX: usize = 1 << 10;
 /// A block that has grown gets room for so many times its size. (A longer one than that gets room
 /// for one page in so many in any case: if others are put behind it all the time it is copied a few
@@ -88,6 +89,7 @@ pub struct Arena {
     kept: usize,
     /// Pages of blocks that are touched, though not promised.
     slack_touched: usize,
+    missing: usize,
     keeping: Keeping,
     growth: Growth,
 }
@@ -108,6 +110,7 @@ impl Arena {
             touched,
             kept: 0,
             slack_touched: 0,
+            missing: 0,
             keeping: Keeping::new(),
             growth: Growth::default(),
         }
@@ -210,6 +213,22 @@ impl Arena {
         Some(run)
     }
 
+    /// So many of the program's pages are views, without memory of their own: as many more touched
+    /// ones may be room of blocks. (Where a block has none, parts of a message are put together
+    /// elsewhere each time it grows: that costs as many views again.)
+    pub fn missing(&mut self, pages: usize) {
+        self.missing = pages;
+    }
+
+    /// Whether the block at `page` keeps its pages if it shrinks to `pages`, so that the next one of
+    /// its first length finds them in one piece: not more of them than are missing elsewhere.
+    pub fn stays_whole(&self, page: usize, pages: usize) -> bool {
+        self.block(page).is_some_and(|block| {
+            let more = (block.used as usize).saturating_sub(pages);
+            self.slack_touched + more <= self.missing && self.slack + more <= self.slack_max()
+        })
+    }
+
     fn slack_max(&self) -> usize {
         SLACK_MAX + self.live / SLACK_SHARE
     }
@@ -245,7 +264,7 @@ impl Arena {
             && let Some(page) = self.find(most)
         {
             let idle = self.touched.count_in(page + pages, most - pages);
-            if idle == 0 || self.slack_touched + idle <= SLACK_TOUCHED_MAX {
+            if idle == 0 || self.slack_touched + idle <= SLACK_TOUCHED_MAX + self.missing {
                 return Some((page, most));
             }
             self.free.give(page, most);
@@ -256,24 +275,15 @@ impl Arena {
     }
 
     /// Takes so many free pages: of what is kept apart a run of that length; else of the others, of
-    /// all before some have no memory.
+    /// all before there are none.
     fn find(&mut self, pages: usize) -> Option<usize> {
         if self.apart.pages() == 0 {
             return self.free.take(pages);
         }
-        if let Some(page) = self.apart.take(pages) {
-            return Some(page);
-        }
-        let found = self.free.take(pages);
-        let is_touched = |page| self.touched.count_in(page, pages) == pages;
-        if found.is_some_and(is_touched) {
-            return found;
-        }
-        if let Some(page) = found {
-            self.free.give(page, pages);
-        }
-        self.merge();
-        self.free.take(pages)
+        self.apart.take(pages).or_else(|| self.free.take(pages)).or_else(|| {
+            self.merge();
+            self.free.take(pages)
+        })
     }
 
     /// What is kept apart is not any more.
@@ -299,8 +309,9 @@ impl Arena {
         self.free.give(page, pages);
     }
 
-    /// The same, for a block of that length: they do not become a part of others, as long as no new
-    /// memory is needed.
+    /// The same, for a block of that length: they do not become a part of others before
+    /// [`Arena::merge`]. (Where they did as soon as new memory was needed, pieces of views came to
+    /// lie in blocks of all lengths: uploads over 64 connections took twice the time.)
     pub fn keep_apart(&mut self, page: usize, pages: usize) {
         self.kept += self.touched.count_in(page, pages);
         let free = &mut self.free;
@@ -347,7 +358,7 @@ impl Arena {
             self.frontier = self.frontier.max(end + more);
             self.live += more;
             reserved = pages;
-        } else if pages < used {
+        } else if pages < used && !self.stays_whole(page, pages) {
             self.keep(page + pages, reserved - pages);
             self.live -= reserved - pages;
             reserved = pages;
@@ -530,13 +541,16 @@ mod tests {
         assert_eq!(a.block(moved).map(|b| b.reserved as usize), Some(of_few_lengths(200)));
         let long = a.allocate_grown(4000, None).unwrap().page;
         assert_eq!(a.block(long).map(|b| b.reserved), Some(4500));
+        a.missing(1000);
+        let moved = a.allocate_grown(200, None).unwrap().page;
+        assert_eq!(a.block(moved).map(|b| b.reserved), Some(400));
         // (Room without memory takes it from nobody.)
         let beyond = a.allocate_grown(2 * SLACK_MAX, None).unwrap().page;
         assert_eq!(a.block(beyond).map(|b| b.reserved as usize), Some(4 * SLACK_MAX));
     }
 
     #[test]
-    fn what_is_kept_apart_serves_blocks_of_its_length_until_new_memory_would_be_needed() {
+    fn what_is_kept_apart_serves_blocks_of_its_length_until_it_is_merged_or_nothing_else_is_left() {
         let mut a = arena(4096);
         let blocks: Vec<_> = [16, 16, 8].map(|n| a.allocate(n).unwrap().page).into();
         for (page, pages) in [(0, 16), (16, 16), (32, 8)] {
@@ -548,8 +562,12 @@ mod tests {
         assert_eq!(a.allocate(8), as_it_is(blocks[2]));
         assert_eq!(a.allocate(16), as_it_is(blocks[1]));
         a.free(blocks[1]).unwrap();
+        assert_eq!(a.allocate(20), Some(Run { page: 40, gained: 20, fresh: true }));
+        a.merge();
         assert_eq!(a.allocate(20), as_it_is(0), "both are one run then");
         assert_eq!((a.kept_pages(), a.release_last(64)), (12, Some((20, 12))));
+        let b = a.end(0).map(|pages| a.keep_apart(0, pages));
+        assert_eq!((b, a.allocate(5000), a.free.take_at(0, 20)), (Ok(()), None, true));
     }
 
     #[test]
@@ -600,6 +618,12 @@ mod tests {
         assert_eq!(a.resize(grown, 30), Ok(true));
         assert_eq!((a.block(grown).map(|b| b.reserved), a.kept_pages()), (Some(30), 70));
         assert_eq!((a.slack_pages(), a.slack_touched, a.live_pages()), (0, 0, 30));
+        // (Where as many are missing it stays in one piece.)
+        let whole = a.allocate(50).unwrap().page;
+        a.missing(22);
+        assert_eq!((a.stays_whole(whole, 20), a.resize(whole, 30)), (false, Ok(true)));
+        assert_eq!((a.block(whole).map(|b| b.reserved), a.slack_touched), (Some(52), 22));
+        assert_eq!((a.stays_whole(whole, 29), a.free(whole), a.slack_touched), (false, Ok(()), 0));
         assert_eq!(a.allocate(80), Some(Run { page: grown + 30, gained: 10, fresh: false }));
     }
 
@@ -781,6 +805,9 @@ mod tests {
         assert!(a.kept_pages() <= KEEP_MIN, "{} pages", a.kept_pages());
     }
 
+    /// Pages that are missing elsewhere, now and then.
+    const MISSING: usize = 100;
+
     /// What is known of the pages of an arena without its book.
     struct Model {
         /// The block that a page is in; 0: it is free.
@@ -841,7 +868,8 @@ mod tests {
             let beyond = self.owner[a.frontier()..].iter().zip(&self.memory[a.frontier()..]);
             assert!(beyond.into_iter().all(|(o, m)| *o == 0 && !*m), "beyond the frontier");
             self.high = self.high.max(a.promised_pages());
-            assert!(a.slack_touched <= SLACK_TOUCHED_MAX + self.high / ROOM_SHARE);
+            let most = SLACK_TOUCHED_MAX + MISSING + self.high / ROOM_SHARE;
+            assert!(a.slack_touched <= most);
         }
     }
 
@@ -860,6 +888,7 @@ mod tests {
         let mut model = Model { owner: vec![0; PAGES], memory: vec![false; PAGES], high: 0 };
         let mut live: Vec<(usize, u32)> = Vec::new();
         for step in 1..5_000u32 {
+            a.missing(if step / 200 % 2 == 0 { 0 } else { MISSING });
             let few = live.len() < 20 + 80 * (step as usize / 1000 % 2);
             match random(4) {
                 0 | 1 if few => {

@@ -301,7 +301,9 @@ impl Twin {
             return None;
         }
         let pages = bytes / PAGE;
+        let missing = self.space.counters().missing_bytes.load(Relaxed) as usize / PAGE;
         let run = self.with(|s| {
+            s.arena.missing(missing);
             let run = take(&mut s.arena, pages)?;
             if !self.open(s) {
                 let _ = s.arena.free(run.page);
@@ -376,7 +378,7 @@ impl Twin {
         let fits = self.with(|s| {
             let block = s.arena.block(page).ok_or(NoBlock)?;
             let (reserved, used) = (block.reserved as usize, block.used as usize);
-            if pages < used {
+            if pages < used && !s.arena.stays_whole(page, pages) {
                 let more = self.span(page + pages, reserved - pages);
                 // (What the program mapped otherwise ends with the block.)
                 rest = Some(more).filter(|_| s.altered.count() == 0 || !s.altered.touches(more));
@@ -540,10 +542,11 @@ impl Twin {
     fn give_back(self) {
         // (To keep registered what is, is what makes the next message cheap.)
         self.give_back_suiting(|span| self.space.surely_plain(span));
+        self.give_back_suiting(|span| !self.space.mostly_missing(span));
         if self.space.over() > 0 {
             self.with(|s| s.arena.merge());
+            self.give_back_suiting(|span| !self.space.mostly_missing(span));
         }
-        self.give_back_suiting(|span| !self.space.mostly_missing(span));
         if self.space.over() > 0 {
             self.space.nothing_given_back();
         }
@@ -587,7 +590,20 @@ impl Twin {
         if most == 0 {
             return false;
         }
+        if self.tend_listed(state, most, drop) {
+            return true;
+        }
         state.arena.merge();
+        self.tend_listed(state, most, drop)
+    }
+
+    /// The same for about `most` bytes of what is not kept apart.
+    fn tend_listed(
+        self,
+        state: &mut State,
+        most: usize,
+        drop: &mut dyn FnMut(Span) -> bool,
+    ) -> bool {
         let mut end = usize::MAX;
         while let Some((page, pages)) = state.arena.kept_before(end, part(most)) {
             end = page;
