@@ -40,7 +40,7 @@ impl Default for Growth {
 }
 
 /// `pages`, or up to an eighth more: lengths that are not told apart.
-pub(crate) fn of_few_lengths(pages: usize) -> usize {
+fn of_few_lengths(pages: usize) -> usize {
     pages.next_multiple_of(1 << pages.max(8).ilog2().saturating_sub(3))
 }
 

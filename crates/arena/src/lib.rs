@@ -16,14 +16,14 @@
 //!   until it is kept or purged. Runs of the list have no free neighbours but those kept apart.
 //! - A page that is not touched reads as zeros. What the program is promised is touched.
 //! - The touched pages are those promised, those kept (free), those that blocks have beyond their
-//!   promise (no more than a bound and an eighth when they were handed out), and nobody's.
+//!   promise (no more than a bound when they were handed out), and nobody's.
 //! - From the frontier on nothing is touched, and all of it is free or, once closed, nobody's.
 #![forbid(unsafe_code)]
 
 mod growth;
 mod touched;
 
-use self::growth::{Growth, of_few_lengths};
+use self::growth::Growth;
 pub use self::touched::Touched;
 use uncopy_ranges::keeping::Keeping;
 use uncopy_ranges::runs::{FreeRuns, RecentRuns};
@@ -256,10 +256,8 @@ impl Arena {
 
     /// Takes the lowest free pages for [`Arena::hand_out`]: the first, and how many.
     fn take(&mut self, pages: usize, least: usize, most: usize) -> Option<(usize, usize)> {
-        // Blocks of nearly the same length leave runs of one length. (With exact lengths a server's
-        // messages fitted seldom where others had been: a request faulted four times as many pages
-        // in.)
-        let least = least.max(of_few_lengths(pages));
+        // (Of the length that is asked for: with lengths rounded up by an eighth, so that there are
+        // few, an upload to aiohttp over 64 connections faulted 24 pages in, and 3 without.)
         if most > least
             && let Some(page) = self.find(most)
         {
@@ -538,7 +536,7 @@ mod tests {
         assert!((SLACK_TOUCHED_MAX - 64..=SLACK_TOUCHED_MAX).contains(&a.slack_touched));
         // (One that is moved and not long is no exception.)
         let moved = a.allocate_grown(200, Some(blocks[99])).unwrap().page;
-        assert_eq!(a.block(moved).map(|b| b.reserved as usize), Some(of_few_lengths(200)));
+        assert_eq!(a.block(moved).map(|b| b.reserved), Some(200));
         let long = a.allocate_grown(4000, None).unwrap().page;
         assert_eq!(a.block(long).map(|b| b.reserved), Some(4500));
         a.missing(1000);
@@ -571,26 +569,6 @@ mod tests {
     }
 
     #[test]
-    fn a_block_takes_the_place_of_one_of_nearly_the_same_length_between_two_others() {
-        let mut a = arena(4096);
-        let b = a.allocate(257).unwrap();
-        let behind = a.allocate(16).unwrap().page;
-        for pages in [288, 280, 257] {
-            a.free(b.page).unwrap();
-            assert_eq!(a.allocate(pages).map(|run| run.page), Some(b.page));
-        }
-        a.free(b.page).unwrap();
-        assert_eq!(a.allocate(289).map(|run| run.page), Some(behind + 16));
-    }
-
-    #[test]
-    fn where_address_space_is_short_a_block_has_no_page_that_was_not_asked_for() {
-        let mut a = arena(257);
-        let b = a.allocate(257).unwrap();
-        assert_eq!((a.block(b.page).map(|b| b.reserved), a.slack_pages()), (Some(257), 0));
-    }
-
-    #[test]
     fn a_longer_block_has_the_memory_of_shorter_ones_that_were_freed_beside_each_other() {
         let mut a = arena(4096);
         let blocks: Vec<_> = (0..4).map(|_| a.allocate(64).unwrap().page).collect();
@@ -620,9 +598,9 @@ mod tests {
         assert_eq!((a.slack_pages(), a.slack_touched, a.live_pages()), (0, 0, 30));
         // (Where as many are missing it stays in one piece.)
         let whole = a.allocate(50).unwrap().page;
-        a.missing(22);
+        a.missing(20);
         assert_eq!((a.stays_whole(whole, 20), a.resize(whole, 30)), (false, Ok(true)));
-        assert_eq!((a.block(whole).map(|b| b.reserved), a.slack_touched), (Some(52), 22));
+        assert_eq!((a.block(whole).map(|b| b.reserved), a.slack_touched), (Some(50), 20));
         assert_eq!((a.stays_whole(whole, 29), a.free(whole), a.slack_touched), (false, Ok(()), 0));
         assert_eq!(a.allocate(80), Some(Run { page: grown + 30, gained: 10, fresh: false }));
     }
