@@ -220,8 +220,8 @@ impl Arena {
         self.missing = pages;
     }
 
-    /// Whether the block at `page` keeps its pages if it shrinks to `pages`, so that the next one of
-    /// its first length finds them in one piece: not more of them than are missing elsewhere.
+    /// Whether the block at `page` keeps its pages if it shrinks to `pages`, so that the next one
+    /// of its first length finds them in one piece: not more of them than are missing elsewhere.
     pub fn stays_whole(&self, page: usize, pages: usize) -> bool {
         self.block(page).is_some_and(|block| {
             let more = (block.used as usize).saturating_sub(pages);
