@@ -4,8 +4,6 @@
 //! grown by `realloc`, part by part. Where there is no room behind it, it is copied: half of each
 //! message. Address space costs nothing, so blocks of a length that grew before get it at once.
 
-use uncopy_ranges::runs::of_few_lengths;
-
 /// Of blocks of one first length.
 #[derive(Clone, Copy, Debug, Default)]
 struct Class {
@@ -39,6 +37,11 @@ impl Default for Growth {
     fn default() -> Self {
         Self { classes: vec![Class::default(); CLASSES].into_boxed_slice() }
     }
+}
+
+/// `pages`, or up to an eighth more: lengths that are not told apart.
+fn of_few_lengths(pages: usize) -> usize {
+    pages.next_multiple_of(1 << pages.max(8).ilog2().saturating_sub(3))
 }
 
 /// The class of blocks that began with so many pages.
@@ -111,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_rounding_up_covers_is_no_growth() {
+    fn what_is_not_told_apart_is_no_growth() {
         let mut g = Growth::default();
         g.ended(65, of_few_lengths(65));
         assert_eq!(g.expected(65), 65);

@@ -40,8 +40,9 @@ impl Keeping {
         self.gone += pages;
     }
 
-    /// So many pages without memory were taken, because none with memory were free. (Some are
-    /// without because they were mapped anew: keeping more would not have spared that.)
+    /// So many pages without memory were taken, because none with memory were free where they were
+    /// needed. (Some are without because they were mapped anew: keeping more would not have spared
+    /// that.)
     pub fn regrets(&mut self, pages: usize) {
         let again = pages.min(self.gone);
         self.gone -= again;

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | [`span`] | half-open byte ranges and page arithmetic |
 //! | [`ranges`] | a set of addresses, as disjoint ranges |
-//! | [`runs`] | free runs of pages: best fit, and last in first out |
+//! | [`runs`] | free runs of pages: the lowest that is long enough |
 //! | [`allowance`] | how much may be held beyond what the program has asked for |
 //! | [`keeping`] | how many free pages are worth keeping with their memory |
 //! | [`filter`] | the lock-free "surely untracked" test in front of the tracker |

@@ -1,26 +1,60 @@
-//! Free runs of pool pages: best fit by length, merged with their neighbours.
+//! Free runs of pages: neighbours are one run. The lowest of exactly the length that is asked for
+//! is taken, else the beginning of the lowest that is long enough.
+//!
+//! So what is in use stays together, what is freed beside other free pages is of use for longer
+//! runs at once, and what is left over lies at the end, where it can be given back. (Exact lengths
+//! first: with lengths by chance a sixth of the pages are new that are if only the lowest are
+//! taken.)
+//!
+//! The runs lie in order in chunks of some dozens. Of each chunk the first page, the longest run
+//! and which lengths there may be are known: so a look at the runs of most programs is one at a few
+//! cache lines. (A tree with the longest run below each node was tried: its nodes are all over the
+//! memory, and an allocation beside 1,000 or more others took up to twice as long.)
 
 use crate::span::Span;
 use arrayvec::ArrayVec;
-use std::collections::{BTreeMap, BTreeSet};
 
-/// `pages`, or up to an eighth more: runs of nearly the same length can take each other's places.
-pub fn of_few_lengths(pages: usize) -> usize {
-    pages.next_multiple_of(1 << pages.max(8).ilog2().saturating_sub(3))
+/// Runs of one chunk, at most.
+const CHUNK: usize = 64;
+/// Chunks in which a run of exactly the length is looked for, at most: beside thousands of others
+/// the look would cost more than it is worth.
+const LOOKS: usize = 16;
+
+/// Some runs, in order: never none.
+#[derive(Debug)]
+struct Chunk {
+    /// A bit for each of the lengths that may be there.
+    lengths: u64,
+    /// Its first page.
+    first: u32,
+    /// The length of its longest run.
+    longest: u32,
+    /// [`FreeRuns::find_before`] found nothing there since something changed.
+    passed: bool,
+    // (What lies behind a new chunk is moved.)
+    runs: Box<Runs>,
 }
 
-/// A set of free page runs, by page number.
+#[derive(Debug, Default)]
+struct Runs {
+    starts: ArrayVec<u32, CHUNK>,
+    lens: ArrayVec<u32, CHUNK>,
+}
+
+/// Where a run is: its chunk, and its number there.
+type At = (usize, usize);
+
+/// A set of free page runs, by page number (below 2^32).
 #[derive(Debug, Default)]
 pub struct FreeRuns {
-    by_start: BTreeMap<usize, usize>,
-    by_len: BTreeSet<(usize, usize)>,
+    chunks: Vec<Chunk>,
     pages: usize,
 }
 
 impl FreeRuns {
     /// No free run.
     pub const fn new() -> Self {
-        Self { by_start: BTreeMap::new(), by_len: BTreeSet::new(), pages: 0 }
+        Self { chunks: Vec::new(), pages: 0 }
     }
 
     /// Free pages in all.
@@ -28,67 +62,113 @@ impl FreeRuns {
         self.pages
     }
 
-    fn add(&mut self, start: usize, len: usize) {
-        self.by_start.insert(start, len);
-        self.by_len.insert((len, start));
-        self.pages += len;
-    }
-
-    fn drop_run(&mut self, start: usize, len: usize) {
-        self.by_start.remove(&start);
-        self.by_len.remove(&(len, start));
-        self.pages -= len;
-    }
-
-    /// Takes `len` consecutive pages from the smallest run that has them; returns the first.
+    /// Takes `len` consecutive pages: the lowest run of that length, else of the lowest that has as
+    /// many. Returns the first.
     pub fn take(&mut self, len: usize) -> Option<usize> {
-        let &(have, start) = self.by_len.range((len, 0)..).next()?;
-        self.drop_run(start, have);
-        if have > len {
-            self.add(start + len, have - len);
-        }
+        let at = self.exact(len).or_else(|| self.lowest(len))?;
+        let (start, have) = self.run(at);
+        self.set(at, start + len, have - len);
+        self.pages -= len;
         Some(start)
+    }
+
+    fn lowest(&self, len: usize) -> Option<At> {
+        let c = self.chunks.iter().position(|chunk| chunk.longest as usize >= len)?;
+        let lens = &self.chunks[c].runs.lens;
+        lens.iter().position(|&have| have as usize >= len).map(|i| (c, i))
+    }
+
+    /// (Of the first chunks where it may be.)
+    fn exact(&mut self, len: usize) -> Option<At> {
+        let bit = bit(len);
+        let with_bit = |(_, chunk): &(usize, &mut Chunk)| chunk.lengths & bit != 0;
+        for (c, chunk) in self.chunks.iter_mut().enumerate().filter(with_bit).take(LOOKS) {
+            let lens = &chunk.runs.lens;
+            // (All are compared: the compiler makes that a few instructions.)
+            let is = |any, &have: &u32| any | (have as usize == len);
+            if lens.iter().fold(false, is) {
+                return lens.iter().position(|&have| have as usize == len).map(|i| (c, i));
+            }
+            let same_bit = |any, &have: &u32| any | (have as usize % BITS == len % BITS);
+            if !lens.iter().fold(false, same_bit) {
+                chunk.lengths &= !bit;
+            }
+        }
+        None
     }
 
     /// Takes the `len` pages from `start`, if all of them are free.
     pub fn take_at(&mut self, start: usize, len: usize) -> bool {
-        let Some((&s, &have)) = self.by_start.range(..=start).next_back() else { return false };
-        if s + have < start + len {
+        if len == 0 {
+            return true;
+        }
+        let Some(at) = self.before(self.from(start + 1)) else { return false };
+        let (first, have) = self.run(at);
+        let (end, behind) = (start + len, first + have);
+        if behind < end {
             return false;
         }
-        self.drop_run(s, have);
-        if s < start {
-            self.add(s, start - s);
+        if start == first {
+            self.set(at, end, behind - end);
+        } else {
+            self.set(at, first, start - first);
+            if end < behind {
+                self.insert((at.0, at.1 + 1), end, behind - end);
+            }
         }
-        if start + len < s + have {
-            self.add(start + len, s + have - (start + len));
-        }
+        self.pages -= len;
         true
     }
 
-    /// Takes the longest run; returns its first page and length.
-    pub fn take_longest(&mut self) -> Option<(usize, usize)> {
-        let &(len, start) = self.by_len.last()?;
-        self.drop_run(start, len);
-        Some((start, len))
+    /// Takes the last pages of the last run, at most `most`; returns the first and their number.
+    pub fn take_last(&mut self, most: usize) -> Option<(usize, usize)> {
+        let at = self.before((self.chunks.len(), 0))?;
+        let (first, have) = self.run(at);
+        let len = have.min(most);
+        self.set(at, first, have - len);
+        self.pages -= len;
+        Some((first + have - len, len))
     }
 
-    /// Takes the longest run of which `suits` says yes, told its first page and length.
-    pub fn take_longest_suiting(
+    /// What `of` says of the last run that begins before `page` and of which it says something,
+    /// told first pages and lengths. Of runs of which it said nothing it is not asked again as long
+    /// as nothing changes beside them: what it says must be the same then.
+    pub fn find_before<T>(
         &mut self,
-        mut suits: impl FnMut(usize, usize) -> bool,
-    ) -> Option<(usize, usize)> {
-        let found = self.by_len.iter().rev().find(|&&(len, start)| suits(start, len));
-        let &(len, start) = found?;
-        self.drop_run(start, len);
-        Some((start, len))
+        page: usize,
+        mut of: impl FnMut(usize, usize) -> Option<T>,
+    ) -> Option<T> {
+        let (last, before) = self.from(page);
+        let chunks = self.chunks.iter_mut().enumerate().take(last + 1).rev();
+        for (c, chunk) in chunks.filter(|(_, chunk)| !chunk.passed) {
+            // (A run that `page` lies in may be told of in part.)
+            let whole = c < last;
+            let Runs { starts, lens } = &*chunk.runs;
+            let n = if whole { starts.len() } else { before };
+            let runs = starts[..n].iter().zip(&lens[..n]).rev();
+            let found = runs.map(|(s, l)| (*s as usize, *l as usize)).find_map(|(s, l)| of(s, l));
+            if found.is_some() {
+                return found;
+            }
+            chunk.passed = whole;
+        }
+        None
     }
 
-    /// The runs that `pages` overlaps: first pages and lengths.
+    /// The runs that `pages` overlaps: first pages and lengths, in order.
     pub fn iter_in(&self, pages: Span) -> impl Iterator<Item = (usize, usize)> + '_ {
-        let before = self.by_start.range(..pages.start).next_back();
-        let inside = self.by_start.range(pages.start..pages.end);
-        before.into_iter().chain(inside).map(|(&start, &len)| (start, len))
+        let from = self.from(pages.start);
+        let (mut c, mut i) = self.before(from).unwrap_or(from);
+        let runs = core::iter::from_fn(move || {
+            if self.chunks.get(c).is_some_and(|chunk| i == chunk.runs.starts.len()) {
+                (c, i) = (c + 1, 0);
+            }
+            let run = (c < self.chunks.len()).then(|| self.run((c, i)));
+            i += 1;
+            run
+        });
+        runs.skip_while(move |&(start, len)| start + len <= pages.start)
+            .take_while(move |&(start, _)| start < pages.end)
     }
 
     /// Gives `len` pages from `start` back.
@@ -96,23 +176,153 @@ impl FreeRuns {
         if len == 0 {
             return;
         }
-        let (mut start, mut len) = (start, len);
-        if let Some((&s, &l)) = self.by_start.range(..start).next_back() {
-            debug_assert!(s + l <= start, "page run given twice");
-            if s + l == start {
-                self.drop_run(s, l);
-                start = s;
-                len += l;
+        let end = start + len;
+        let at = self.from(start);
+        let behind = self.at_or_next(at).map(|at| (at, self.run(at)));
+        debug_assert!(behind.is_none_or(|(_, (s, _))| s >= end), "page run given twice");
+        let behind = behind.filter(|&(_, (s, _))| s == end);
+        let before = self.before(at).map(|at| (at, self.run(at)));
+        debug_assert!(before.is_none_or(|(_, (s, l))| s + l <= start), "page run given twice");
+        let before = before.filter(|&(_, (s, l))| s + l == start);
+        match (before, behind) {
+            (None, None) => self.insert(at, start, len),
+            (Some((at, (s, l))), None) => self.set(at, s, l + len),
+            (None, Some((at, (_, l)))) => self.set(at, start, len + l),
+            (Some((at, (s, l))), Some((next, (_, more)))) => {
+                // (In this order: the end of one moves those behind it.)
+                self.set(at, s, l + len + more);
+                self.remove(next);
             }
         }
-        if let Some((&s, &l)) = self.by_start.range(start + len..).next()
-            && s == start + len
-        {
-            self.drop_run(s, l);
-            len += l;
-        }
-        self.add(start, len);
+        self.pages += len;
     }
+
+    #[inline]
+    fn run(&self, (c, i): At) -> (usize, usize) {
+        let runs = &self.chunks[c].runs;
+        (runs.starts[i] as usize, runs.lens[i] as usize)
+    }
+
+    /// Where a run belongs that begins at `page`: behind all that begin before.
+    #[inline]
+    fn from(&self, page: usize) -> At {
+        let before = |chunk: &Chunk| (chunk.first as usize) < page;
+        let c = self.chunks.partition_point(before).saturating_sub(1);
+        let starts = self.chunks.get(c).map(|chunk| &chunk.runs.starts);
+        (c, starts.map_or(0, |starts| starts.partition_point(|&start| (start as usize) < page)))
+    }
+
+    /// The run before that place.
+    #[inline]
+    fn before(&self, (c, i): At) -> Option<At> {
+        match i.checked_sub(1) {
+            Some(i) => Some((c, i)),
+            None => c.checked_sub(1).map(|c| (c, self.chunks[c].runs.starts.len() - 1)),
+        }
+    }
+
+    /// The run at that place, or the next.
+    #[inline]
+    fn at_or_next(&self, (c, i): At) -> Option<At> {
+        let at = if self.chunks.get(c)?.runs.starts.len() > i { (c, i) } else { (c + 1, 0) };
+        (at.0 < self.chunks.len()).then_some(at)
+    }
+
+    /// The run there becomes another between the same neighbours; it ends where that has no pages.
+    fn set(&mut self, (c, i): At, start: usize, len: usize) {
+        if len == 0 {
+            return self.remove((c, i));
+        }
+        let chunk = &mut self.chunks[c];
+        let before = core::mem::replace(&mut chunk.runs.lens[i], len as u32);
+        chunk.runs.starts[i] = start as u32;
+        if i == 0 {
+            chunk.first = start as u32;
+        }
+        chunk.lengths |= bit(len);
+        chunk.passed = false;
+        if len as u32 >= chunk.longest {
+            chunk.longest = len as u32;
+        } else if before == chunk.longest {
+            chunk.find_longest();
+        }
+    }
+
+    fn remove(&mut self, (c, i): At) {
+        let next = self.chunks.get(c + 1).map_or(CHUNK, |next| next.runs.starts.len());
+        let chunk = &mut self.chunks[c];
+        chunk.runs.starts.remove(i);
+        let len = chunk.runs.lens.remove(i);
+        let left = chunk.runs.starts.len();
+        // (Chunks of few runs become one.)
+        if left + next <= CHUNK / 2 {
+            let Runs { starts, lens } = *self.chunks.remove(c + 1).runs;
+            let chunk = &mut self.chunks[c];
+            chunk.runs.starts.extend(starts);
+            chunk.runs.lens.extend(lens);
+            chunk.renew();
+        } else if left == 0 {
+            self.chunks.remove(c);
+        } else {
+            chunk.first = chunk.runs.starts[0];
+            if len == chunk.longest {
+                chunk.find_longest();
+            }
+        }
+    }
+
+    /// A run that touches no other is put there.
+    fn insert(&mut self, (mut c, mut i): At, start: usize, len: usize) {
+        if self.chunks.is_empty() {
+            self.chunks.push(Chunk::new(Runs::default()));
+        } else if self.chunks[c].runs.starts.is_full() {
+            let Runs { starts, lens } = &mut *self.chunks[c].runs;
+            let half = Runs {
+                starts: starts.drain(CHUNK / 2..).collect(),
+                lens: lens.drain(CHUNK / 2..).collect(),
+            };
+            self.chunks[c].renew();
+            self.chunks.insert(c + 1, Chunk::new(half));
+            if i > CHUNK / 2 {
+                (c, i) = (c + 1, i - CHUNK / 2);
+            }
+        }
+        let chunk = &mut self.chunks[c];
+        chunk.runs.starts.insert(i, start as u32);
+        chunk.runs.lens.insert(i, len as u32);
+        chunk.first = chunk.runs.starts[0];
+        chunk.longest = chunk.longest.max(len as u32);
+        chunk.lengths |= bit(len);
+        chunk.passed = false;
+    }
+}
+
+impl Chunk {
+    fn new(runs: Runs) -> Self {
+        let mut chunk =
+            Self { lengths: 0, first: 0, longest: 0, passed: false, runs: Box::new(runs) };
+        chunk.renew();
+        chunk
+    }
+
+    /// Reckons anew what is known of its runs.
+    fn renew(&mut self) {
+        self.passed = false;
+        self.first = self.runs.starts.first().copied().unwrap_or_default();
+        self.lengths = self.runs.lens.iter().fold(0, |bits, &len| bits | bit(len as usize));
+        self.find_longest();
+    }
+
+    fn find_longest(&mut self) {
+        self.longest = self.runs.lens.iter().fold(0, |longest, &len| longest.max(len));
+    }
+}
+
+const BITS: usize = u64::BITS as usize;
+
+/// The bit of a length, which it shares with others.
+fn bit(len: usize) -> u64 {
+    1 << (len % BITS)
 }
 
 /// Lengths that are remembered at once.
@@ -159,48 +369,10 @@ impl RecentRuns {
         self.pop(place)
     }
 
-    /// The same, or the best fit of `others`. Where neither has one, all runs that are remembered
-    /// go to `others`: neighbours merge there, and may be long enough together.
-    #[inline]
-    pub fn take_or_merged(&mut self, len: usize, others: &mut FreeRuns) -> Option<usize> {
-        self.take(len).or_else(|| others.take(len)).or_else(|| {
-            while let Some((start, len)) = self.take_any() {
-                others.give(start, len);
-            }
-            others.take(len)
-        })
-    }
-
     /// Any run: its first page and length.
     pub fn take_any(&mut self) -> Option<(usize, usize)> {
         let place = self.runs.iter().position(|r| !r.is_empty())?;
         self.pop(place).map(|start| (start, self.lengths[place]))
-    }
-
-    /// A run of the greatest length of which `suits` says yes, told its first page and length; of
-    /// these the one freed first.
-    pub fn take_suiting(
-        &mut self,
-        mut suits: impl FnMut(usize, usize) -> bool,
-    ) -> Option<(usize, usize)> {
-        let mut found: Option<(usize, usize)> = None;
-        for (place, &len) in self.lengths.iter().enumerate() {
-            if found.is_none_or(|(best, _)| len > self.lengths[best])
-                && let Some(at) = self.runs[place].iter().position(|&start| suits(start, len))
-            {
-                found = Some((place, at));
-            }
-        }
-        let (place, at) = found?;
-        let start = self.runs[place].remove(at);
-        self.pages -= self.lengths[place];
-        Some((start, self.lengths[place]))
-    }
-
-    /// All runs: first pages and lengths.
-    pub fn iter(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
-        let places = self.runs.iter().zip(self.lengths);
-        places.flat_map(|(starts, len)| starts.iter().map(move |&start| (start, len)))
     }
 
     /// Remembers a run. `elsewhere` is told (first page and length) of those that are not
@@ -259,18 +431,6 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_are_remembered_one_by_one_are_taken_together_where_no_other_is_long_enough() {
-        let (mut r, mut others) = (RecentRuns::default(), FreeRuns::new());
-        others.give(500, 4);
-        for (start, len) in [(100, 10), (110, 10), (120, 20)] {
-            r.give(start, len, none);
-        }
-        assert_eq!((r.take_or_merged(4, &mut others), r.pages()), (Some(500), 40));
-        assert_eq!(r.take_or_merged(41, &mut others), None);
-        assert_eq!((r.pages(), others.take(40)), (0, Some(100)));
-    }
-
-    #[test]
     fn a_new_length_takes_the_place_of_the_one_that_nobody_has_asked_for_longest() {
         let mut r = RecentRuns::default();
         for len in 1..=LENGTHS {
@@ -285,34 +445,135 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_run_that_suits_is_taken() {
-        let mut r = RecentRuns::default();
-        for (start, len) in [(10, 3), (20, 3), (30, 5), (40, 1)] {
-            r.give(start, len, none);
-        }
-        assert_eq!(r.take_suiting(|start, _| start != 30), Some((10, 3)));
-        assert_eq!(r.take_suiting(|_, _| true), Some((30, 5)));
-        assert_eq!((r.take_suiting(|_, len| len > 3), r.pages()), (None, 4));
+    fn a_run_of_exactly_the_length_is_taken_before_lower_ones() {
         let mut r = FreeRuns::new();
-        for (start, len) in [(0, 3), (10, 9), (30, 5)] {
-            r.give(start, len);
-        }
-        assert_eq!(r.take_longest_suiting(|_, len| len < 9), Some((30, 5)));
-        assert_eq!((r.take_longest_suiting(|start, _| start > 10), r.pages()), (None, 12));
+        [(0, 20), (30, 8), (50, 9), (70, 8), (90, 72)].iter().for_each(|&(s, l)| r.give(s, l));
+        assert_eq!([8, 8, 8, 9, 72].map(|len| r.take(len)), [30, 70, 0, 50, 90].map(Some));
+        assert_eq!(r.iter_in(Span::new(0, 1000)).collect::<Vec<_>>(), [(8, 12)]);
     }
 
     #[test]
-    fn the_smallest_sufficient_run_is_taken_and_runs_merge_again() {
+    fn the_lowest_sufficient_run_is_taken_and_runs_merge_again() {
         let mut r = FreeRuns::new();
         r.give(0, 100);
         r.give(200, 10);
-        assert_eq!(r.take(8), Some(200));
-        assert_eq!(r.take(8), Some(0));
-        assert_eq!(r.take(100), None);
-        r.give(0, 8);
-        r.give(200, 8);
+        assert_eq!((r.take(8), r.take(93), r.take(8)), (Some(0), None, Some(8)));
+        assert_eq!(r.take(90), None);
+        r.give(0, 16);
         assert_eq!((r.pages(), r.take(100)), (110, Some(0)));
-        assert_eq!(r.take_longest(), Some((200, 10)));
-        assert_eq!(r.take_longest(), None);
+        assert_eq!(
+            (r.take_last(3), r.take_last(9), r.take_last(1)),
+            (Some((207, 3)), Some((200, 7)), None)
+        );
+    }
+
+    #[test]
+    fn pages_are_taken_where_they_lie_only_if_all_of_them_are_free() {
+        let mut r = FreeRuns::new();
+        r.give(10, 10);
+        assert!(!r.take_at(9, 2) && !r.take_at(15, 6) && !r.take_at(30, 1));
+        assert!(r.take_at(12, 3));
+        assert_eq!(r.iter_in(Span::new(0, 100)).collect::<Vec<_>>(), [(10, 2), (15, 5)]);
+        assert_eq!(r.iter_in(Span::new(12, 16)).collect::<Vec<_>>(), [(15, 5)]);
+        let mut last = |page| r.find_before(page, |start, len| Some((start, len)));
+        assert_eq!((last(15), last(10)), (Some((10, 2)), None));
+        assert!(!r.take_at(14, 2) && r.take_at(15, 5) && r.take_at(10, 2));
+        assert_eq!((r.pages(), r.take(1)), (0, None));
+    }
+
+    #[test]
+    fn it_agrees_with_a_list_of_pages() {
+        const PAGES: usize = 600;
+        let seed = 0x5eed_u64;
+        let mut state = seed;
+        let mut random = |n: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) as usize % n
+        };
+        let mut r = FreeRuns::new();
+        let mut free = [false; PAGES];
+        // Some pages are marked while they are not free.
+        let mut marked = [false; PAGES];
+        for step in 0..40_000 {
+            let (page, len) = (random(PAGES - 20), 1 + random(20));
+            let all = |free: &[bool; PAGES], is| free[page..page + len].iter().all(|f| *f == is);
+            match random(5) {
+                0 | 1 if all(&free, false) => {
+                    marked[page..page + len].fill(step % 8 == 0);
+                    r.give(page, len);
+                    free[page..page + len].fill(true);
+                }
+                2 => {
+                    let is = |at: usize| free.get(at).is_some_and(|f| *f);
+                    let fits = |at: usize| (at..at + len).all(is);
+                    let alone = |at: usize| (at == 0 || !is(at - 1)) && !is(at + len);
+                    let exact = (0..PAGES).find(|&at| fits(at) && alone(at));
+                    let lowest = exact.or_else(|| (0..PAGES).find(|&at| fits(at)));
+                    assert_eq!(r.take(len), lowest, "seed {seed:#x} step {step}");
+                    if let Some(at) = lowest {
+                        free[at..at + len].fill(false);
+                    }
+                }
+                3 => {
+                    let is = all(&free, true);
+                    assert_eq!(r.take_at(page, len), is, "seed {seed:#x} step {step}");
+                    if is {
+                        free[page..page + len].fill(false);
+                    }
+                }
+                4 => {
+                    let end = free.iter().rposition(|f| *f).map(|last| last + 1);
+                    let last = end.map(|end| {
+                        let first = free[..end].iter().rposition(|f| !*f).map_or(0, |p| p + 1);
+                        let n = len.min(end - first);
+                        (end - n, n)
+                    });
+                    assert_eq!(r.take_last(len), last, "seed {seed:#x} step {step}");
+                    if let Some((at, n)) = last {
+                        free[at..at + n].fill(false);
+                    }
+                }
+                _ => {}
+            }
+            assert_eq!(r.pages(), free.iter().filter(|f| **f).count());
+            let mark = |at: usize, n: usize| (at..at + n).rev().find(|&at| marked[at]);
+            let before = if step % 2 == 0 { PAGES } else { page };
+            let found = r.find_before(before, |at, n| mark(at, n.min(before - at)));
+            let last = (0..before).rev().find(|&at| free[at] && marked[at]);
+            assert_eq!(found, last, "seed {seed:#x} step {step}");
+            let runs = r.iter_in(Span::new(0, PAGES)).collect::<Vec<_>>();
+            let mut listed = [false; PAGES];
+            runs.iter().for_each(|&(at, n)| listed[at..at + n].fill(true));
+            assert_eq!(listed, free, "seed {seed:#x} step {step}");
+            let apart = runs.windows(2).all(|w| w[0].0 + w[0].1 < w[1].0);
+            assert!(apart, "seed {seed:#x} step {step}: neighbours are one run");
+        }
+    }
+
+    #[test]
+    fn of_many_runs_chunks_are_neither_too_long_nor_many() {
+        let mut r = FreeRuns::new();
+        (0..10_000).for_each(|i| r.give(3 * (i * 7919 % 10_000), 1));
+        assert!(r.chunks.len() <= 10_000 / (CHUNK / 2), "{}", r.chunks.len());
+        r.give(1, 1);
+        assert_eq!((r.take(2), r.take(2), r.take_last(5)), (Some(0), None, Some((29_997, 1))));
+        (1..9_990).for_each(|i| assert!(r.take_at(3 * i, 1)));
+        assert_eq!((r.pages(), r.chunks.len()), (9, 1));
+        (1..10_000).for_each(|i| r.give(3 * i + 1, 2));
+        assert!(r.take_at(29_970, 27));
+        assert_eq!(r.take(28), None);
+        assert_eq!(r.find_before(40_000, |s, len| Some((s, len))), Some((29_998, 2)));
+        // (No more than a chunk is looked at again.)
+        let mut asked = 0;
+        for _ in 0..100 {
+            assert_eq!(
+                r.find_before(40_000, |_, _| -> Option<()> {
+                    asked += 1;
+                    None
+                }),
+                None
+            );
+        }
+        assert!((9_900..10_000 + 100 * CHUNK).contains(&asked), "{asked}");
     }
 }

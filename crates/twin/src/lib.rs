@@ -44,8 +44,11 @@ const LEAD: usize = 64;
 /// So are blocks of more than this share of the machine's memory, which is all that extents hold by
 /// default: the kernel refuses a mapping that exceeds the memory, but not a part of a reservation.
 const BLOCK_SHARE: usize = 8;
-/// Pages that are given back at once on the monitor's thread: locks are held meanwhile.
-const TEND_PAGES: usize = (2 << 20) / PAGE;
+/// Pages that are given back at once, at most: on the monitor's thread locks are held meanwhile;
+/// and what is too much should be given back, not what lies beside it.
+const PART_MAX: usize = (2 << 20) / PAGE;
+/// The same, at least: each time costs a call.
+const PART_MIN: usize = 64;
 /// The clock is looked at once for so many frees.
 const TIDY_EVERY: u32 = 64;
 
@@ -298,7 +301,9 @@ impl Twin {
             return None;
         }
         let pages = bytes / PAGE;
+        let missing = self.space.counters().missing_bytes.load(Relaxed) as usize / PAGE;
         let run = self.with(|s| {
+            s.arena.missing(missing);
             let run = take(&mut s.arena, pages)?;
             if !self.open(s) {
                 let _ = s.arena.free(run.page);
@@ -307,8 +312,8 @@ impl Twin {
             Some(run)
         })?;
         add(&self.space.counters().twin_blocks, 1);
-        // (Where a block gets fresh memory, others are of no use just now.)
-        if run.fresh && self.space.over() > 0 {
+        // (Where a block gets new memory, what is kept is of no use just now.)
+        if run.gained > 0 && self.space.over() > 0 {
             self.tidy();
         }
         Some(Given { addr: self.address(run.page) + lead, zeros: run.fresh })
@@ -338,13 +343,14 @@ impl Twin {
                 viewed = Some(span);
                 return Ok(Rest::Nothing);
             }
-            self.end(s, page)
+            self.end(s, page, Arena::keep)
         })?;
         let rest = match viewed {
-            // Its views end before anybody else can be given it, and without our lock.
+            // Its views end before anybody else can be given it, and without our lock. (Its pages
+            // stay together: that they are registered is what makes the next message cheap.)
             Some(span) => {
                 self.space.freed(span);
-                self.with(|s| self.end(s, page))?
+                self.with(|s| self.end(s, page, Arena::keep_apart))?
             }
             None => rest,
         };
@@ -367,21 +373,42 @@ impl Twin {
         if size < BLOCK_MIN || size > self.blocks.largest.load(Relaxed) {
             return Ok(false);
         }
+        let pages = bytes / PAGE;
+        let mut rest = None;
         let fits = self.with(|s| {
-            let before = s.arena.block(page).ok_or(NoBlock)?;
-            if !s.arena.resize(page, bytes / PAGE)? {
+            let block = s.arena.block(page).ok_or(NoBlock)?;
+            let (reserved, used) = (block.reserved as usize, block.used as usize);
+            if pages < used && !s.arena.stays_whole(page, pages) {
+                let more = self.span(page + pages, reserved - pages);
+                // (What the program mapped otherwise ends with the block.)
+                rest = Some(more).filter(|_| s.altered.count() == 0 || !s.altered.touches(more));
+                return Ok(true);
+            }
+            if !s.arena.resize(page, pages)? {
                 return Ok(false);
             }
             if !self.open(s) {
-                let _ = s.arena.resize(page, before.used as usize);
+                let _ = s.arena.resize(page, used);
                 return Ok(false);
             }
             Ok(true)
         });
+        if let Some(rest) = rest {
+            self.shrink(page, pages, rest)?;
+        }
         if self.blocks.closed.load(Relaxed) {
             self.tidy();
         }
         fits
+    }
+
+    /// Leaves `rest` to others, which is the block at `page` beyond `pages` pages.
+    fn shrink(self, page: usize, pages: usize, rest: Span) -> Result<(), NoBlock> {
+        // (Its views end before anybody else can be given it, and without our lock.)
+        if self.space.serving() && self.space.filter.perhaps_tracked(rest.start, rest.len()) {
+            self.space.freed(rest);
+        }
+        self.with(|s| s.arena.resize(page, pages)).map(|_| ())
     }
 
     /// Before fork: nobody changes the book.
@@ -409,15 +436,20 @@ impl Twin {
         c.twin_slack_bytes.store((state.arena.slack_pages() * PAGE) as u64, Relaxed);
     }
 
-    /// Ends the block that begins at `page`, with the lock held.
-    fn end(self, state: &mut State, page: usize) -> Result<Rest, NoBlock> {
+    /// Ends the block that begins at `page`, with the lock held; `keep` has its pages.
+    fn end(
+        self,
+        state: &mut State,
+        page: usize,
+        keep: fn(&mut Arena, usize, usize),
+    ) -> Result<Rest, NoBlock> {
         let pages = state.arena.end(page)?;
         let span = Span::sized(self.address(page), pages * PAGE);
         if state.altered.count() > 0 && state.altered.touches(span) {
             state.altered.remove(span);
             return Ok(Rest::Renew(span));
         }
-        state.arena.keep(page, pages);
+        keep(&mut state.arena, page, pages);
         state.freed = state.freed.wrapping_add(1);
         // (The counters learn of this block with the next one.)
         let tidies = state.arena.has_surplus()
@@ -490,9 +522,12 @@ impl Twin {
         }
         loop {
             let run = self.with(|s| match idle {
-                _ if closed => s.arena.take_free(),
+                _ if closed => {
+                    s.arena.merge();
+                    s.arena.take_free()
+                }
                 0 => s.arena.surplus(),
-                _ => s.arena.release_one(),
+                _ => s.arena.release_last(idle),
             });
             let Some((page, pages)) = run else { break };
             idle = idle.saturating_sub(pages);
@@ -506,34 +541,30 @@ impl Twin {
     /// Gives back what is held beyond what may be.
     fn give_back(self) {
         // (To keep registered what is, is what makes the next message cheap.)
-        let plain = |page, pages| self.space.surely_plain(self.span(page, pages));
-        while self.space.over() > 0
-            && let Some((page, pages)) = self.with(|s| s.arena.release_suiting(plain))
-        {
-            self.gives_back(page, pages);
-        }
-        if self.space.over() == 0 {
-            return;
-        }
-        for (page, pages) in self.with(|s| s.arena.kept_with_memory()) {
-            if self.space.over() == 0 {
-                return;
-            }
-            // (It may be another's meanwhile.)
-            if !self.space.mostly_missing(self.span(page, pages))
-                && self.with(|s| s.arena.release_suiting(|p, n| (p, n) == (page, pages))).is_some()
-            {
-                self.gives_back(page, pages);
-            }
+        self.give_back_suiting(|span| self.space.surely_plain(span));
+        self.give_back_suiting(|span| !self.space.mostly_missing(span));
+        if self.space.over() > 0 {
+            self.with(|s| s.arena.merge());
+            self.give_back_suiting(|span| !self.space.mostly_missing(span));
         }
         if self.space.over() > 0 {
             self.space.nothing_given_back();
         }
     }
 
-    fn gives_back(self, page: usize, pages: usize) {
-        self.space.gave_back();
-        self.purge(self.span(page, pages), true);
+    /// The same, from the last free pages on, as far as `suits` says yes to them.
+    fn give_back_suiting(self, suits: impl Fn(Span) -> bool) {
+        let mut end = usize::MAX;
+        while let over @ 1.. = self.space.over()
+            && let Some((page, pages)) = self.with(|s| s.arena.kept_before(end, part(over)))
+        {
+            end = page;
+            // (They may be another's meanwhile.)
+            if suits(self.span(page, pages)) && self.with(|s| s.arena.release(page, pages)) {
+                self.space.gave_back();
+                self.purge(self.span(page, pages), true);
+            }
+        }
     }
 
     /// Gives back a part of what lies idle, or is held beyond what may be, on the monitor's thread:
@@ -552,14 +583,33 @@ impl Twin {
     }
 
     fn tend_with(self, state: &mut State, now: i64, drop: &mut dyn FnMut(Span) -> bool) -> bool {
-        if state.arena.idle_pages(now, TEND_PAGES) == 0 && self.space.over() == 0 {
+        // (What lies idle counts as given back: no more than can be at once.)
+        let last = state.arena.kept_before(usize::MAX, PART_MAX);
+        let idle = state.arena.idle_pages(now, last.map_or(PART_MAX, |(_, pages)| pages));
+        let most = self.space.over().max(idle * PAGE);
+        if most == 0 {
             return false;
         }
-        // (Nobody takes what is refused meanwhile: it stays where it is.)
-        for (page, pages) in state.arena.kept_with_memory() {
-            let part = pages.min(TEND_PAGES);
-            if drop(self.span(page, part)) {
-                state.arena.dropped((page, pages), part);
+        if self.tend_listed(state, most, drop) {
+            return true;
+        }
+        state.arena.merge();
+        self.tend_listed(state, most, drop)
+    }
+
+    /// The same for about `most` bytes of what is not kept apart.
+    fn tend_listed(
+        self,
+        state: &mut State,
+        most: usize,
+        drop: &mut dyn FnMut(Span) -> bool,
+    ) -> bool {
+        let mut end = usize::MAX;
+        while let Some((page, pages)) = state.arena.kept_before(end, part(most)) {
+            end = page;
+            // (Nobody takes what is refused meanwhile: it stays where it is.)
+            if drop(self.span(page, pages)) && state.arena.release(page, pages) {
+                state.arena.purged(page, pages);
                 self.gauges(state);
                 return true;
             }
@@ -600,6 +650,11 @@ impl Twin {
         }
         mapped.is_ok()
     }
+}
+
+/// How many pages are given back at once where so many bytes are too much.
+fn part(bytes: usize) -> usize {
+    bytes.div_ceil(PAGE).clamp(PART_MIN, PART_MAX)
 }
 
 /// Unmaps memory of ours that nobody has. (Where the kernel refuses, it stays as it is and is never

@@ -67,12 +67,10 @@ impl<M: Memory> Tracker<M> {
     /// Takes every free page out of the pool, for good: `leave` is told their runs, by first page
     /// and number.
     pub fn shed_pool(&mut self, mut leave: impl FnMut(&mut M, usize, usize)) {
-        let Pool { vacant, recent, ready, fresh, .. } = &mut self.backing.pool;
-        while let Some((page, pages)) = recent.take_any() {
-            leave(&mut self.memory, page, pages);
-        }
+        self.backing.pool.merge();
+        let Pool { vacant, ready, fresh, .. } = &mut self.backing.pool;
         for runs in [vacant, ready, fresh] {
-            while let Some((page, pages)) = runs.take_longest() {
+            while let Some((page, pages)) = runs.take_last(usize::MAX) {
                 leave(&mut self.memory, page, pages);
             }
         }
@@ -126,19 +124,20 @@ impl<M: Memory> Tracker<M> {
         }
     }
 
-    /// Drops pages until no more than `most` are ready.
+    /// Drops pages, the last first, until no more than `most` are ready.
     fn drop_ready(&mut self, most: usize) {
         let Pool { recent, ready, fresh, keeping, .. } = &mut self.backing.pool;
-        while let surplus @ 1.. = (ready.pages() + recent.pages()).saturating_sub(most) {
-            let run = ready.take_longest().or_else(|| recent.take_any());
-            let Some((page, pages)) = run else { break };
+        while let surplus @ 1.. = (ready.pages() + recent.pages()).saturating_sub(most)
+            && let Some((page, pages)) = ready.take_last(surplus).or_else(|| recent.take_any())
+        {
             let dropped = pages.min(surplus);
-            if !self.memory.discard(page, dropped) {
+            let left = pages - dropped;
+            if !self.memory.discard(page + left, dropped) {
                 ready.give(page, pages);
                 break;
             }
-            ready.give(page + dropped, pages - dropped);
-            fresh.give(page, dropped);
+            ready.give(page, left);
+            fresh.give(page + left, dropped);
             keeping.gives_back(dropped);
         }
         keeping.leaves(ready.pages() + recent.pages());

@@ -119,13 +119,25 @@ impl Pool {
     }
 
     pub(super) fn take(&mut self, pages: usize) -> Option<usize> {
-        let taken = self.recent.take_or_merged(pages, &mut self.ready).or_else(|| {
+        let recent = self.recent.take(pages).or_else(|| self.ready.take(pages));
+        let taken = recent.or_else(|| {
+            self.merge();
+            self.ready.take(pages)
+        });
+        let taken = taken.or_else(|| {
             let fresh = self.fresh.take(pages)?;
             self.keeping.regrets(pages);
             Some(fresh)
         });
         self.keeping.leaves(self.ready_pages());
         taken
+    }
+
+    /// Runs that were freed last are as others.
+    pub(super) fn merge(&mut self) {
+        while let Some((page, pages)) = self.recent.take_any() {
+            self.ready.give(page, pages);
+        }
     }
 
     pub(super) fn ready_pages(&self) -> usize {
