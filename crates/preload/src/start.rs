@@ -472,6 +472,9 @@ fn cannot_track(why: Refusal, values: &Values, required: bool) {
 /// Syncs return early, and answers wait for them, from now on: whether that is so.
 fn begin_answers(tcp: bool, places: &mut Places) -> bool {
     let trial = core::mem::take(&mut places.log_trial);
+    if !trial.through.is_empty() {
+        summary::answers_are_let_through();
+    }
     let why = match (tcp, places.mapped) {
         (true, _) => Err(AsEver::Tcp),
         (_, true) => Err(AsEver::Mapped),

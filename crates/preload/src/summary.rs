@@ -98,6 +98,11 @@ pub fn answers_wait() {
     }
 }
 
+/// A test lets some calls through: nobody is to rely on what follows.
+pub fn answers_are_let_through() {
+    say("uncopy: UNCOPY_LOG_SYNC_TRIAL lets calls through: answers do not wait for all syncs\n");
+}
+
 /// Syncs are as ever, though they were to return early.
 pub fn answers_do_not_wait(reason: AsEver) {
     if is_wanted() {

@@ -226,9 +226,8 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
                             .advise("leave out --tcp, or --log-sync=answers"),
                     );
                 }
-                if log.answers {
-                    environment.set(options::LOG_SYNC, "answers");
-                }
+                // (Also where a program around this one has asked for answers.)
+                environment.set(options::LOG_SYNC, if log.answers { "answers" } else { "call" });
                 if let Some(files) = log.files {
                     environment.set(options::LOG_FILES, files);
                 }

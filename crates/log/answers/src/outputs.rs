@@ -109,8 +109,8 @@ impl Inner {
         let free = || (0..count).find(|at| count >= STREAMS && self.book.queued(*at as u32) == 0);
         let at = known.or_else(free).unwrap_or(count);
         match self.streams.get_mut(at) {
-            // (A queue leaves by the number that it was begun with, which is open as long.)
-            Some(_) if known.is_some() && self.book.queued(at as u32) > 0 => {}
+            // (A queue leaves by the descriptor of the latest send: whoever closes that one waits for
+            // all that was sent before. An earlier one may be closed while later bytes wait.)
             Some(stream) => *stream = Stream { cookie, fd },
             None => self.streams.push(Stream { cookie, fd }),
         }
@@ -458,7 +458,7 @@ mod tests {
         let a = inner.stream(7, 3);
         inner.book.sends(a, &[b"a"]);
         assert_eq!(inner.stream(7, 5), a, "another descriptor of the same");
-        assert_eq!(inner.streams[a as usize].fd, 3, "its queue leaves by the first");
+        assert_eq!(inner.streams[a as usize].fd, 5, "its queue leaves by the latest");
         let b = inner.stream(8, 4);
         assert_ne!(a, b);
         assert!(inner.knows(7) && inner.knows(8) && !inner.knows(9));
