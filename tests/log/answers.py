@@ -359,6 +359,51 @@ def fails(options, _):
     return ("is killed" if right else f"{done.returncode}: {done.stderr.strip()}"), right
 
 
+# A connection's first descriptor is closed while what a second one sends waits.
+DUPLICATED = """
+import os, socket, sys, threading, time
+file = os.open("journal", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+first = socket.create_connection(("127.0.0.1", int(sys.argv[1]))).detach()
+second = os.dup(first)
+def answers(descriptor, text):
+    os.write(file, b"x"); os.fdatasync(file)
+    os.write(descriptor, text)
+for i in range(800):
+    answers(second, b"-")
+    begun = time.monotonic()
+    os.mkdir("early%d" % i)
+    if time.monotonic() - begun > 0.2:
+        break
+    time.sleep(0.05)
+answers(first, b"HEAD")
+closes = threading.Thread(target=os.close, args=(first,))
+closes.start()
+time.sleep(0.1)
+answers(second, b"BODY")
+closes.join()
+answers(second, b"TAIL")
+os.close(second)
+"""
+
+
+def duplicated(options, _):
+    """Bytes leave by the descriptor that they were sent by, whichever of the connection's others are closed meanwhile."""
+    environment = {**os.environ, "UNCOPY_LOG_SYNC_TRIAL": "slow=300"}
+    got, listener = b"", socket.create_server(("127.0.0.1", 0))
+    with tempfile.TemporaryDirectory(dir=options.ground) as into, listener:
+        words = under(options, into, sys.executable, "-S", "-c", DUPLICATED, str(listener.getsockname()[1]))
+        process = subprocess.Popen(words, cwd=into, env=environment, stderr=subprocess.DEVNULL)
+        listener.settimeout(60)
+        connection, _ = listener.accept()
+        connection.settimeout(60)
+        while part := connection.recv(1 << 16):
+            got += part
+        status = process.wait(60)
+        ends(into)
+    got = got.lstrip(b"-").decode()
+    return f"its peer got {got}", status == 0 and got == "HEADBODYTAIL"
+
+
 # How much of libc's text is the process's own.
 CHANGED = """
 import re
@@ -384,7 +429,7 @@ def attacks(options, only=None):
     """Runs all, some at a time. Returns what is not as it should be."""
     wrong = []
     subprocess.run(["cc", "-O1", "-o", options.program, os.path.join(HERE, "answers.c")], check=True)
-    runs = {name: attacked for name in ATTACKS} | {name: off for name in OFF} | {"closes that race with syncs": races, "a disk that fails": fails, "libc without it": stays}
+    runs = {name: attacked for name in ATTACKS} | {name: off for name in OFF} | {"closes that race with syncs": races, "two descriptors of a stream": duplicated, "a disk that fails": fails, "libc without it": stays}
     runs = {name: run for name, run in runs.items() if only in (None, name)}
     # (Handlers of signals are the main thread's.)
     alone = [name for name in runs if name == "a signal"]

@@ -340,6 +340,14 @@ impl Outputs {
         }
     }
 
+    /// As [`wait_for_all`](Self::wait_for_all), before the file of a program is looked at that is to
+    /// be executed.
+    pub fn wait_to_execute(&self) {
+        if !self.lets_through(libc::SYS_execve) {
+            self.wait_for_all();
+        }
+    }
+
     /// As [`wait_for_all`](Self::wait_for_all), if who serves the file system of `fd` is told what
     /// is asked about it.
     pub(crate) fn wait_for_asking(&self, fd: u64) {

@@ -174,6 +174,13 @@ impl Log {
         }
     }
 
+    /// The same, before the file of a program is looked at that is to be executed.
+    pub fn await_to_execute(&self) {
+        if let Some(answering) = self.answering() {
+            answering.outputs.wait_to_execute();
+        }
+    }
+
     /// A descriptor of `file` is about to be closed.
     pub(crate) fn closes_promised(&self, file: &File) {
         if file.number.load(SeqCst) != 0 {

@@ -140,7 +140,7 @@ fn with_environment<R>(envp: Strings, what: Executed, call: impl FnOnce(Strings)
 /// As [`with_environment`], where this process goes on.
 fn handed_on<R>(envp: Strings, what: Executed, call: impl FnOnce(Strings) -> R) -> R {
     // (The file is looked at below, which others may hear of.)
-    PROCESS.log.await_answers();
+    PROCESS.log.await_to_execute();
     PROCESS.log.before_exec();
     summary::before_exec();
     let made = start::exec_entry().and_then(|ours| {
