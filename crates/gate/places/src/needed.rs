@@ -35,7 +35,7 @@ const FAR: [u8; 256] = {
 /// A short jump reaches less far.
 const NEAR: u64 = 130;
 
-/// What is displaced ends before so many bytes behind the first of a call: its last instruction
+/// The displaced instructions end before so many bytes behind the first of a call: the last one
 /// begins within the five bytes of a jump, and has no more than 15.
 const BEHIND: u64 = 20;
 
