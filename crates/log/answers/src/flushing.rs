@@ -93,7 +93,8 @@ impl Outputs {
         }
     }
 
-    /// What was synced of `files` becomes durable, or the program ends: it was told that it is.
+    /// The bytes of `files` that were synced become durable, or the program ends: it was told that
+    /// they are.
     fn makes_durable(&self, files: &[u32]) {
         if self.settings.trial.slow > 0 {
             naps(self.settings.trial.slow as i64 * 1_000_000);

@@ -25,7 +25,7 @@ use uncopy_log_book::as_ever::AsEver;
 pub const MOST: usize = 4 << 20;
 /// So many streams are known, and as many more as have queues.
 const STREAMS: usize = 256;
-/// What `/proc/self/smaps` has, at most, in bytes.
+/// The length that `/proc/self/smaps` has, at most, in bytes.
 const SMAPS: usize = 16 << 20;
 
 /// In the gate's word: calls are judged, because something that is to be seen may come at any time.
@@ -60,7 +60,7 @@ impl Trial {
     }
 }
 
-/// Who makes syncs durable, and who is told.
+/// The functions that make syncs durable, and that are told.
 #[derive(Debug)]
 pub struct Settings {
     /// Makes durable what was synced of these files. False: it cannot be, and the program was told
@@ -79,7 +79,7 @@ pub(crate) struct Stream {
     pub(crate) fd: u64,
 }
 
-/// What the lock guards.
+/// The state that the lock guards.
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) book: Answers,
@@ -269,7 +269,7 @@ impl Outputs {
             return false;
         }
         let given = self.with(|inner| {
-            // (Who wants none says so, then takes the lock.)
+            // (A thread that wants none says so, then takes the lock.)
             let file = if self.is_early() { file() } else { None };
             let given = file.is_some_and(|file| inner.book.give(file).is_some());
             self.says(inner);
@@ -389,7 +389,7 @@ impl Outputs {
         if self.lets_through(libc::SYS_clone) {
             return;
         }
-        // (Whoever has found that it may has given its number by then.)
+        // (A sync that has found that it may return early has given its number by then.)
         let number = self.with(|inner| inner.book.given());
         self.wait_for(number);
     }
