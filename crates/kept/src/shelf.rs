@@ -103,7 +103,7 @@ pub(crate) fn now() -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
-/// What `stat` says of a regular file; nothing for any other.
+/// The stamp that `stat` gives of a regular file; nothing for any other.
 pub(crate) fn stamp_of(s: &rustix::fs::Stat) -> Option<Stamp> {
     (FileType::from_raw_mode(s.st_mode) == FileType::RegularFile).then_some(Stamp {
         dev: s.st_dev,

@@ -42,8 +42,8 @@ pub const ORIGIN_MIN: usize = 1024;
 pub struct Space {
     /// The work that was done, and its cost.
     pub statistics: Statistics,
-    /// What [`Space::tracks_input`] compares with, all bits the other way round, so that nothing
-    /// stands in the library's file.
+    /// The length that [`Space::tracks_input`] compares with, all bits the other way round, so that
+    /// nothing stands in the library's file.
     input: AtomicUsize,
     /// Smallest copy that is elided, in bytes, all bits the other way round: none is at first.
     pub(crate) threshold: AtomicUsize,
