@@ -68,7 +68,7 @@ pub(crate) fn give_up(file: BorrowedFd<'_>) {
     let _ = fcntl(file, SETSIG, 0);
 }
 
-/// Whoever was told of its lease is no more.
+/// The process that was told of its lease is no more.
 pub(crate) fn unheard(file: BorrowedFd<'_>) {
     let _ = owned(file, false);
 }
