@@ -1,4 +1,5 @@
-//! What a process has of a service: a connection, the memory that both map, a log of its own.
+//! The parts of a service that a process has: a connection, the memory that both map, a log of its
+//! own.
 //!
 //! unsafe: descriptors that are kept for good.
 
