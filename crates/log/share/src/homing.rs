@@ -37,7 +37,7 @@ pub enum NotHome {
     Changed {
         /// Its length.
         is: u64,
-        /// What it should be.
+        /// The length that it should be.
         should: u64,
     },
 }
