@@ -21,7 +21,7 @@ pub enum Meaning {
     /// Nobody outside sees it, or it is no answer.
     Stays,
     /// It takes bytes, or a connection, from this descriptor: of an internet socket that is no
-    /// answer. Else it makes room for who writes, or moves a position that others have, too.
+    /// answer. Else it makes room for a writer, or moves a position that others have, too.
     Receives(u64),
     /// It reads this descriptor at a place that it names: of a regular file nobody sees that.
     ReadsAt(u64),

@@ -20,7 +20,7 @@ const RETRY_SLEEP: i64 = 1_000_000;
 
 /// Runs on that thread.
 extern "C" fn run(outputs: usize) {
-    // SAFETY: who makes the thread hands a value over that is never freed.
+    // SAFETY: the thread's maker hands a value over that is never freed.
     let outputs = unsafe { &*(outputs as *const Outputs) };
     outputs.flushes();
 }

@@ -109,8 +109,9 @@ impl Inner {
         let free = || (0..count).find(|at| count >= STREAMS && self.book.queued(*at as u32) == 0);
         let at = known.or_else(free).unwrap_or(count);
         match self.streams.get_mut(at) {
-            // (A queue leaves by the descriptor of the latest send: whoever closes that one waits for
-            // all that was sent before. An earlier one may be closed while later bytes wait.)
+            // (A queue leaves by the descriptor of the latest send: a thread that closes that one
+            // waits for all that was sent before. An earlier one may be closed while later bytes
+            // wait.)
             Some(stream) => *stream = Stream { cookie, fd },
             None => self.streams.push(Stream { cookie, fd }),
         }
@@ -131,7 +132,7 @@ pub struct Outputs {
     process: u32,
     lock: Lock,
     inner: UnsafeCell<Inner>,
-    /// Changes with each flush: who waits sleeps on it.
+    /// Changes with each flush: threads that wait sleep on it.
     pub(crate) turn: Futex,
     /// Changes with whatever there is to do for the thread that flushes, which sleeps on it.
     pub(crate) work: Futex,
@@ -262,8 +263,8 @@ impl Outputs {
     }
 
     /// A sync is about to return: true, once it has a number. All that it answers for was published,
-    /// and who opens the file waits until it is durable. `file` says which one it is, while none is
-    /// [forgotten](Self::forgets); `None`: it is closed.
+    /// and a process that opens the file waits until it is durable. `file` says which one it is,
+    /// while none is [forgotten](Self::forgets); `None`: it is closed.
     pub fn gives(&'static self, file: impl FnOnce() -> Option<u32>) -> bool {
         if !self.is_early() || !self.is_own() || !self.knows_code() || !self.has_thread() {
             return false;
@@ -340,8 +341,8 @@ impl Outputs {
         }
     }
 
-    /// As [`wait_for_all`](Self::wait_for_all), if who serves the file system of `fd` is told what
-    /// is asked about it.
+    /// As [`wait_for_all`](Self::wait_for_all), if the process that serves the file system of `fd`
+    /// is told what is asked about it.
     pub(crate) fn wait_for_asking(&self, fd: u64) {
         if !self.is_busy() {
             return;
@@ -359,7 +360,7 @@ impl Outputs {
     }
 
     /// As [`wait_for_all`](Self::wait_for_all), if another file than this one is to become durable:
-    /// before bytes go where whoever opens `file` sees them.
+    /// before bytes go where a process that opens `file` sees them.
     pub fn wait_but_for(&self, file: u32) {
         if !self.is_busy() || self.lets_through(libc::SYS_write) {
             return;

@@ -63,9 +63,9 @@ fn send(fd: u64, bytes: &[u8]) -> isize {
     unsafe { syscall6(call, [fd as usize, at, bytes.len(), flags, 0, 0]) }
 }
 
-/// Whether the send buffer has room for so many bytes, so that who is told that they are sent finds
-/// no less room than if they were: a quarter of it, because each message takes more than its
-/// bytes.
+/// Whether the send buffer has room for so many bytes, so that a thread that is told that they are
+/// sent finds no less room than if they were: a quarter of it, because each message takes more than
+/// its bytes.
 pub(crate) fn has_room(fd: u64, bytes: usize) -> bool {
     let Some(all) = number(fd, libc::SO_SNDBUF).and_then(|all| usize::try_from(all).ok()) else {
         return false;

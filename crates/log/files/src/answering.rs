@@ -104,8 +104,8 @@ impl Log {
                 return false;
             }
             let Some(entry) = session.entry(file) else { return false };
-            // (Said before it is looked whether it still may be logged: who ends that looks the
-            // other way round, and then syncs the file before anybody sees it.)
+            // (Said before it is looked whether it still may be logged: the one that ends that
+            // looks the other way round, and then syncs the file before anybody sees it.)
             entry.logged.store(entry.words.end().at().max(1), SeqCst);
             fence(SeqCst);
             inject::point(Point::Promised);

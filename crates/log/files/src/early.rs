@@ -1,4 +1,4 @@
-//! Files whose syncs have returned early, and who waits for these.
+//! Files whose syncs have returned early, and the threads that wait for these.
 
 use crate::file::File;
 use crate::guarded::Guarded;

@@ -160,8 +160,8 @@ impl File {
 
     /// One call of the kernel's, if that is what its calls are now.
     pub(crate) fn plainly(self: &Arc<Self>) -> Option<Plain> {
-        // (Counted first, then looked: who wants to hold it says so first, then looks at the
-        // count.)
+        // (Counted first, then looked: a thread that wants to hold it says so first, then looks at
+        // the count.)
         self.plain.fetch_add(1, SeqCst);
         let plain = Plain { file: self.clone(), writes: None, reads: false };
         matches!(self.state(), State::Plain | State::Never).then_some(plain)

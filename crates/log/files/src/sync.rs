@@ -312,8 +312,8 @@ impl Session {
         }
         let slot = file.slot();
         let entry = self.entry(file)?;
-        // (Said before it is looked whether it still may be logged: who ends that looks the other
-        // way round.)
+        // (Said before it is looked whether it still may be logged: the one that ends that looks
+        // the other way round.)
         entry.logged.store(entry.words.end().at().max(1), SeqCst);
         core::sync::atomic::fence(SeqCst);
         inject::point(Point::Logging);

@@ -159,7 +159,7 @@ pub enum Unsound {
         /// The sequence that it says it has.
         sequence: u64,
     },
-    /// The checksum is right, and what it says cannot be: whoever wrote it was wrong.
+    /// The checksum is right, and what it says cannot be: its writer was wrong.
     Malformed {
         /// Its sequence.
         sequence: u64,

@@ -174,7 +174,7 @@ impl Hold {
         Left::Lost(overwritten::unsure(entry))
     }
 
-    /// It is plain: whoever waits for it goes on.
+    /// It is plain: all who wait for it go on.
     pub(crate) fn let_go<F: AsFd>(self, memory: &Memory<F>, slot: usize) {
         lease::give_up(self.file.as_fd());
         inject::point(Point::GivenUp);

@@ -194,7 +194,7 @@ impl Entry {
         );
     }
 
-    /// Its bytes cannot come home for now, for this reason: whoever waits is told.
+    /// Its bytes cannot come home for now, for this reason: all who wait are told.
     pub fn refuses(&self, error: u32) {
         self.error.store(error, Ordering::Release);
         self.turned();
@@ -252,7 +252,7 @@ impl Entry {
         if let Err(why) = result {
             self.failed.store(why.raw_os_error() as u32, Ordering::SeqCst);
         }
-        // (Looked at in this order: who fails says so before it is under way no more.)
+        // (Looked at in this order: a sync that fails says so before it is under way no more.)
         let alone = self.syncs.load(Ordering::SeqCst) == 1;
         let failed = failed();
         if alone && failed.is_ok() {

@@ -28,8 +28,8 @@ impl Entry {
     /// flush; `None`: they must not be any more.
     pub fn logs(&self) -> Option<u64> {
         let flush = self.logged.load(Ordering::SeqCst) + 1;
-        // (Said before it is looked whether it still may be logged: who ends that looks the other
-        // way round.)
+        // (Said before it is looked whether it still may be logged: the one that ends that looks
+        // the other way round.)
         self.logged.store(flush, Ordering::SeqCst);
         core::sync::atomic::fence(Ordering::SeqCst);
         inject::point(Point::Logging);
