@@ -70,7 +70,7 @@ static WIPED: Wiped = Wiped {
     process: AtomicU32::new(0),
     _rest: [0; PAGE - 4 * STACKS - 4],
 };
-/// How often a stack was left: who waits for one sleeps here.
+/// How often a stack was left: a thread that waits for one sleeps here.
 static LEFT: AtomicU32 = AtomicU32::new(0);
 
 /// Nothing is judged any more: a filter of system calls, or a dispatch of them to the program, is
@@ -503,8 +503,8 @@ pub(crate) fn prepare(with: Judge) -> bool {
     JUDGE.set(with).is_ok()
 }
 
-/// In a child that has a copy of the memory: who was on the gate's stacks is not here. (The kernel
-/// has seen to it, from Linux 4.14 on.)
+/// In a child that has a copy of the memory: the threads that were on the gate's stacks are not
+/// here. (The kernel has seen to it, from Linux 4.14 on.)
 pub fn after_fork_in_child() {
     WIPED.locks.iter().for_each(|it| it.store(0, Relaxed));
     WIPED.process.store(0, Relaxed);

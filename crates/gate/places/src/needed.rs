@@ -3,7 +3,7 @@
 //!
 //! Nothing is missed: what could lead into the zone is looked for at every byte, and a run that has
 //! such bytes is decoded, which says whether it does. Jump tables end where the next one begins, so
-//! who may compute an address within one that leads into the zone is decoded, too.
+//! text that may compute an address within one that leads into the zone is decoded, too.
 
 use crate::bytes::first_bytes;
 use crate::marks::Marks;
