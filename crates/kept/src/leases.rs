@@ -242,7 +242,7 @@ impl Keeper {
         self.space.with_fds(&mut self.fds, f)
     }
 
-    /// Ends the lease: who waits for that goes on.
+    /// Ends the lease: those that wait for that go on.
     fn give_up(&mut self, i: usize) {
         if let Some(file) = self.held[i].take() {
             // Closing ends it too, if this should fail.

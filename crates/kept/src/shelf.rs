@@ -88,7 +88,7 @@ impl Shelved {
         self.lock.reset();
     }
 
-    /// How many files are kept, for whoever looks.
+    /// How many files are kept, for those that look.
     pub(crate) fn count(&self) {
         if let (Some((files, bytes)), Some(space)) = (self.with(|s| s.totals()), self.space()) {
             space.counters().kept_files.store(files as u64, Relaxed);

@@ -35,8 +35,8 @@ pub type Books = Tracker<Pages>;
 /// Smaller inputs are not remembered as origins, in bytes: what is copied of them is small.
 pub const ORIGIN_MIN: usize = 1024;
 
-/// See the module. The statistics come first, so that who looks at the process from outside finds
-/// them at its address; what most calls look at lies together; what is large comes last.
+/// See the module. The statistics come first, so that a look at the process from outside finds them
+/// at its address; what most calls look at lies together; what is large comes last.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Space {
