@@ -29,8 +29,8 @@ use uncopy_ranges::span::{PAGE, page_up};
 /// Of each thread, in bytes; the lowest page is its guard.
 const STACK: usize = 512 << 10;
 
-/// Stands where libc keeps the list of a thread's storage (`tcbhead_t.dtv`): no address, so whoever
-/// looks for thread-local storage on a thread of ours crashes there and then.
+/// Stands where libc keeps the list of a thread's storage (`tcbhead_t.dtv`): no address, so code
+/// that looks for thread-local storage on a thread of ours crashes there and then.
 const OWN: usize = 0x8075_6e63_6f70_7900;
 
 /// The block that `fs` points to on a thread of ours: the beginning of libc's `tcbhead_t`, as far
@@ -225,7 +225,7 @@ unsafe extern "C" fn clone(
         "syscall",
         "test rax, rax",
         "jnz 2f",
-        // The outermost frame, for whoever unwinds.
+        // The outermost frame, for unwinders.
         "xor ebp, ebp",
         "pop rax",
         "pop rdi",

@@ -156,8 +156,8 @@ struct Places {
     record_bytes: Option<usize>,
     /// The controller that decides.
     controller: Choice,
-    /// valgrind runs the program. It runs one thread at a time: who waits for a page keeps out who
-    /// would answer.
+    /// valgrind runs the program. It runs one thread at a time: a thread that waits for a page
+    /// keeps out the one that would answer.
     valgrind: bool,
     /// `uncopy run --require` started this process.
     required: bool,

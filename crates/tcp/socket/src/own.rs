@@ -161,7 +161,7 @@ impl Own {
         }
     }
 
-    /// As above, for whoever keeps it only as long as something has settled in it.
+    /// As above, for an owner that keeps it only as long as something has settled in it.
     pub(crate) fn forgets_gone(&self) {
         self.collects(&mut lock(&self.pages));
     }
