@@ -53,8 +53,8 @@ else:
     sys.exit("no sync returns early")
 """
 READY = "sys.stderr.write('now it begins\\n'); sys.stderr.flush()\n"
-# What it is: the program, in what is done before it is ready and after; where its answer is looked for; the system calls by which
-# it comes. (56, 59: also what is done before libc makes them.)
+# Each attack: the program, in what is done before it is ready and after; where its answer is looked for; the system calls by
+# which it comes. (56, 59: also what is done before libc makes them.)
 ATTACKS = {
     "a pipe": ("", "promised(); os.write(1, b'x')", "pipe", [1]),
     "stdio, within libc": (None, "stdio", "pipe", [1, 262]),
@@ -91,7 +91,7 @@ ATTACKS = {
     "room in a pipe": ("", "promised(); os.read(0, 1 << 16); time.sleep(1)", "room", [0]),
     "a position": ("", "promised(); os.lseek(0, 5, 0); time.sleep(1)", "moved", [8]),
 }
-# What keeps syncs as ever from then on: what answers.c does, and the reason.
+# The acts that keep syncs as ever from then on: what answers.c does, and the reason.
 OFF = {
     "lends": "answers-lent",
     "zero copy": "answers-lent",

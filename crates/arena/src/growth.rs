@@ -27,7 +27,7 @@ const SMALLER_MAX: u8 = 32;
 const STEPS: usize = 8;
 const CLASSES: usize = STEPS * (u32::BITS as usize);
 
-/// What was learned of all lengths.
+/// The growth that was learned of all lengths.
 #[derive(Debug)]
 pub struct Growth {
     classes: Box<[Class]>,

@@ -10,11 +10,11 @@
 //! that may have memory behind them (or were unmapped by the tracker). Beyond the *frontier*
 //! nothing was ever handed out.
 //!
-//! What holds between two calls:
+//! These hold between two calls:
 //!
 //! - A page is in one block, in one free run, or nobody's: of a block that was ended, or released,
 //!   until it is kept or purged. Runs of the list have no free neighbours but those kept apart.
-//! - A page that is not touched reads as zeros. What the program is promised is touched.
+//! - A page that is not touched reads as zeros. The pages that the program is promised are touched.
 //! - The touched pages are those promised, those kept (free), those that blocks have beyond their
 //!   promise (no more than a bound when they were handed out), and nobody's.
 //! - From the frontier on nothing is touched, and all of it is free or, once closed, nobody's.
@@ -29,7 +29,7 @@ use uncopy_ranges::keeping::Keeping;
 use uncopy_ranges::runs::{FreeRuns, RecentRuns};
 use uncopy_ranges::span::Span;
 
-/// What is known of the block that begins at a page.
+/// The state of the block that begins at a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Block {
     /// Pages that belong to it; 0: no block begins here.
@@ -267,7 +267,7 @@ impl Arena {
             }
             self.free.give(page, most);
         }
-        // (What is asked for where address space is short.)
+        // (The length that was asked for is taken where address space is short.)
         let lengths = [least, pages];
         lengths.into_iter().find_map(|len| self.find(len).map(|page| (page, len)))
     }
@@ -284,7 +284,7 @@ impl Arena {
         })
     }
 
-    /// What is kept apart is not any more.
+    /// The runs that are kept apart become free runs like any other.
     pub fn merge(&mut self) {
         while let Some((page, pages)) = self.apart.take_any() {
             self.free.give(page, pages);
@@ -364,7 +364,7 @@ impl Arena {
         self.slack = self.slack + (reserved - pages) - slack;
         self.slack_touched -= slack_touched;
         self.slack_touched += self.touched.count_in(page + pages, reserved - pages);
-        // (What was promised before is touched.)
+        // (The pages that were promised before are touched.)
         let gained = self.touched.mark(page + used, pages.saturating_sub(used));
         self.keeping.regrets(gained);
         self.keeping.leaves(self.kept);
@@ -786,7 +786,7 @@ mod tests {
     /// Pages that are missing elsewhere, now and then.
     const MISSING: usize = 100;
 
-    /// What is known of the pages of an arena without its book.
+    /// The state of the pages of an arena, without its book.
     struct Model {
         /// The block that a page is in; 0: it is free.
         owner: Vec<u32>,
@@ -902,7 +902,7 @@ mod tests {
                 _ => {}
             }
             model.agrees(&a, &live);
-            // What is held beyond what was promised at most is given back, as far as it is free.
+            // Pages held beyond the most that was promised are given back, as far as they are free.
             let most = model.high + BEYOND;
             let over = |a: &Arena| a.touched_pages().saturating_sub(most);
             while let pages @ 1.. = over(&a)
@@ -920,10 +920,10 @@ mod tests {
         assert!(model.high > 2 * BEYOND);
     }
 
-    /// What a block of an upload is, in [`UPLOAD`].
+    /// The part that a block of an upload plays, in [`UPLOAD`].
     #[derive(Clone, Copy)]
     enum Is {
-        /// What is received into next; it goes where the kernel has nothing yet.
+        /// The block that is received into next; it goes where the kernel has nothing yet.
         Next,
         /// Parts as they came, and two of them joined.
         First,
@@ -931,7 +931,7 @@ mod tests {
         Third,
         Fourth,
         Joined,
-        /// What collects the parts, and the whole.
+        /// The block that collects the parts, and the whole.
         Buffer,
         Body,
     }

@@ -31,7 +31,7 @@ impl Touched {
         let mut more = 0;
         self.change(page, pages, |word, bits| {
             let new = bits & !*word;
-            // (What is as it was stays in the cache as it is.)
+            // (A word that is as it was stays in the cache as it is.)
             if new != 0 {
                 more += new.count_ones() as usize;
                 *word |= new;

@@ -14,7 +14,7 @@ pub enum Stop {
     Refused(Refusal),
 }
 
-/// What [`Memory::move_out`] did.
+/// The result of [`Memory::move_out`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
     /// Pages moved (or, with holes allowed, known to be missing), from the start of the span.

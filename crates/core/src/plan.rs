@@ -123,7 +123,7 @@ pub struct InputPlan {
     pub copies: Copies,
     /// Extents held until release.
     pub pins: Pins,
-    /// Which call it is, for who records what happens; 0: nobody does.
+    /// Which call it is, for a recorder of what happens; 0: nobody does.
     pub call: u32,
 }
 
@@ -154,7 +154,7 @@ pub struct OutputPlan {
     pub cold: usize,
     /// The call site whose elided copy makes the kernel read them cold; 0: nobody's.
     pub payer: u16,
-    /// Which call it is, for who records what happens; 0: nobody does.
+    /// Which call it is, for a recorder of what happens; 0: nobody does.
     pub call: u32,
     /// Extents held until release.
     pub pins: Pins,

@@ -25,8 +25,8 @@ pub struct Owner {
     /// whatever thread let go of the range last, in a signal handler too: it may not wait, nor call
     /// into us.
     pub release: fn(usize, Span),
-    /// Whatever the owner knows itself by. It has to be good until every range that was handed over
-    /// has come back.
+    /// The value that the owner knows itself by. It has to be good until every range that was
+    /// handed over has come back.
     pub token: usize,
 }
 

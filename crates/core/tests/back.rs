@@ -444,8 +444,8 @@ fn pages_that_a_resting_copy_overwrites_in_part_are_ordinary_memory_too_and_keep
     w.tracker.check().unwrap();
 }
 
-/// What [`elided`] makes, after the program has touched the copy, from its end on, until the site
-/// rests.
+/// The world that [`elided`] makes, after the program has touched the copy, from its end on, until
+/// the site rests.
 fn elided_until_it_rested() -> World {
     let mut w = elided();
     while !w.pauses.rests(CALLER, LEN) {

@@ -45,7 +45,7 @@ impl Machine {
         }
     }
 
-    /// The program's page number `page` is dropped: who refers to it keeps it.
+    /// The program's page number `page` is dropped: those that refer to it keep it.
     fn drop_page(&mut self, page: usize) {
         if let Some(gone) = self.program[page].take() {
             self.references.retain(|r| r.page != gone.as_ptr());

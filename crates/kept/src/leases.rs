@@ -1,9 +1,9 @@
 //! The thread that holds leases on kept files (`fcntl(2)`, `F_SETLEASE`).
 //!
-//! A read lease is granted while nobody has the file open for writing. Whoever opens it so, or
-//! truncates it, then waits in the kernel until we have given the lease up: we are told by a signal
-//! to this thread alone, which has all signals blocked. All there is to do is to take the file off
-//! the shelf; what was read of it never changes.
+//! A read lease is granted while nobody has the file open for writing. A process that opens it so,
+//! or truncates it, then waits in the kernel until we have given the lease up: we are told by a
+//! signal to this thread alone, which has all signals blocked. All there is to do is to take the
+//! file off the shelf; what was read of it never changes.
 //!
 //! The files are opened anew, in a descriptor table of this thread's own. A duplicate of the
 //! program's descriptor would keep its locks (`flock`) and its lease alive; closing any descriptor
@@ -242,7 +242,7 @@ impl Keeper {
         self.space.with_fds(&mut self.fds, f)
     }
 
-    /// Ends the lease: who waits for that goes on.
+    /// Ends the lease: those that wait for that go on.
     fn give_up(&mut self, i: usize) {
         if let Some(file) = self.held[i].take() {
             // Closing ends it too, if this should fail.

@@ -88,7 +88,7 @@ impl Shelved {
         self.lock.reset();
     }
 
-    /// How many files are kept, for whoever looks.
+    /// How many files are kept, for those that look.
     pub(crate) fn count(&self) {
         if let (Some((files, bytes)), Some(space)) = (self.with(|s| s.totals()), self.space()) {
             space.counters().kept_files.store(files as u64, Relaxed);
@@ -103,7 +103,7 @@ pub(crate) fn now() -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
-/// What `stat` says of a regular file; nothing for any other.
+/// The stamp that `stat` gives of a regular file; nothing for any other.
 pub(crate) fn stamp_of(s: &rustix::fs::Stat) -> Option<Stamp> {
     (FileType::from_raw_mode(s.st_mode) == FileType::RegularFile).then_some(Stamp {
         dev: s.st_dev,

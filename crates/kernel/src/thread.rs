@@ -9,7 +9,7 @@
 //!
 //! Such a thread has no thread-local storage of libc's: what `fs` points to is a `Block` of ours.
 //! So nothing that runs on it may use `thread_local!` or `errno`; a use of the first crashes at
-//! once (`OWN`). What [`crate::critical`] keeps of each thread is found by its distance from `fs`
+//! once (`OWN`). [`crate::critical`]'s own state of each thread is found by its distance from `fs`
 //! alone, and there is room for it below the block.
 //!
 //! unsafe: makes a thread, in assembly because it begins on another stack; reads the word behind
@@ -29,12 +29,12 @@ use uncopy_ranges::span::{PAGE, page_up};
 /// Of each thread, in bytes; the lowest page is its guard.
 const STACK: usize = 512 << 10;
 
-/// Stands where libc keeps the list of a thread's storage (`tcbhead_t.dtv`): no address, so whoever
-/// looks for thread-local storage on a thread of ours crashes there and then.
+/// Stands where libc keeps the list of a thread's storage (`tcbhead_t.dtv`): no address, so code
+/// that looks for thread-local storage on a thread of ours crashes there and then.
 const OWN: usize = 0x8075_6e63_6f70_7900;
 
-/// What `fs` points to on a thread of ours: the beginning of libc's `tcbhead_t`, as far as compiled
-/// code may look.
+/// The block that `fs` points to on a thread of ours: the beginning of libc's `tcbhead_t`, as far
+/// as compiled code may look.
 #[repr(C, align(64))]
 struct Block {
     /// Its own address: compiled code finds it there.
@@ -133,8 +133,8 @@ impl ThreadSlot {
     }
 
     /// Makes a thread that runs `run(argument)`, with all signals blocked and a working directory
-    /// of its own; its rights are the caller's. Whoever had the slot before has ended. Returns
-    /// whether that worked.
+    /// of its own; its rights are the caller's. The thread that had the slot before has ended.
+    /// Returns whether that worked.
     pub fn spawn(&'static self, run: extern "C" fn(usize), argument: usize, kind: Kind) -> bool {
         if inject::check(Call::Thread).is_err() {
             return false;
@@ -225,7 +225,7 @@ unsafe extern "C" fn clone(
         "syscall",
         "test rax, rax",
         "jnz 2f",
-        // The outermost frame, for whoever unwinds.
+        // The outermost frame, for unwinders.
         "xor ebp, ebp",
         "pop rax",
         "pop rdi",

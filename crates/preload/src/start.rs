@@ -156,8 +156,8 @@ struct Places {
     record_bytes: Option<usize>,
     /// The controller that decides.
     controller: Choice,
-    /// valgrind runs the program. It runs one thread at a time: who waits for a page keeps out who
-    /// would answer.
+    /// valgrind runs the program. It runs one thread at a time: a thread that waits for a page
+    /// keeps out the one that would answer.
     valgrind: bool,
     /// `uncopy run --require` started this process.
     required: bool,
@@ -296,8 +296,8 @@ fn set_up(found: Environment) {
 
     let Environment { values, costs, entry, mut places } = found;
     let vectors = choose_copies(&values);
-    // Whoever chains handlers behind us (libjsig) would take our entry for the program's handler,
-    // and the program's for nobody's.
+    // A library that chains handlers behind us (libjsig) would take our entry for the program's
+    // handler, and the program's for nobody's.
     let chained = !real::of_libc::is_next();
     let tcp = values.get(TCP) != 0 && !chained;
     if values.get(STATS) != 0 {
@@ -436,7 +436,7 @@ fn begin_tracking(values: &Values, costs: Costs, places: Places, beside: Beside)
     };
     match PROCESS.space.init(values.get(THRESHOLD) as usize, settings) {
         Ok(()) => {
-            // (What is lent, or sent from a file that is kept, goes past libc.)
+            // (Bytes that are lent, or sent from a file that is kept, go past libc.)
             if values.get(LEND) != 0 && !beside.answers {
                 PROCESS.lending.allow(costs.lend_from());
             }

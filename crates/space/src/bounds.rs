@@ -5,8 +5,8 @@ use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 use uncopy_core::excluded::{Excluded, Why};
 use uncopy_ranges::span::Span;
 
-/// From the first excluded page to the last: who looks may find more, but not less than what was
-/// excluded before he looked.
+/// From the first excluded page to the last: a look may find more, but not less than what was
+/// excluded before it.
 #[derive(Debug)]
 pub(crate) struct BoundingSpan([AtomicUsize; 2]);
 

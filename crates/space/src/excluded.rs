@@ -1,7 +1,7 @@
 //! Memory that has to stay resident: told by the program's calls, at any time. Before anything is
 //! tracked it is kept here for the books to come, and while a fork is under way, when the books
-//! must not change, in a list that is taken over afterwards. Nobody waits for a fork here: who
-//! gives pages to the kernel may hold a lock that another library's fork handler wants.
+//! must not change, in a list that is taken over afterwards. Nobody waits for a fork here: a thread
+//! that gives pages to the kernel may hold a lock that another library's fork handler wants.
 
 use crate::space::{Inner, Space};
 use uncopy_core::excluded::{Excluded, Parts, Why};

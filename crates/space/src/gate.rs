@@ -2,8 +2,8 @@
 //! under way.
 //!
 //! The state changes only with the lock held (but for the step into [`STARTING`], which claims the
-//! start), and whoever acts on it looks at it again with the lock held. A fork freezes the books:
-//! from [`Gate::freeze`] to [`Gate::thaw`] nobody changes them, and nobody makes them.
+//! start), and a thread that acts on it looks at it again with the lock held. A fork freezes the
+//! books: from [`Gate::freeze`] to [`Gate::thaw`] nobody changes them, and nobody makes them.
 
 use uncopy_kernel::lock::Lock;
 use uncopy_kernel::sync::{
@@ -99,9 +99,9 @@ impl Gate {
     /// After a call whose change of the memory map was reported: if the report was read while a
     /// fork is under way, its line is in the list when this returns.
     ///
-    /// The monitor holds the lock from the reading to the line. (Without it: who comes back from a
-    /// call whose report was read after [`Gate::freeze`] sees that, and a report that was read
-    /// before it is in the books, for the freezing waited for the lock.)
+    /// The monitor holds the lock from the reading to the line. (Without it: a thread that comes
+    /// back from a call whose report was read after [`Gate::freeze`] sees that, and a report that
+    /// was read before it is in the books, for the freezing waited for the lock.)
     #[inline]
     pub fn await_line(&self) {
         if self.frozen() {
@@ -483,7 +483,7 @@ mod loom_tests {
     }
 
     /// A start that turns out to be none (a limit is set meanwhile) and a fork: the child finds it
-    /// idle, and who starts after it does.
+    /// idle, and a thread that starts after it does.
     #[test]
     fn a_cancelled_start_keeps_no_fork_waiting_and_undoes_nothing() {
         loom::model(|| {

@@ -4,8 +4,8 @@
 //! How much may be follows from what the program has had, and from the room below the lowest limit
 //! of memory that applies ([`uncopy_ranges::allowance`]). The limit is looked up when it matters
 //! first; what is used of it, and whether somebody waits for memory, the monitor reads now and
-//! then, from files that it has opened in its own table of descriptors. Whoever is about to keep
-//! more than may be gives back at once; the monitor does, and gives back what lies idle, where
+//! then, from files that it has opened in its own table of descriptors. A thread that is about to
+//! keep more than may be gives back at once; the monitor does, and gives back what lies idle, where
 //! nobody comes.
 //!
 //! These files are opened, read and closed by the calls that the dynamic linker has made for this

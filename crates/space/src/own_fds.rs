@@ -1,4 +1,4 @@
-//! The numbers of our descriptors in the program's table, for who looks without the lock.
+//! The numbers of our descriptors in the program's table, for looks without the lock.
 
 use rustix::fd::AsRawFd;
 use uncopy_kernel::descriptors::AtomicFd;

@@ -55,7 +55,7 @@ pub struct Pages {
     means: Means,
 }
 
-/// The pool's addresses, as long as all of it is ours, for who looks without the lock.
+/// The pool's addresses, as long as all of it is ours, for looks without the lock.
 #[derive(Debug)]
 pub(crate) struct PoolAddresses([AtomicUsize; 2]);
 
@@ -264,7 +264,8 @@ impl Pages {
                 match self.fill_otherwise(uffd, page.start) {
                     Ok(()) => true,
                     Err(FillError::Again) => false,
-                    // Not registered any more, most likely: who waits there faults again, or not.
+                    // Not registered any more, most likely: threads that wait there fault again, or
+                    // not.
                     Err(FillError::Refused) => uffd.wake(page),
                 }
             }
@@ -289,7 +290,7 @@ impl Pages {
                 // Already there: nothing to do, nobody must wait.
                 Some(Errno::EXIST) => woken(uffd, &mut at),
                 Some(Errno::AGAIN) if done > 0 => Ok(()),
-                // Out of memory: who waits must go on waiting until there is some.
+                // Out of memory: threads that wait must go on waiting until there is some.
                 Some(Errno::AGAIN | Errno::NOMEM) => Err(FillError::Again),
                 Some(Errno::NOENT | Errno::INVAL | Errno::FAULT) if part.len() > PAGE => {
                     step = half(part.len());

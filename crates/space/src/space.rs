@@ -35,15 +35,15 @@ pub type Books = Tracker<Pages>;
 /// Smaller inputs are not remembered as origins, in bytes: what is copied of them is small.
 pub const ORIGIN_MIN: usize = 1024;
 
-/// See the module. The statistics come first, so that who looks at the process from outside finds
-/// them at its address; what most calls look at lies together; what is large comes last.
+/// See the module. The statistics come first, so that a look at the process from outside finds them
+/// at its address; what most calls look at lies together; what is large comes last.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Space {
     /// The work that was done, and its cost.
     pub statistics: Statistics,
-    /// What [`Space::tracks_input`] compares with, all bits the other way round, so that nothing
-    /// stands in the library's file.
+    /// The length that [`Space::tracks_input`] compares with, all bits the other way round, so that
+    /// nothing stands in the library's file.
     input: AtomicUsize,
     /// Smallest copy that is elided, in bytes, all bits the other way round: none is at first.
     pub(crate) threshold: AtomicUsize,

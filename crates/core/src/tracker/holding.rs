@@ -48,7 +48,7 @@ impl<M: Memory> Tracker<M> {
         Ok(())
     }
 
-    /// Pins the extents of a plan once more, for whoever keeps them when the plan is over.
+    /// Pins the extents of a plan once more, for an owner that keeps them when the plan is over.
     pub fn pin_again(&mut self, pins: &Pins) -> Pins {
         pins.iter().for_each(|id| self.extents.hold(*id));
         pins.clone()

@@ -4,7 +4,8 @@
 //! The filled part of an extent is never written again, so the kernel, or a peer on this host, may
 //! hold its pages for as long as it likes. The one thing to be kept from it is recycling: pages of
 //! an extent that was lent are dropped (`MADV_DONTNEED`) when it ends, as those are that were the
-//! program's (see `pool`). Whoever refers to them keeps them; our addresses get others.
+//! program's (see `pool`). A kernel or peer that refers to them keeps them; our addresses get
+//! others.
 
 use super::limits::Lack;
 use super::{NOBODY, Tracker};

@@ -16,7 +16,7 @@ impl<M: Memory> Tracker<M> {
         self.let_go(Span::sized(addr, len), true);
     }
 
-    /// What `freed` does; `gives_back`: what is left over is ordinary from now on.
+    /// The work of `freed`; `gives_back`: bytes left over are ordinary from now on.
     fn let_go(&mut self, span: Span, gives_back: bool) {
         self.control.did(|| Operation::Freed(span));
         let mut at = span.start;

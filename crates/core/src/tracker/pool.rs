@@ -31,7 +31,7 @@ pub(super) struct Referenced {
 /// (`vmsplice`), a socket's queue (`MSG_ZEROCOPY`, io_uring's `SEND_ZC`), a device. The kernel
 /// moves such pages, for it refuses only those that are pinned, and tells nobody that they are
 /// referred to. So, like what was lent, they are never filled anew: dropped, they stay what they
-/// are for whoever has them, and our addresses get others.
+/// are for those that have them, and our addresses get others.
 #[derive(Debug, Default)]
 pub(super) struct Pool {
     /// Where its page number 0 is.

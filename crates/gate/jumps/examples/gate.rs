@@ -52,7 +52,7 @@ fn judge(call: &Call) -> Verdict {
 const FSYNC: u64 = 74;
 const SCHED_YIELD: usize = 24;
 
-/// What this judge has on its stack is its own, while others run.
+/// The words that this judge has on its stack are its own, while others run.
 fn has_its_stack_alone() {
     static TIMES: AtomicU64 = AtomicU64::new(0);
     let mine = TIMES.fetch_add(1, SeqCst);

@@ -10,8 +10,8 @@
 //! run on that stack (a judge may read by pointers that lead nowhere, and have the fault handled).
 //!
 //! A lock has the number of the thread that is on the stack. A forked child finds all locks zero
-//! (`MADV_WIPEONFORK`), a child that has the same memory finds them as they are. Who died on a
-//! stack (a child of `vfork` that was killed) is found out when all are taken.
+//! (`MADV_WIPEONFORK`), a child that has the same memory finds them as they are. A thread that died
+//! on a stack (a child of `vfork` that was killed) is found out when all are taken.
 //!
 //! Statics: the instructions have nothing in hand.
 //!
@@ -29,7 +29,7 @@ use uncopy_kernel::call::syscall4;
 
 static JUDGE: OnceLock<Judge> = OnceLock::new();
 
-/// What is saved of the processor's state (`XCR0`); 0: what `fxsave` saves.
+/// The parts that are saved of the processor's state (`XCR0`); 0: those that `fxsave` saves.
 static STATE: AtomicU64 = AtomicU64::new(0);
 /// The bytes that it takes.
 static STATE_BYTES: AtomicU64 = AtomicU64::new(512);
@@ -55,7 +55,7 @@ const STACKS: usize = 8;
 unsafe impl Sync for Stacks {}
 static OURS: Stacks = Stacks(UnsafeCell::new([[0; STACK]; STACKS]));
 
-/// What a forked child finds as zeros, a page.
+/// The words that a forked child finds as zeros, a page.
 #[repr(C, align(4096))]
 struct Wiped {
     /// Of each stack: the thread that is on it.
@@ -70,7 +70,7 @@ static WIPED: Wiped = Wiped {
     process: AtomicU32::new(0),
     _rest: [0; PAGE - 4 * STACKS - 4],
 };
-/// How often a stack was left: who waits for one sleeps here.
+/// How often a stack was left: a thread that waits for one sleeps here.
 static LEFT: AtomicU32 = AtomicU32::new(0);
 
 /// Nothing is judged any more: a filter of system calls, or a dispatch of them to the program, is
@@ -258,7 +258,7 @@ global_asm!(
     "mov ecx, eax",
     "or ecx, edx",
     "jz 4f",
-    // (What it does not write of the header must be zero when it is loaded.)
+    // (The bytes of the header that it does not write must be zero when it is loaded.)
     "xor ecx, ecx",
     "mov qword ptr [rsp + 512], rcx",
     "mov qword ptr [rsp + 520], rcx",
@@ -273,8 +273,9 @@ global_asm!(
     "4:",
     "fxsave64 [rsp]",
     "5:",
-    // libc enables cancellation at any moment around some calls. What it unwinds must be no frame
-    // of Rust's, so it waits meanwhile. (On the stack of ours no signal comes that would cancel.)
+    // libc enables cancellation at any moment around some calls. A frame that it unwinds must be
+    // none of Rust's, so cancellation waits meanwhile. (On the stack of ours no signal comes that
+    // would cancel.)
     "test ebx, ebx",
     "jnz 21f",
     "mov edi, {deferred}",
@@ -502,8 +503,8 @@ pub(crate) fn prepare(with: Judge) -> bool {
     JUDGE.set(with).is_ok()
 }
 
-/// In a child that has a copy of the memory: who was on the gate's stacks is not here. (The kernel
-/// has seen to it, from Linux 4.14 on.)
+/// In a child that has a copy of the memory: the threads that were on the gate's stacks are not
+/// here. (The kernel has seen to it, from Linux 4.14 on.)
 pub fn after_fork_in_child() {
     WIPED.locks.iter().for_each(|it| it.store(0, Relaxed));
     WIPED.process.store(0, Relaxed);

@@ -69,7 +69,7 @@ pub fn install(judge: Judge) -> Result<Gate, Refusal> {
     Ok(Gate::new(plan.places, maps))
 }
 
-/// What is to be changed.
+/// The changes to be made.
 struct Plan {
     places: usize,
     texts: Vec<Range<u64>>,

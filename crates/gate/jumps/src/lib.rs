@@ -34,7 +34,7 @@ pub struct Call {
     pub args: [u64; 6],
 }
 
-/// What becomes of it.
+/// The judge's word on a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It is made, with this result: what the kernel would leave in `rax` (an error is `-errno`).
@@ -148,7 +148,7 @@ const RT_SIGRETURN: u32 = 15;
 pub struct Refusal {
     /// Its kind.
     pub reason: Reason,
-    /// What was found, for people.
+    /// The finding, for people.
     pub what: String,
 }
 

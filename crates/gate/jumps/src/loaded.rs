@@ -1,4 +1,4 @@
-//! What is loaded: objects, as the dynamic linker has them, and mappings, as the kernel says.
+//! The loaded objects, as the dynamic linker has them, and the mappings, as the kernel says.
 //!
 //! unsafe: asks the dynamic linker; refers to what it has loaded.
 
@@ -55,7 +55,7 @@ impl Loaded {
         self.text().map(Part::pages).any(|it| it.start <= span.start && span.end <= it.end)
     }
 
-    /// Who it is, for people.
+    /// Its name, for people.
     pub fn called(&self) -> &str {
         if self.name.is_empty() { "the program" } else { &self.name }
     }
@@ -201,7 +201,7 @@ unsafe fn hashed(table: u64) -> Range<usize> {
 }
 
 /// Calls `f` with all objects while the dynamic linker's lock is held: none is unloaded meanwhile.
-/// (What is loaded meanwhile may not be listed yet.)
+/// (An object that is loaded meanwhile may not be listed yet.)
 pub(crate) fn while_none_is_unloaded<R>(f: impl FnOnce(Vec<Loaded>) -> R) -> R {
     struct Once<F, R>(Option<F>, Option<R>);
     unsafe extern "C" fn once<F: FnOnce(Vec<Loaded>) -> R, R>(
@@ -285,7 +285,8 @@ impl Mapping {
         self.access.as_bytes().get(2) == Some(&b'x')
     }
 
-    /// Whether it is the same memory of the same file. (Whose name changes when it is deleted.)
+    /// Whether it is the same memory of the same file. (The file's name changes when it is
+    /// deleted.)
     pub fn is(&self, other: &Self) -> bool {
         let what = |it: &Self| (it.span.clone(), it.offset, it.access.clone(), it.file.clone());
         what(self) == what(other)

@@ -35,13 +35,13 @@ impl Gate {
     }
 
     /// Whether what was loaded since (`dlopen`), and what the kernel has been told since, still
-    /// leaves no other way to the kernel. What libc opens itself (name services) is seen by this,
-    /// too.
+    /// leaves no other way to the kernel. Objects that libc opens itself (name services) are seen
+    /// by this, too.
     ///
     /// It allocates, and may take the dynamic linker's lock.
     ///
     /// # Errors
-    /// What is another way.
+    /// The other way that was found.
     pub fn look(&self) -> Result<(), Refusal> {
         enter::has_all()?;
         outside_is_as_usual()?;
@@ -124,7 +124,7 @@ fn objects_have_none(unsure: &[&Mapping], maps: &[Mapping]) -> Result<(), Found>
     Ok(())
 }
 
-/// What is loaded of an object's file. `None`: it is there no more.
+/// The loaded bytes of an object's file. `None`: it is there no more.
 fn copies(object: &Loaded) -> Option<Vec<Vec<u8>>> {
     let copied = |part: &loaded::Part| {
         let mut bytes = vec![0; part.filled as usize];

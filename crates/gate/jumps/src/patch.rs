@@ -20,7 +20,7 @@ use uncopy_kernel::inject;
 pub(crate) struct Patch {
     pub at: u64,
     pub new: Vec<u8>,
-    /// What is there; empty: nobody comes there but by another patch.
+    /// The bytes that are there; empty: nobody comes there but by another patch.
     pub old: Vec<u8>,
 }
 
@@ -33,7 +33,7 @@ fn set_mask(new: u64, old: &mut u64) {
     unsafe { syscall4(RT_SIGPROCMASK, SIG_SETMASK, new as usize, old as usize, 8) };
 }
 
-/// What did not work.
+/// The step that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failed {
     /// Nothing is changed.

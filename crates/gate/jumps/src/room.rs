@@ -2,10 +2,10 @@
 //!
 //! Unwinders and debuggers find one entry of `.eh_frame` for all of it, by which a frame there goes
 //! on in the program's text, at the address that the instruction has there, with all registers as
-//! they are. What the program's own tables say of that address holds then: landing pads, saved
-//! registers. The entry computes: each slot has the same at the same offsets, and its last word has
-//! the address of its call. (Nothing is registered with an unwinder: libgcc would take a lock for
-//! each exception, which a child of `fork` may find taken for good.)
+//! they are. The program's own tables hold then for that address: landing pads, saved registers.
+//! The entry computes: each slot has the same at the same offsets, and its last word has the
+//! address of its call. (Nothing is registered with an unwinder: libgcc would take a lock for each
+//! exception, which a child of `fork` may find taken for good.)
 //!
 //! Its frames are marked as a signal's: unwinders look up the address itself, not the byte before.
 //!

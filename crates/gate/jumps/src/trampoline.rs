@@ -1,4 +1,4 @@
-//! What a place's jump leads to: a slot of the room. What is where in it is the same for all.
+//! The slot of the room that a place's jump leads to. The layout of a slot is the same for all.
 //!
 //! ```text
 //!          the displaced instructions before the call
@@ -20,7 +20,7 @@ use crate::ALWAYS;
 use crate::room::{ASKS, LOWER, MADE, ORIGINAL, RAISED, RED, SLOT};
 use uncopy_gate_places::{CALL, Place};
 
-/// What trampolines refer to.
+/// The addresses that trampolines refer to.
 #[derive(Clone, Copy)]
 pub(crate) struct Refers {
     pub pending: u64,

@@ -886,7 +886,7 @@ static const struct {
 int main(int n, char **names) {
     for (unsigned i = 0; n == 2 && i < sizeof tests / sizeof *tests; i++)
         if (!strcmp(tests[i].name, names[1])) {
-            /* (Whatever the test does with signals.) */
+            /* (The timer ends it whatever the test does with signals.) */
             struct sigevent ends_it = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGKILL};
             struct itimerspec in = {.it_value = {60, 0}};
             timer_t timer;

@@ -1,4 +1,4 @@
-//! What is found where only what is needed is decoded is what is found where all is.
+//! A sweep that decodes only the needed text finds the same as one that decodes all of it.
 
 use crate::frames::functions;
 use crate::object::{Object, Segment};

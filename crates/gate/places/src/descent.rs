@@ -3,7 +3,8 @@
 //! address that a jump, a call or a computed address somewhere in the text names, that stands in
 //! data, or that others call by its symbol; by instructions in order, and direct jumps.
 //!
-//! What names such an address is looked for at every byte, so more are found than there are.
+//! Instructions that name such an address are looked for at every byte, so more are found than
+//! there are.
 
 use crate::Trouble;
 use crate::bytes::first_bytes;
@@ -86,7 +87,7 @@ fn come_to(object: &Object<'_>, runs: &[Segment<'_>]) -> Option<u64> {
 /// How far a short jump reaches.
 const NEAR: u64 = 130;
 
-/// What of this is text.
+/// The part of this that is text.
 fn part<'a>(object: &Object<'a>, span: Range<u64>) -> Segment<'a> {
     let bytes = object.text().find_map(|it| {
         let (from, to) = (span.start.max(it.at), span.end.min(it.end()));
@@ -96,7 +97,8 @@ fn part<'a>(object: &Object<'a>, span: Range<u64>) -> Segment<'a> {
     Segment { at, bytes, executable: true }
 }
 
-/// What calls, jumps and computed addresses name by 32 bits, if it `is` of interest.
+/// Tells `found` of the addresses that calls, jumps and computed addresses name by 32 bits, if they
+/// are of interest (`is`).
 fn far_targets(text: &Segment<'_>, mut found: impl FnMut(u64), is: &impl Fn(u64) -> bool) {
     for (i, it) in text.bytes.windows(6).enumerate() {
         let skip = match it {

@@ -13,13 +13,13 @@ pub(crate) struct Function {
     pub first: u64,
     /// Behind its last one.
     pub end: u64,
-    /// What offsets of its landing pads count from.
+    /// The address that offsets of its landing pads count from.
     pub base: u64,
     /// Where its landing pads are listed, if it has any.
     pub pads: Option<u64>,
 }
 
-/// What is common to several entries.
+/// The fields that several entries have in common.
 struct Common {
     address: u8,
     pads: u8,

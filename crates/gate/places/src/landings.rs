@@ -7,8 +7,8 @@ use crate::object::Object;
 use crate::sweep::Swept;
 use crate::tables::entries;
 
-/// Adds them. What is said by data counts only where an instruction begins: a word that looks like
-/// an address within one is none.
+/// Adds them. Addresses in data count only where an instruction begins: a word that looks like an
+/// address within one is none.
 pub(crate) fn add(object: &Object<'_>, swept: &mut Swept) -> Result<(), Trouble> {
     let mut found: Vec<u64> = swept.functions.iter().map(|it| it.first).collect();
     found.extend_from_slice(&object.symbols);

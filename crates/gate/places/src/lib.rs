@@ -8,7 +8,7 @@
 //! instruction is believed in: a system call's bytes there are [`Trouble::Unsure`]. Only text is
 //! decoded that has a call, or that has bytes that may lead near one.
 //!
-//! **What can be displaced.** Instructions that move data or compute, name no address relative to
+//! **Instructions that can be displaced** move data or compute, name no address relative to
 //! themselves, and are entered by nobody but at the first one. A *landing* is an address that text
 //! may be entered at otherwise than from the instruction before it:
 //!
@@ -20,10 +20,10 @@
 //! - a landing pad of exceptions and cancellation, by the tables of the unwinder,
 //! - the first instruction of a function, and every `endbr64`.
 //!
-//! What lies behind a call is none here: calls are not displaced, so what they return to can only
-//! be the first of the displaced instructions. A computed `goto` relative to a label in text
-//! reaches only what the list above does not have if its function calls the kernel itself, behind
-//! such a label, with a number that was set before the `goto`.
+//! Addresses behind a call are none here: calls are not displaced, so the address that they return
+//! to can only be the first of the displaced instructions. A computed `goto` relative to a label in
+//! text reaches only what the list above does not have if its function calls the kernel itself,
+//! behind such a label, with a number that was set before the `goto`.
 //!
 //! Of other objects only whether they have a system call matters ([`first_call`]). In text that is
 //! not sound it counts if anything seems to lead there.

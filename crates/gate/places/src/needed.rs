@@ -3,7 +3,7 @@
 //!
 //! Nothing is missed: what could lead into the zone is looked for at every byte, and a run that has
 //! such bytes is decoded, which says whether it does. Jump tables end where the next one begins, so
-//! who may compute an address within one that leads into the zone is decoded, too.
+//! text that may compute an address within one that leads into the zone is decoded, too.
 
 use crate::bytes::first_bytes;
 use crate::marks::Marks;
@@ -35,7 +35,7 @@ const FAR: [u8; 256] = {
 /// A short jump reaches less far.
 const NEAR: u64 = 130;
 
-/// What is displaced ends before so many bytes behind the first of a call: its last instruction
+/// The displaced instructions end before so many bytes behind the first of a call: the last one
 /// begins within the five bytes of a jump, and has no more than 15.
 const BEHIND: u64 = 20;
 

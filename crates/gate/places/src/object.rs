@@ -7,7 +7,7 @@ use crate::bytes::possible_bytes;
 pub struct Segment<'a> {
     /// The address of its first byte.
     pub at: u64,
-    /// What is there.
+    /// Its bytes.
     pub bytes: &'a [u8],
     /// It is text.
     pub executable: bool,

@@ -61,8 +61,9 @@ pub(crate) fn found(object: &Object<'_>, decodes: Decodes) -> Result<Vec<Place>,
             let chosen = |how: Choice| place(&all, &swept, call, how);
             let is_first = |it: &Place| firsts.binary_search(&it.from).is_ok();
             let mut found = chosen(before).or_else(|| chosen(around));
-            // What is put at a function's first byte is taken away by others: a probe of the kernel
-            // ends by putting back what the file has there. So it is left alone if that can be.
+            // A patch at a function's first byte is taken away by others: a probe of the kernel
+            // ends by putting back the bytes that the file has there. So that byte is left alone if
+            // that can be.
             if found.as_ref().is_some_and(is_first) {
                 let alone = |it: &Place| !is_first(it) && it.end + APART <= next;
                 found = chosen(behind).filter(alone).or(found);
@@ -104,8 +105,8 @@ fn place(all: &[Instruction], swept: &Swept, call: u64, chosen: Choice) -> Optio
         number: number(&all[..=i], &swept.landings),
         begins: all[first..behind].iter().map(Instruction::ip).collect(),
     };
-    // (Also within an instruction: a jump past the prefix `lock`.) Who lands on the call itself
-    // would make it without being asked.
+    // (Also within an instruction: a jump past the prefix `lock`.) A jump that lands on the call
+    // itself would make it without being asked.
     let entered = swept.landings.any(place.from + 1..place.end.max(call + 1));
     let known = place.begins.iter().all(|&at| swept.begins.has(at));
     (!entered && known && place.end - place.from >= JUMP).then_some(place)
@@ -163,7 +164,7 @@ fn can_move(it: &Instruction) -> bool {
     is_plain(it.mnemonic()) && !it.is_ip_rel_memory_operand()
 }
 
-/// What it changes, beside flags, is its first operand.
+/// It changes at most its first operand, and flags.
 fn is_plain(it: Mnemonic) -> bool {
     use Mnemonic::*;
     matches!(

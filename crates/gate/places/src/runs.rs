@@ -28,7 +28,7 @@ pub(crate) fn decode(run: &Segment<'_>, into: &mut Vec<Instruction>) -> bool {
     into.clear();
     let mut decoder = Decoder::with_ip(64, run.bytes, run.at, DecoderOptions::NONE);
     while decoder.can_decode() {
-        // (What is cut off at the end of the run is invalid, too.)
+        // (An instruction that is cut off at the end of the run is invalid, too.)
         let it = decoder.decode();
         if it.is_invalid() {
             return false;

@@ -9,12 +9,13 @@ use crate::object::{Object, Segment};
 use crate::runs::{bytes_of_a_call, decode, is_call, possible_targets, runs};
 use iced_x86::{Instruction, Mnemonic, OpKind};
 
-/// What was found.
+/// The findings of a sweep.
 pub(crate) struct Swept {
     pub functions: Vec<Function>,
     /// Where instructions of sound text begin.
     pub begins: Marks,
-    /// What direct jumps and calls lead to, what is computed of addresses in text, and `endbr64`.
+    /// The targets of direct jumps and calls, the addresses in text that are computed, and
+    /// `endbr64`.
     pub landings: Marks,
     /// Addresses outside of text that instructions compute.
     pub computed: Vec<u64>,
@@ -25,7 +26,7 @@ pub(crate) struct Swept {
 /// How much of the text is decoded: what is found of calls, and of what is around them, is the same.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decodes {
-    /// What [`needed`](crate::needed) says.
+    /// The text that [`needed`](crate::needed) names.
     Needed,
     /// All of it. (So slowly that only tests do it.)
     #[cfg(test)]

@@ -3,8 +3,8 @@
 use crate::cursor::Cursor;
 use crate::object::Object;
 
-/// What stands in a jump table at `table`, if it is one, and where: up to the next one, or to the
-/// first entry that leads out of the text.
+/// The entries of a jump table at `table`, if it is one, and their places: up to the next one, or
+/// to the first entry that leads out of the text.
 pub(crate) fn entries(object: &Object<'_>, table: u64, next: u64, mut found: impl FnMut(u64, u64)) {
     let Some(bytes) = object.rest(table) else { return };
     let mut entries = Cursor::new(table, bytes);

@@ -1,4 +1,4 @@
-//! What objdump finds in glibc's objects, is found here.
+//! Calls that objdump finds in glibc's objects are found here.
 
 use object::Endianness;
 use object::elf::{FileHeader64, PF_X, PT_GNU_EH_FRAME, PT_LOAD};

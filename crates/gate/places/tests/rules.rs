@@ -1,4 +1,4 @@
-//! What can be displaced, on text that is written down here.
+//! The instructions that can be displaced, on text that is written down here.
 
 use uncopy_gate_places::object::{Object, Segment};
 use uncopy_gate_places::{CALL, JUMP, Place, Trouble, first_call, places};
@@ -26,7 +26,7 @@ fn tables(functions: &[Function]) -> Vec<u8> {
     let n = functions.len();
     let mut frames: Vec<u8> = Vec::new();
     let frames_at = 12 + 8 * n as u64;
-    // What is common: with landing pads, and of signals.
+    // The part that entries have in common: with landing pads, and of signals.
     for letters in [b"zLR\0".as_slice(), b"zRS\0"] {
         let mut common = vec![0, 0, 0, 0, 1];
         common.extend_from_slice(letters);
@@ -332,7 +332,8 @@ fn in_text_that_no_table_has_a_call_counts_where_something_leads_there() {
     let short = [&[0xeb, 4], &own[1..]].concat();
     let all = [function(0, 2)];
     assert_eq!(with(&short, &[], &all, first_call), Ok(Some(TEXT + 11)));
-    // What it jumps to itself: jmp over a constant; syscall, of which half is in the next run
+    // The call that it jumps to itself: jmp over a constant; syscall, of which half is in the next
+    // run
     let jumps = [0xc3, 0xeb, 1, 0x06, 0x0f, 0x05];
     let all = [function(0, 1), function(5, 6)];
     assert_eq!(with(&jumps, &[], &all, first_call), Ok(Some(TEXT + 4)));

@@ -1,7 +1,7 @@
-//! What a call is about to send, as the program's memory has it now.
+//! The bytes that a call is about to send, as the program's memory has them now.
 //!
-//! unsafe: bytes that were filled. (What a call names is read by instructions whose faults are
-//! known: `kernel::user_access`.)
+//! unsafe: bytes that were filled. (The bytes that a call names are read by instructions whose
+//! faults are known: `kernel::user_access`.)
 
 use crate::calls::Sends;
 use core::mem::MaybeUninit;

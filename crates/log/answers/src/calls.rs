@@ -1,17 +1,17 @@
-//! What a system call means to those outside the process. A call that is not known leaves.
+//! The meaning of a system call to those outside the process. A call that is not known leaves.
 #![forbid(unsafe_code)]
 
 use libc::c_long;
 use uncopy_log_book::as_ever::AsEver;
 
-/// What a call is about to send to a stream, if its descriptor is one.
+/// The bytes that a call is about to send to a stream, if its descriptor is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sends {
     /// So many bytes from here.
     Bytes(u64, u64),
     /// So many buffers, which are listed here.
     Buffers(u64, u64),
-    /// What this message (`struct msghdr`) has.
+    /// The buffers of this message (`struct msghdr`).
     Message(u64),
 }
 
@@ -21,7 +21,7 @@ pub enum Meaning {
     /// Nobody outside sees it, or it is no answer.
     Stays,
     /// It takes bytes, or a connection, from this descriptor: of an internet socket that is no
-    /// answer. Else it makes room for who writes, or moves a position that others have, too.
+    /// answer. Else it makes room for a writer, or moves a position that others have, too.
     Receives(u64),
     /// It reads this descriptor at a place that it names: of a regular file nobody sees that.
     ReadsAt(u64),
@@ -48,8 +48,8 @@ pub enum Meaning {
     Unmaps(u64, u64),
     /// The same, where memory moves: its address and length, and how much it is to be.
     Moves(u64, u64, u64),
-    /// What this descriptor is like is asked, or it is synced. Who serves its file system hears of
-    /// it, where that is not the kernel.
+    /// The properties of this descriptor are asked for, or it is synced. The process that serves
+    /// its file system hears of it, where that is not the kernel.
     Asks(u64),
     /// The same, if nothing stands at this address; else a path is looked up.
     AsksBy(u64, u64),
@@ -57,11 +57,12 @@ pub enum Meaning {
     Requests(u64),
     /// The process executes something.
     Executes,
-    /// What is sent by streams is not what was written any more: a protocol is put over one.
+    /// Bytes that streams send are not the bytes that were written any more: a protocol is put over
+    /// one.
     Wraps,
     /// The user or the rights of the process, or of a thread, change.
     Rights,
-    /// What follows is not seen: syncs are as ever from then on.
+    /// The calls that follow are not seen: syncs are as ever from then on.
     Off(AsEver),
 }
 
@@ -124,7 +125,7 @@ fn maps([at, length, protection, flags, fd, _]: [u64; 6]) -> Meaning {
             _ if flags & libc::MAP_FIXED as u64 != 0 => Unmaps(at, length),
             _ => Stays,
         },
-        // (What of a file that others change is code here nobody looks through.)
+        // (Code in a file that others change is looked through by nobody.)
         MAP_SHARED | MAP_SHARED_VALIDATE => Off(AsEver::Code),
         _ if anonymous || is(libc::PROT_WRITE) => Off(AsEver::Code),
         _ => Meaning::Loads,
@@ -133,7 +134,8 @@ fn maps([at, length, protection, flags, fd, _]: [u64; 6]) -> Meaning {
 
 fn futex([_, operation, ..]: [u64; 6]) -> Meaning {
     const PRIVATE: u64 = libc::FUTEX_PRIVATE_FLAG as u64;
-    // (Who wakes another process's thread tells it something; who waits is counted by who wakes.)
+    // (A thread that wakes another process's tells it something; one that waits is counted by the
+    // one that wakes.)
     if operation & PRIVATE != 0 { Stays } else { Leaves }
 }
 
@@ -157,7 +159,7 @@ fn ioctl([fd, request, ..]: [u64; 6]) -> Meaning {
     }
 }
 
-/// What a file is like is asked, with flags as `newfstatat` has them.
+/// The properties of a file are asked for, with flags as `newfstatat` has them.
 fn asks(fd: u64, path: u64, flags: u64) -> Meaning {
     if flags & libc::AT_EMPTY_PATH as u64 != 0 { AsksBy(fd, path) } else { Leaves }
 }
@@ -189,7 +191,7 @@ fn prctl([operation, ..]: [u64; 6]) -> Meaning {
     }
 }
 
-/// What the call of this number, with these arguments, means.
+/// The meaning of the call of this number, with these arguments.
 #[must_use]
 pub fn meaning(number: u64, args: &[u64; 6]) -> Meaning {
     let [a, b, c, d, e, _] = *args;
@@ -230,7 +232,7 @@ pub fn meaning(number: u64, args: &[u64; 6]) -> Meaning {
         // (`epoll_ctl` waits: another process may have the same set.)
         libc::SYS_epoll_create | libc::SYS_epoll_create1 => Stays,
 
-        // (Who looks a path up may ask a process that serves a part of it.)
+        // (A call that looks a path up may ask a process that serves a part of it.)
         libc::SYS_fstat => Asks(a),
         libc::SYS_newfstatat => asks(a, b, d),
         libc::SYS_statx => asks(a, b, c),
@@ -282,7 +284,7 @@ pub fn meaning(number: u64, args: &[u64; 6]) -> Meaning {
 
         libc::SYS_seccomp => Off(AsEver::Sandbox),
         libc::SYS_vmsplice | libc::SYS_userfaultfd => Off(AsEver::Lent),
-        // (What can be read may be executed from then on.)
+        // (Memory that can be read may be executed from then on.)
         libc::SYS_personality => Off(AsEver::Code),
         libc::SYS_iopl | libc::SYS_ioperm => Off(AsEver::PastUs),
         _ if OTHER_NUMBERS.contains(&number) => Off(AsEver::PastUs),

@@ -20,7 +20,7 @@ const RETRY_SLEEP: i64 = 1_000_000;
 
 /// Runs on that thread.
 extern "C" fn run(outputs: usize) {
-    // SAFETY: who makes the thread hands a value over that is never freed.
+    // SAFETY: the thread's maker hands a value over that is never freed.
     let outputs = unsafe { &*(outputs as *const Outputs) };
     outputs.flushes();
 }
@@ -93,7 +93,8 @@ impl Outputs {
         }
     }
 
-    /// What was synced of `files` becomes durable, or the program ends: it was told that it is.
+    /// The bytes of `files` that were synced become durable, or the program ends: it was told that
+    /// they are.
     fn makes_durable(&self, files: &[u32]) {
         if self.settings.trial.slow > 0 {
             naps(self.settings.trial.slow as i64 * 1_000_000);

@@ -9,7 +9,7 @@ use uncopy_log_book::as_ever::AsEver;
 static GATE: OnceLock<Gate> = OnceLock::new();
 static FOUND: OnceLock<String> = OnceLock::new();
 
-/// What was found that keeps the gate from having all calls, for people.
+/// The finding that keeps the gate from having all calls, for people.
 #[must_use]
 pub fn found() -> Option<&'static str> {
     FOUND.get().map(String::as_str)

@@ -31,7 +31,7 @@ impl Outputs {
 
 fn judge(call: &Call) -> Verdict {
     match the() {
-        // (What our own code calls is not the program's.)
+        // (Calls of our own code are not the program's.)
         Some(outputs) if !thread::is_ours() && !critical::inside() => outputs.judges(call),
         _ => Verdict::GoOn,
     }
@@ -104,7 +104,7 @@ impl Outputs {
         if !self.is_early() || self.wraps.load(SeqCst) || !self.is_own() {
             return waits();
         }
-        // (What the kernel has an error for it is asked for.)
+        // (A stream that is not open has an error of the kernel's: the call asks for it.)
         let Some(cookie) = sockets::cookie(fd).filter(|_| sockets::is_open(fd)) else {
             return waits();
         };
@@ -112,7 +112,7 @@ impl Outputs {
         let Some(bytes) = length(&buffers).filter(|n| (1..=MOST).contains(n)) else {
             return waits();
         };
-        // (What is much and does not fit is not copied.)
+        // (Many bytes that do not fit are not copied.)
         if bytes >= MUCH && !sockets::has_room(fd, bytes) {
             return waits();
         }
@@ -217,7 +217,7 @@ impl Outputs {
         let ends = self.with(|inner| inner.mapped.has(at, length));
         if ends {
             self.wait_for_all();
-            // (What does not begin with a page is refused.)
+            // (An address that begins no page is refused.)
             if at.is_multiple_of(PAGE) {
                 self.with(|inner| inner.mapped.remove(at, length));
             }
@@ -292,7 +292,7 @@ impl Outputs {
     }
 
     fn goes_off(&'static self, reason: AsEver) {
-        // (What is a child's own ends nothing here, and what it does to memory does.)
+        // (A reason that is a child's own ends nothing here; one about the memory does.)
         if self.is_own() || matches!(reason, AsEver::Mapped | AsEver::Code | AsEver::Lent) {
             self.off(reason);
         } else {

@@ -25,7 +25,7 @@ use uncopy_log_book::as_ever::AsEver;
 pub const MOST: usize = 4 << 20;
 /// So many streams are known, and as many more as have queues.
 const STREAMS: usize = 256;
-/// What `/proc/self/smaps` has, at most, in bytes.
+/// The length that `/proc/self/smaps` has, at most, in bytes.
 const SMAPS: usize = 16 << 20;
 
 /// In the gate's word: calls are judged, because something that is to be seen may come at any time.
@@ -60,7 +60,7 @@ impl Trial {
     }
 }
 
-/// Who makes syncs durable, and who is told.
+/// The functions that make syncs durable, and that are told.
 #[derive(Debug)]
 pub struct Settings {
     /// Makes durable what was synced of these files. False: it cannot be, and the program was told
@@ -79,7 +79,7 @@ pub(crate) struct Stream {
     pub(crate) fd: u64,
 }
 
-/// What the lock guards.
+/// The state that the lock guards.
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) book: Answers,
@@ -109,8 +109,9 @@ impl Inner {
         let free = || (0..count).find(|at| count >= STREAMS && self.book.queued(*at as u32) == 0);
         let at = known.or_else(free).unwrap_or(count);
         match self.streams.get_mut(at) {
-            // (A queue leaves by the descriptor of the latest send: whoever closes that one waits for
-            // all that was sent before. An earlier one may be closed while later bytes wait.)
+            // (A queue leaves by the descriptor of the latest send: a thread that closes that one
+            // waits for all that was sent before. An earlier one may be closed while later bytes
+            // wait.)
             Some(stream) => *stream = Stream { cookie, fd },
             None => self.streams.push(Stream { cookie, fd }),
         }
@@ -131,7 +132,7 @@ pub struct Outputs {
     process: u32,
     lock: Lock,
     inner: UnsafeCell<Inner>,
-    /// Changes with each flush: who waits sleeps on it.
+    /// Changes with each flush: threads that wait sleep on it.
     pub(crate) turn: Futex,
     /// Changes with whatever there is to do for the thread that flushes, which sleeps on it.
     pub(crate) work: Futex,
@@ -262,14 +263,14 @@ impl Outputs {
     }
 
     /// A sync is about to return: true, once it has a number. All that it answers for was published,
-    /// and who opens the file waits until it is durable. `file` says which one it is, while none is
-    /// [forgotten](Self::forgets); `None`: it is closed.
+    /// and a process that opens the file waits until it is durable. `file` says which one it is,
+    /// while none is [forgotten](Self::forgets); `None`: it is closed.
     pub fn gives(&'static self, file: impl FnOnce() -> Option<u32>) -> bool {
         if !self.is_early() || !self.is_own() || !self.knows_code() || !self.has_thread() {
             return false;
         }
         let given = self.with(|inner| {
-            // (Who wants none says so, then takes the lock.)
+            // (A thread that wants none says so, then takes the lock.)
             let file = if self.is_early() { file() } else { None };
             let given = file.is_some_and(|file| inner.book.give(file).is_some());
             self.says(inner);
@@ -348,8 +349,8 @@ impl Outputs {
         }
     }
 
-    /// As [`wait_for_all`](Self::wait_for_all), if who serves the file system of `fd` is told what
-    /// is asked about it.
+    /// As [`wait_for_all`](Self::wait_for_all), if the process that serves the file system of `fd`
+    /// is told what is asked about it.
     pub(crate) fn wait_for_asking(&self, fd: u64) {
         if !self.is_busy() {
             return;
@@ -367,7 +368,7 @@ impl Outputs {
     }
 
     /// As [`wait_for_all`](Self::wait_for_all), if another file than this one is to become durable:
-    /// before bytes go where whoever opens `file` sees them.
+    /// before bytes go where a process that opens `file` sees them.
     pub fn wait_but_for(&self, file: u32) {
         if !self.is_busy() || self.lets_through(libc::SYS_write) {
             return;
@@ -397,7 +398,7 @@ impl Outputs {
         if self.lets_through(libc::SYS_clone) {
             return;
         }
-        // (Whoever has found that it may has given its number by then.)
+        // (A sync that has found that it may return early has given its number by then.)
         let number = self.with(|inner| inner.book.given());
         self.wait_for(number);
     }

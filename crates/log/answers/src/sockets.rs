@@ -1,4 +1,4 @@
-//! What the kernel knows of a descriptor, asked past the gate, and bytes that leave by it. No
+//! The kernel's knowledge of a descriptor, asked past the gate, and bytes that leave by it. No
 //! question here is told to a process that serves a file system, unless it says so.
 //!
 //! unsafe: system calls on numbers of the program's, with structures of ours.
@@ -6,7 +6,7 @@
 use libc::c_int;
 use uncopy_kernel::call::{syscall4, syscall6};
 
-/// What came of sending.
+/// The outcome of sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
     /// The kernel has taken so many bytes.
@@ -51,7 +51,7 @@ pub(crate) fn cookie(fd: u64) -> Option<u64> {
 /// Whether it is a connection by which can be sent. (One that is not connected yet may begin to be
 /// with its first message: TCP_FASTOPEN_CONNECT.)
 pub(crate) fn is_open(fd: u64) -> bool {
-    /// What `tcp_info` begins with: TCP_ESTABLISHED, TCP_CLOSE_WAIT.
+    /// The first byte of `tcp_info` for an open stream: TCP_ESTABLISHED, TCP_CLOSE_WAIT.
     const OPEN: [u8; 2] = [1, 8];
     option(fd, libc::SOL_TCP, libc::TCP_INFO).is_some_and(|[state]| OPEN.contains(&state))
 }
@@ -63,9 +63,9 @@ fn send(fd: u64, bytes: &[u8]) -> isize {
     unsafe { syscall6(call, [fd as usize, at, bytes.len(), flags, 0, 0]) }
 }
 
-/// Whether the send buffer has room for so many bytes, so that who is told that they are sent finds
-/// no less room than if they were: a quarter of it, because each message takes more than its
-/// bytes.
+/// Whether the send buffer has room for so many bytes, so that a thread that is told that they are
+/// sent finds no less room than if they were: a quarter of it, because each message takes more than
+/// its bytes.
 pub(crate) fn has_room(fd: u64, bytes: usize) -> bool {
     let Some(all) = number(fd, libc::SO_SNDBUF).and_then(|all| usize::try_from(all).ok()) else {
         return false;
@@ -92,7 +92,7 @@ pub(crate) fn sends(fd: u64, of: u64, bytes: &[u8]) -> Sent {
     }
 }
 
-/// What is open, as far as the kernel knows it without asking anybody.
+/// An open description, as far as the kernel knows it without asking anybody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
     kind: u32,
@@ -116,7 +116,7 @@ impl Known {
     }
 }
 
-/// What is open as `fd`.
+/// The description that is open as `fd`.
 pub(crate) fn known(fd: u64) -> Option<Known> {
     const FLAGS: c_int = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
     const MOUNT: u32 = libc::STATX_MNT_ID_UNIQUE;

@@ -1,8 +1,8 @@
 //! Syncs that return before they are durable, and what must not leave the process before they are.
 //!
-//! Each such sync has a [`Number`]. What leaves the process is bound to the last number that was
-//! given before it: what the program says may follow from any sync that has returned, whichever
-//! thread made it. Bytes for a stream wait in a queue; all else waits in its call.
+//! Each such sync has a [`Number`]. Every output of the process is bound to the last number that
+//! was given before it: it may follow from any sync that has returned, whichever thread made it.
+//! Bytes for a stream wait in a queue; all else waits in its call.
 //!
 //! 1. *A byte leaves a queue only when its number is durable*, and behind all bytes before it.
 //! 2. *Where a queue has bytes, later ones go behind them*, even if nothing is to become durable.

@@ -17,7 +17,7 @@ macro_rules! reasons {
                 match self { $( Self::$name => $text, )* }
             }
 
-            /// What it means.
+            /// Its meaning.
             #[must_use]
             pub fn text(self) -> &'static str {
                 match self { $( Self::$name => $means, )* }

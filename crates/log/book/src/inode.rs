@@ -8,8 +8,8 @@
 //!  in the log                    |===========================|
 //! ```
 //!
-//! What a sync has acknowledged is all below `logged`: it is durable in the file, or in live
-//! `DATA`.
+//! All bytes that a sync has acknowledged are below `logged`: they are durable in the file, or in
+//! live `DATA`.
 
 use crate::noted::Noted;
 use crate::timing::Timing;
@@ -63,7 +63,7 @@ pub struct Live {
 pub(crate) enum Health {
     #[default]
     Well,
-    /// Something could not be written. What is kept must be written again.
+    /// Something could not be written. The bytes that are kept must be written again.
     Failed,
     /// The same, and not all of it is kept.
     Lost,
@@ -85,7 +85,7 @@ pub struct Inode {
     pub(crate) reserved: u64,
     /// Written since the last sync (sync-logged).
     pub(crate) noted: Noted,
-    /// What the sync under way makes durable.
+    /// The ranges that the sync under way makes durable.
     pub(crate) taken: Noted,
     /// Written to the file, not held, since its own sync succeeded last: what the kernel forgets if
     /// the next one fails. And what of it the sync under way brings.
@@ -93,7 +93,8 @@ pub struct Inode {
     pub(crate) syncing: Noted,
     /// The file's own sync failed, and what it should have brought was not written again yet.
     pub(crate) forgotten: bool,
-    /// The file's own sync is under way. Who dies over it does not tell whether it failed.
+    /// The file's own sync is under way. A process that dies over it does not tell whether it
+    /// failed.
     pub(crate) unsure: bool,
     pub(crate) live: Option<Live>,
     /// The oldest segment that the flush under way goes to.
@@ -149,7 +150,7 @@ impl Inode {
         self.end
     }
 
-    /// What is in the file of what was held: all bytes below.
+    /// How far the file has the bytes that were held: it has all below.
     #[must_use]
     pub fn homed(&self) -> u64 {
         self.homed
@@ -192,10 +193,10 @@ impl Inode {
     }
 
     /// The service has a lease, and the file is `size` bytes long: appends are held from now on.
-    /// What of the file lies in memory begins at [`kept`](Self::kept); the part of a block before
-    /// its end must be read into it. What the kernel has of it must have been written back before:
-    /// what goes home directly behind it makes the file longer, and a
-    /// crash would leave a hole where those pages are missing.
+    /// The part of the file that lies in memory begins at [`kept`](Self::kept); the part of a block
+    /// before its end must be read into it. The pages that the kernel has of it must have been
+    /// written back before: bytes that go home directly behind it make the file longer, and a crash
+    /// would leave a hole where those pages are missing.
     pub fn granted(&mut self, size: u64) {
         self.begin_anew(State::Held, size);
         self.holding = true;
@@ -212,7 +213,7 @@ impl Inode {
             limits,
             end: size,
             homed: size,
-            // What the kernel has of it need not be durable; nor its name.
+            // The bytes that the kernel has of it need not be durable; nor need its name.
             fresh: true,
             changed: true,
             unlinked,
@@ -293,8 +294,8 @@ impl Inode {
         [lease, age, live, now].into_iter().flatten().min()
     }
 
-    /// It is plain, and need not stay so. (What is written by a mapping nobody sees, and the lease
-    /// is no hindrance to it.)
+    /// It is plain, and need not stay so. (Writes by a mapping are seen by nobody, and the lease is
+    /// no hindrance to them.)
     fn may_be_logged(&self) -> bool {
         self.state == State::Plain && !self.barred && self.mapped == 0
     }
@@ -323,8 +324,8 @@ impl Inode {
     }
 
     /// The file's own sync failed, or nobody knows: the kernel takes what it could not write for
-    /// clean. What is kept goes home again; the rest is to be written again, from what the kernel
-    /// still has.
+    /// clean. The bytes that are kept go home again; the rest is to be written again, from what the
+    /// kernel still has.
     pub(crate) fn sync_failed(&mut self) {
         self.unsure = false;
         let (taken, syncing) = (std::mem::take(&mut self.taken), std::mem::take(&mut self.syncing));

@@ -30,7 +30,7 @@ use uncopy_log_record::Range;
 /// An error's number, as in errno.h.
 pub type Errno = i32;
 
-/// What a sync says for good once bytes are lost.
+/// The error that a sync says for good once bytes are lost.
 const EIO: Errno = 5;
 
 /// Where a write goes.
@@ -152,7 +152,7 @@ pub enum Outcome {
 pub enum Answer {
     /// Success. Of a write: all its bytes.
     Done,
-    /// What the call itself said.
+    /// The result of the call itself.
     AsCalled,
     /// An error.
     Failed(Errno),
@@ -170,7 +170,7 @@ enum Homeward {
     All,
 }
 
-/// What happens to the lease in the end.
+/// The lease's fate in the end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Lease {
     #[default]
@@ -181,7 +181,8 @@ enum Lease {
     ForGood,
 }
 
-/// What must hold before the call is made, or answered. In the order in which it is brought about.
+/// The conditions that must hold before the call is made, or answered, in the order in which they
+/// are brought about.
 #[derive(Clone, Copy, Debug, Default)]
 struct Goal {
     home: Homeward,
@@ -243,7 +244,7 @@ impl Inode {
         if self.unsure {
             self.sync_failed();
         }
-        // What a job whose process died had taken is still to be synced.
+        // Ranges that a job whose process died had taken are still to be synced.
         let taken = std::mem::take(&mut self.taken);
         if !self.holding {
             self.noted.add_all(&taken);
@@ -288,7 +289,7 @@ impl Inode {
                 }
                 self.entered = None;
             }
-            // What is written from now on is not this sync's.
+            // Bytes that are written from now on are not this sync's.
             Step::SyncFile { .. } => {
                 self.unsure = true;
                 self.syncing = std::mem::take(&mut self.loose);
@@ -418,13 +419,13 @@ impl Inode {
             return Goal { sync: Some(data_only && !self.fresh), ..own };
         }
         let (pending, over) = if held {
-            // (What has left the memory is at home already, and can't go to the log.)
+            // (Bytes that have left the memory are at home already, and can't go to the log.)
             (self.pending(), self.kept > self.logged)
         } else {
             (self.noted.bytes(), self.noted.over())
         };
         if pending == 0 && (held || !over) {
-            // Nothing was written. What else fsync brings, the kernel knows.
+            // Nothing was written. The kernel knows what else fsync brings.
             return if data_only { Goal::default() } else { Goal { sync: Some(false), ..own } };
         }
         let way = self.timing.way();
@@ -447,17 +448,17 @@ impl Inode {
 }
 
 impl Job {
-    /// What comes next: the first thing that the goal asks for and that does not hold.
+    /// The next step: the first thing that the goal asks for and that does not hold.
     fn step(&mut self, inode: &mut Inode) -> Step {
         let Job { goal, did, .. } = *self;
-        // What the kernel forgot is written again, before it has it no more.
+        // Bytes that the kernel forgot are written again, before it has them no more.
         if inode.forgotten {
             return Step::Rewrite;
         }
         if let Answer::Failed(_) = self.answer {
             return Step::Answer(self.answer);
         }
-        // Home. Who leaves does not leave before all is there.
+        // Home. A file that leaves does not leave before all is there.
         let leaves = inode.state == State::Leaving;
         let to = match goal.home {
             Homeward::Nothing => 0,
@@ -506,14 +507,14 @@ impl Job {
         })
     }
 
-    /// What an append needs, and then itself.
+    /// The step that an append needs, and then itself.
     fn hold(&mut self, inode: &mut Inode) -> Step {
         let Event::Write { length, .. } = self.event else { return Step::Answer(self.answer) };
         let offset = inode.end;
         let end = offset.saturating_add(length);
         if end - inode.kept > inode.limits.held {
-            // What is at home leaves the memory, though it was never synced: as pages of the
-            // kernel's that were written back.
+            // Bytes that are at home leave the memory, though they were never synced: as pages of
+            // the kernel's that were written back.
             if block_down(inode.homed) == inode.kept {
                 return Step::Home { from: inode.homed, to: offset };
             }
@@ -554,7 +555,7 @@ impl Job {
                 inode.taken = Noted::default();
                 inode.syncing = Noted::default();
                 if inode.mapped > 0 {
-                    // (What is stored meanwhile nobody notes.)
+                    // (Bytes that are stored meanwhile are noted by nobody.)
                     inode.loose.add_unknown();
                 }
                 if inode.holding {
@@ -567,7 +568,7 @@ impl Job {
                 did.log = true;
                 inode.taken = Noted::default();
                 inode.logged = self.to;
-                // (What was live before is dead now, or there was nothing.)
+                // (Records that were live before are dead now, or there were none.)
                 did.home = true;
                 if home {
                     inode.live = inode.entered.map(|segment| Live { segment, since: now });
@@ -600,7 +601,8 @@ impl Job {
                 let (home, lease) = (Homeward::All, Lease::GivenUp);
                 self.goal = Goal { home, lease, none_live: true, call: true, ..Goal::default() };
             }
-            // The log does not take it: so the file itself. What the flush left may be there.
+            // The log does not take it: so the file itself. Records that the flush left may be
+            // there.
             Step::Log { .. } => {
                 let taken = std::mem::take(&mut inode.taken);
                 if !inode.holding {

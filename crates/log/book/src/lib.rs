@@ -3,13 +3,14 @@
 //! Nothing here makes a system call, and the time is handed in (ns, of any clock that only goes
 //! forward). An [`Inode`] is plain data and may lie in memory that programs share.
 //!
-//! Whoever has something to do begins a [`Job`]: [`Inode::begin`]. It says which [`Step`] is to be
-//! carried out; what came of it goes back in ([`Inode::next`]), until the answer is there. One
-//! inode has one job at a time. Meanwhile other threads may append ([`Inode::append`],
+//! A caller that has something to do begins a [`Job`]: [`Inode::begin`]. It says which [`Step`] is
+//! to be carried out; what came of it goes back in ([`Inode::next`]), until the answer is there.
+//! One inode has one job at a time. Meanwhile other threads may append ([`Inode::append`],
 //! [`Inode::appended`]), and note what they wrote ([`Inode::wrote`]).
 //!
-//! Whoever dies over a job leaves an inode from which the next one can begin any job: a step's
-//! effect is entered only once it is known, a record that may be durable before it is written.
+//! A process that dies over a job leaves an inode from which the next one can begin any job: a
+//! step's effect is entered only once it is known, a record that may be durable before it is
+//! written.
 //!
 //! | module | one idea |
 //! | --- | --- |

@@ -8,8 +8,8 @@
 //! and begun again:
 //!
 //! 1. Every file is looked at, before anything is written.
-//! 2. What is refused is saved, durably, under a name that says which log, epoch and index it is
-//!    of. Who begins again finds it, and refuses again.
+//! 2. Refused bytes are saved, durably, under a name that says which log, epoch and index they are
+//!    of. A recovery that begins again finds them, and refuses again.
 //! 3. A heartbeat: what recovery writes is no stranger's change, even if it has to begin again.
 //! 4. The others are replayed and synced.
 //! 5. The next epoch begins.
@@ -291,7 +291,8 @@ impl Recovery {
             Origin::OtherFileSystem => return Err(Refused::OtherFileSystem),
         }
         let latest = superblock.heartbeat.saturating_add(GRACE);
-        // What was changed in this boot was changed without us. (Unless the clock was set back.)
+        // A file that was changed in this boot was changed without us. (Unless the clock was set
+        // back.)
         let limit = match superblock.boot != here.boot && booted > superblock.heartbeat {
             true => latest.min(booted),
             false => latest,
@@ -341,7 +342,7 @@ impl Recovery {
         }
     }
 
-    /// What there is of the file that was to be looked at: what becomes of its bytes.
+    /// The file that was to be looked at is `found` so: returns what becomes of its bytes.
     pub fn looked(&mut self, found: OnDisk) -> Verdict {
         let at = self.verdicts.len();
         let verdict = match found {

@@ -60,7 +60,7 @@ impl Timing {
         self.must_gain = true;
     }
 
-    /// What its syncs cost is something else from now on: both ways are tried at once.
+    /// The cost of its syncs is another one from now on: both ways are tried at once.
     pub(crate) fn measures_anew(&mut self) {
         (self.log, self.plain) = (0, 0);
         self.syncs = self.syncs.next_multiple_of(PERIOD).wrapping_add(PERIOD - 2);

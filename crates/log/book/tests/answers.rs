@@ -1,4 +1,4 @@
-//! What leaves a process whose syncs return early, and when.
+//! Outputs of a process whose syncs return early, and when they leave.
 
 use uncopy_log_book::answers::{Answers, Leaves};
 

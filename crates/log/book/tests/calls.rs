@@ -12,7 +12,7 @@ struct Driver {
     inode: Inode,
     now: u64,
     segment: u64,
-    /// What each step took; ns.
+    /// The time that each step took; ns.
     takes: fn(Step) -> u64,
     /// Which steps fail.
     fails: fn(Step) -> Option<i32>,
@@ -200,7 +200,7 @@ fn reading_a_held_file_brings_it_home_and_twice_ends_that() {
     file.append(50);
     assert_eq!(file.does(Event::Read), "home 150..200, call");
     assert_eq!(file.inode.state(), State::Synced);
-    // What no sync has made durable is still to be.
+    // Bytes that no sync has made durable are still to be.
     assert_eq!(file.does(Event::Sync { data_only: true }), "DATA 100..200");
     assert_eq!(file.does(Event::Read), "call");
 }
@@ -399,7 +399,7 @@ fn no_more_is_held_than_there_is_room_for() {
         assert!(file.inode.end() - file.inode.kept() <= file.inode.limits().held);
     }
     assert!((2..5).contains(&homes), "{homes} times home");
-    // What has left the memory can't go to the log.
+    // Bytes that have left the memory can't go to the log.
     file.append(10);
     let words = file.does(Event::Sync { data_only: true });
     assert!(words.contains("fdatasync, DATA"), "{words}");
@@ -422,7 +422,7 @@ fn a_sync_that_the_log_does_not_take_is_the_files_own() {
         let held = file.inode.state() == State::Held;
         file.fails = |step| matches!(step, Step::Log { .. }).then_some(ENOSPC);
         let words = file.does(Event::Sync { data_only: true });
-        // (What the flush left may be there, so `HOME` follows.)
+        // (Records that the flush left may be there, so `HOME` follows.)
         let expected = "DATA 100..150, home 100..150, fdatasync, HOME";
         let expected = if held { expected } else { "DATA 100..150, fdatasync, HOME" };
         assert_eq!(words, expected);
@@ -437,7 +437,7 @@ fn after_a_failure_a_sync_says_so_until_all_was_written_and_synced_again() {
     file.append(50);
     file.fails = |step| matches!(step, Step::Log { .. } | Step::SyncFile { .. }).then_some(EIO);
     assert_eq!(file.does(sync), "DATA 100..150, home 100..150, fdatasync, error 5");
-    // The kernel would forget it now. What is kept goes home again, nothing is logged.
+    // The kernel would forget it now. The bytes that are kept go home again, nothing is logged.
     assert_eq!(file.does(sync), "home 100..150, fdatasync, error 5");
     file.fails = |step| matches!(step, Step::LogHome).then_some(EIO);
     assert_eq!(file.does(sync), "home 100..150, fdatasync, HOME, error 5");
@@ -555,7 +555,7 @@ fn who_dies_over_a_sync_leaves_what_is_to_be_synced() {
     let step = file.inode.next(&mut job, Outcome::Done, 5);
     assert_eq!(step, Step::Log { home: false });
     file.inode.entering(9, 5);
-    // Its process is killed. What it was about to write may be there.
+    // Its process is killed. The record that it was about to write may be there.
     assert!(file.inode.live().is_some());
     assert_eq!(file.does(Event::Sync { data_only: true }), "DATA 300..305");
 }

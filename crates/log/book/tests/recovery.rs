@@ -1,4 +1,4 @@
-//! What of a log is brought to its files, in which order, and what is refused.
+//! The bytes of a log that are brought to its files, in which order, and those that are refused.
 
 use uncopy_log_book::recovery::{Recovery, Refusal, Refused, Task};
 use uncopy_log_book::*;
@@ -185,7 +185,7 @@ fn a_recovery_that_was_interrupted_takes_its_own_writes_for_its_own() {
     assert!(matches!(log.verdict(replayed), Verdict::Refuse(Refusal::Changed { .. })));
     log.superblock = log.superblock.adopt(&HERE, NOW);
     assert_eq!(log.verdict(replayed), Verdict::Replay);
-    // What it had refused before that stays refused.
+    // Bytes that it had refused before that stay refused.
     assert_eq!(log.verdict(OnDisk::Saved), Verdict::Refuse(Refusal::Before));
 }
 

@@ -1,6 +1,6 @@
-//! Syncs of held files that return before they are durable (`--log-sync=answers`). What leaves the
-//! process waits for them (`uncopy_log_answers`); who opens such a file waits, too, because its
-//! entry says that some log may have bytes of it.
+//! Syncs of held files that return before they are durable (`--log-sync=answers`). Outputs of the
+//! process wait for them (`uncopy_log_answers`); a process that opens such a file waits, too,
+//! because its entry says that some log may have bytes of it.
 //!
 //! Static: the log, for a thread that is given nothing but numbers.
 //!
@@ -86,7 +86,7 @@ impl Log {
         unsafe { self.answering.load(SeqCst).as_ref() }
     }
 
-    /// What was held of `file` is to be durable, and the log is how: true if its sync may return
+    /// The bytes held of `file` are to be durable, and the log is how: true if its sync may return
     /// now, and what follows from it waits.
     pub(crate) fn promises(
         &'static self,
@@ -104,14 +104,15 @@ impl Log {
                 return false;
             }
             let Some(entry) = session.entry(file) else { return false };
-            // (Said before it is looked whether it still may be logged: who ends that looks the
-            // other way round, and then syncs the file before anybody sees it.)
+            // (Said before it is looked whether it still may be logged: the one that ends that
+            // looks the other way round, and then syncs the file before anybody sees it.)
             entry.logged.store(entry.words.end().at().max(1), SeqCst);
             fence(SeqCst);
             inject::point(Point::Promised);
             matches!(entry.words.end(), End::Open(_))
         });
-        // (Who closes the number makes that it is nobody's, then waits for what it was given.)
+        // (A thread that closes the descriptor makes that it is nobody's, then waits for the
+        // numbers that were given for it.)
         let is_open = || self.file(fd).is_some_and(|open| Arc::ptr_eq(&open, file));
         is_logged && answering.outputs.gives(|| is_open().then(|| answering.number(file, fd)))
     }

@@ -36,7 +36,7 @@ pub enum Appended {
     Plain(Option<Plain>),
 }
 
-/// What came of one try.
+/// The outcome of one try.
 enum Tried {
     Made(isize),
     /// The file is to be plain, for this reason.

@@ -75,7 +75,7 @@ impl Log {
     #[cold]
     fn try_to_hold(&'static self, file: &Arc<File>, fd: RawFd, now: u64, over: bool) {
         let Some(session) = self.session() else { return };
-        // (What a sync brings is read back.)
+        // (The bytes that a sync brings are read back.)
         let reads = |flags: OFlags| flags & OFlags::RWMODE == OFlags::RDWR;
         if over && !fcntl_getfl(borrowed(fd)).is_ok_and(reads) {
             return leave_long(file);

@@ -47,7 +47,7 @@ impl Log {
         if !self.begun() || fd < 0 || !self.is_own() {
             return;
         }
-        // (What it was before was closed past us.)
+        // (The file that it was before was closed past us.)
         self.table.remove(fd);
         // Standard streams are handed on to whatever is started.
         if fd <= 2 || access == libc::O_RDONLY || flags & unusual != 0 || self.is_stopped() {
@@ -199,7 +199,7 @@ impl Log {
                 return None;
             }
             let entry = session.entry(&file)?;
-            // (Whoever makes it plain sets the kernel's: not while this does.)
+            // (The thread that makes it plain sets the kernel's position: not while this does.)
             let position = entry.position.load(SeqCst);
             let uncopy_log_share::End::Open(end) = entry.words.end() else { return None };
             let from = match whence {

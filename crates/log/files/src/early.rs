@@ -1,4 +1,4 @@
-//! Files whose syncs have returned early, and who waits for these.
+//! Files whose syncs have returned early, and the threads that wait for these.
 
 use crate::file::File;
 use crate::guarded::Guarded;
@@ -8,7 +8,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use uncopy_log_answers::{AsEver, Outputs};
 
-/// What a process has of it. It lives as long.
+/// The state that a process has of it. It lives as long.
 #[derive(Debug)]
 pub(crate) struct Answering {
     pub(crate) outputs: &'static Outputs,

@@ -10,7 +10,7 @@ use uncopy_log_book::Inode;
 use uncopy_log_book::timing::Timing;
 use uncopy_log_share::layout::ONCE;
 
-/// What becomes of its calls.
+/// The way that its calls go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum State {
@@ -75,7 +75,7 @@ pub struct File {
     pub(crate) not_appended: AtomicBool,
     /// Calls that may have moved its position: counted when they begin, and when they end.
     pub(crate) moves: AtomicU64,
-    /// What was written since the last sync, and how syncs are made, while it is overwritten.
+    /// The ranges written since the last sync, and how syncs are made, while it is overwritten.
     pub(crate) book: Guarded<Inode>,
     /// When it was last synced by the log: ns of the monotonic clock.
     pub(crate) synced: AtomicU64,
@@ -83,14 +83,14 @@ pub struct File {
     pub(crate) kernels: Guarded<()>,
     /// Since when its bytes could not come home: ns of the monotonic clock; 0: they could.
     pub(crate) refused: AtomicU64,
-    /// What its next sync says: `Entry::lost`.
+    /// The error that its next sync says: `Entry::lost`.
     pub(crate) lost: AtomicU32,
     /// Mode, owner and links when it was last synced by the kernel.
     pub(crate) signature: AtomicU64,
     /// Its length at the last sync; how often it had grown since the one before.
     pub(crate) length: AtomicU64,
     pub(crate) grown: AtomicU32,
-    /// What its syncs took.
+    /// The time that its syncs took.
     pub(crate) timing: Guarded<Timing>,
     /// Its number among those whose syncs have returned early; 0: none has. By which descriptor the
     /// last one was made.
@@ -160,8 +160,8 @@ impl File {
 
     /// One call of the kernel's, if that is what its calls are now.
     pub(crate) fn plainly(self: &Arc<Self>) -> Option<Plain> {
-        // (Counted first, then looked: who wants to hold it says so first, then looks at the
-        // count.)
+        // (Counted first, then looked: a thread that wants to hold it says so first, then looks at
+        // the count.)
         self.plain.fetch_add(1, SeqCst);
         let plain = Plain { file: self.clone(), writes: None, reads: false };
         matches!(self.state(), State::Plain | State::Never).then_some(plain)
@@ -194,7 +194,7 @@ impl File {
 #[derive(Debug)]
 pub struct Plain {
     pub(crate) file: Arc<File>,
-    /// What it writes is to be noted: see [`Plain::wrote`].
+    /// The ranges that it writes are to be noted: see [`Plain::wrote`].
     pub(crate) writes: Option<Writes>,
     /// It moves the position.
     pub(crate) reads: bool,

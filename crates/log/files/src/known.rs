@@ -1,4 +1,4 @@
-//! What the kernel knows of the program's descriptors.
+//! The kernel's knowledge of the program's descriptors.
 //!
 //! unsafe: the program's own descriptors, for the time of its own calls.
 
@@ -13,14 +13,14 @@ pub(crate) fn borrowed(fd: RawFd) -> BorrowedFd<'static> {
     unsafe { BorrowedFd::borrow_raw(fd) }
 }
 
-/// What the kernel's sync makes durable besides bytes, as far as it can be told.
+/// The attributes that the kernel's sync makes durable besides bytes, as far as they can be told.
 pub(crate) fn signature(known: &Known) -> u64 {
     let owner = u64::from(known.owner.0) << 32 | u64::from(known.owner.1);
     let rest = u64::from(known.mode) << 32 | (known.links & 0xffff_ffff);
     owner.rotate_left(17) ^ rest
 }
 
-/// What is known of a file, without its times: who asks for these makes each write after that set
+/// The attributes of a file, without its times: asking for these makes each write after that set
 /// new ones, in the journal (since Linux 6.13; it cost 50 us of a sync of 170).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known {

@@ -131,7 +131,8 @@ impl Log {
             let directory = self.settings().map(|settings| settings.directory.as_path());
             let _ = file.refused.compare_exchange(0, now(), SeqCst, SeqCst);
             let hopeless = now() - file.refused.load(SeqCst) > TIMEOUT;
-            // What this program has in its log is home, and so must not come there again.
+            // The bytes that this program has in its log are home, and so must not come there
+            // again.
             let struck = |size| {
                 session.writer.with(|writer| match writer {
                     Some(writer) => writer.home(&session.memory, index, size).is_ok(),

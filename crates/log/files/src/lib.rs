@@ -1,6 +1,6 @@
-//! What a program's calls on its descriptors mean for files whose appends are held: which number is
-//! which file, and what each of libc's functions does with one. Everything else is the caller's to
-//! make as it is.
+//! The meaning of a program's calls on its descriptors for files whose appends are held: which
+//! number is which file, and what each of libc's functions does with one. Everything else is the
+//! caller's to make as it is.
 //!
 //! | module | one idea |
 //! | --- | --- |

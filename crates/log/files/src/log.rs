@@ -17,7 +17,7 @@ use uncopy_log_service::PlainReason;
 /// So long is waited before bytes that could not come home are tried again.
 const RETRY_SLEEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
-/// What is wanted.
+/// The settings of a log.
 #[derive(Debug)]
 pub struct Settings {
     /// Where the service answers.
@@ -42,7 +42,7 @@ pub struct Log {
     stopped: AtomicBool,
     /// Syncs that return early; null: none does.
     pub(crate) answering: AtomicPtr<Answering>,
-    /// What the service is told of that; 0: nobody has asked for it.
+    /// The code that the service is told of that; 0: nobody has asked for it.
     pub(crate) answers: AtomicU32,
 }
 

@@ -90,8 +90,8 @@ impl Plain {
                 let length = file.length.load(Relaxed);
                 let within = writes.at.is_some_and(|at| at + n <= length);
                 file.written.store(true, Relaxed);
-                // (Who says where is no log's writer: what he adds he will read, or write over,
-                // and then wants it in the page cache.)
+                // (A program that says where it writes is no log's writer: it will read what it
+                // adds, or write over it, and then wants it in the page cache.)
                 if writes.at.is_some() {
                     file.not_appended.store(true, Relaxed);
                 }
@@ -203,7 +203,7 @@ impl Log {
         Some(0)
     }
 
-    /// What the log has of it is ended by this process, and the service gives up the lease.
+    /// The log's bytes of it are ended by this process, and the service gives up the lease.
     pub(crate) fn leave_overwritten(
         &'static self,
         session: &'static Session,
@@ -339,7 +339,7 @@ impl Log {
 }
 
 impl Session {
-    /// What was written becomes durable in the log.
+    /// The ranges that were written become durable in the log.
     fn overwrites(&'static self, file: &Arc<File>, fd: RawFd) -> bool {
         let Some(entry) = self.entry(file) else { return false };
         let Some(size) = stat(fd).map(|known| known.size) else { return false };

@@ -1,4 +1,5 @@
-//! What a process has of a service: a connection, the memory that both map, a log of its own.
+//! The parts of a service that a process has: a connection, the memory that both map, a log of its
+//! own.
 //!
 //! unsafe: descriptors that are kept for good.
 
@@ -77,15 +78,15 @@ impl Session {
             && entry.state() != State::Free
     }
 
-    /// In a forked child: by what it has of this the service, and whoever looks for claims, would
-    /// take its parent for alive when that is dead.
+    /// In a forked child: by what it has of this the service, and a process that looks for claims,
+    /// would take its parent for alive when that is dead.
     ///
     /// # Safety
     /// Nobody uses any of it in this process but the memory.
     pub(crate) unsafe fn closed_in_child(&self) {
         for fd in [self.socket, self.claims.fd(), self.log.load(SeqCst)] {
             if fd >= 0 && is_kept(fd) {
-                // SAFETY: the caller's promise: who owns it in this copy of the memory never drops
+                // SAFETY: the caller's promise: its owner in this copy of the memory never drops
                 // it.
                 drop(unsafe { Kept::from_raw(fd) });
             }

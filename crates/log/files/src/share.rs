@@ -125,7 +125,7 @@ impl Log {
                 continue;
             }
             let directory = self.settings().map(|settings| settings.directory.as_path());
-            // (What of it is in the parent's log the parent strikes out, or recovery.)
+            // (Bytes of it in the parent's log are struck out by the parent, or by recovery.)
             uncopy_log_service::take_over(
                 &session.memory,
                 slot,

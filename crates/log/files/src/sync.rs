@@ -1,4 +1,5 @@
-//! What was appended becomes durable: by the log where it is little, in the file where it is much.
+//! Bytes that were appended become durable: by the log where they are few, in the file where they
+//! are many.
 
 use crate::begin::{borrowed, leave_long};
 use crate::file::{File, State};
@@ -22,7 +23,7 @@ const BLOCK: u64 = 4096;
 /// A sync that is not done after so many rounds has the file plain.
 pub(crate) const ROUNDS: u32 = 8;
 
-/// What a sync has to do.
+/// The work that a sync has to do.
 enum Need {
     Nothing,
     /// Bytes up to here go into the log.
@@ -132,7 +133,7 @@ impl Log {
                 }
                 Some(0)
             }
-            // (What is left of the last block goes into the log.)
+            // (The rest of the last block goes into the log.)
             Need::Much(to) | Need::Home(to) => {
                 let done = self.sync_at_home(session, file, fd, (index, to), data);
                 done.filter(|result| *result != 0)
@@ -187,7 +188,7 @@ impl Log {
                     file.signature.store(signature(&before), Relaxed);
                 }
                 if home < to && session.log_failed(file) {
-                    // What is left is in no log: the file is plain from here on.
+                    // The bytes that are left are in no log: the file is plain from here on.
                     return match self.leave(file, fd, PlainReason::Failed) {
                         Ok(()) => None,
                         Err(why) => Some(failed(why.raw_os_error())),
@@ -259,7 +260,7 @@ impl Session {
         self.queue.with(|queue| queue.push(file.clone()));
         self.writer.with(|writer| {
             let is_logged = || file.index() == index && self.from(file) >= to;
-            // (Whoever led the last flush may have taken this one along.)
+            // (The thread that led the last flush may have taken this one along.)
             if is_logged() {
                 return true;
             }
@@ -304,15 +305,15 @@ impl Session {
         })
     }
 
-    /// What of a file is to go into the log.
+    /// The bytes of a file that are to go into the log.
     fn job(&self, file: &File) -> Option<Job> {
         if file.state() != State::Held {
             return None;
         }
         let slot = file.slot();
         let entry = self.entry(file)?;
-        // (Said before it is looked whether it still may be logged: who ends that looks the other
-        // way round.)
+        // (Said before it is looked whether it still may be logged: the one that ends that looks
+        // the other way round.)
         entry.logged.store(entry.words.end().at().max(1), SeqCst);
         core::sync::atomic::fence(SeqCst);
         inject::point(Point::Logging);

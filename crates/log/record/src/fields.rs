@@ -31,7 +31,8 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Writes fields one after the other. What does not fit is left out; whoever calls has counted.
+/// Writes fields one after the other. A field that does not fit is left out; the caller has
+/// counted.
 pub(crate) struct Writer<'a> {
     bytes: &'a mut [u8],
     at: usize,

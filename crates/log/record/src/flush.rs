@@ -35,7 +35,7 @@ impl std::error::Error for Full {}
 pub enum NoData<E> {
     /// It does not fit.
     Full(Full),
-    /// Whoever was to bring the bytes could not.
+    /// The function that was to bring the bytes could not.
     Bytes(E),
 }
 

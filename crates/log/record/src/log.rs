@@ -50,8 +50,8 @@ impl Log {
         number / u64::from(self.segments.max(1))
     }
 
-    /// What checksums begin with: so a record of another log, or another epoch, is none of this
-    /// one.
+    /// The value that checksums begin with: so a record of another log, or another epoch, is none
+    /// of this one.
     pub(crate) fn seed(&self) -> u32 {
         crc32c::crc32c_append(crc32c::crc32c(&self.uuid), &self.epoch.to_le_bytes())
     }
@@ -198,7 +198,7 @@ impl Cursor {
     /// be written. `oldest` is the oldest segment with live records.
     ///
     /// # Errors
-    /// It is not. What is live in the oldest segment must come home.
+    /// It is not. The live bytes of the oldest segment must come home.
     pub fn admits(&self, log: &Log, oldest: Option<u64>, purpose: Purpose) -> Result<(), NoRoom> {
         let keep = u64::from(purpose == Purpose::Data);
         match oldest {

@@ -156,10 +156,10 @@ pub enum Unsound {
     },
     /// The checksum is another.
     Damaged {
-        /// What it says is its sequence.
+        /// The sequence that it says it has.
         sequence: u64,
     },
-    /// The checksum is right, and what it says cannot be: whoever wrote it was wrong.
+    /// The checksum is right, and what it says cannot be: its writer was wrong.
     Malformed {
         /// Its sequence.
         sequence: u64,
@@ -249,7 +249,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// What all kinds have, to be encoded.
+/// The fields that all kinds have, to be encoded.
 #[derive(Clone, Copy)]
 pub(crate) struct Header {
     pub(crate) sequence: u64,

@@ -32,9 +32,10 @@ pub enum Why {
         /// That epoch.
         epoch: u64,
     },
-    /// What stands there began as the next record, and is not whole: its flush was not completed.
+    /// The bytes that stand there began as the next record, and are not whole: their flush was not
+    /// completed.
     Torn,
-    /// What stands there is the middle of something older.
+    /// The bytes that stand there are the middle of something older.
     Remains,
     /// The record that should follow is sound, and says what cannot be.
     Malformed,
@@ -145,8 +146,9 @@ impl<'a> Scan<'a> {
             oldest = Some(before);
         }
         if let (Some(oldest), Some(newest)) = (oldest, newest) {
-            // What was overwritten is dead. (So is what was about to be: of its header the disk may
-            // have left anything.) If it was not, the header of the one before is damaged.
+            // A segment that was overwritten is dead. (So is one that was about to be: of its
+            // header the disk may have left anything.) If it was not, the header of the one before
+            // is damaged.
             let next = newest.number.saturating_add(1);
             let overwritten = oldest.before != NO_SEGMENT
                 && oldest.before.saturating_add(log.segments.into()) <= next;
@@ -221,7 +223,7 @@ impl<'a> Iterator for Scan<'a> {
             if let Some(segment) = self.now {
                 let start = self.log.offset(segment.number);
                 if self.expected < segment.first {
-                    // What stood before the oldest that can be read is missing.
+                    // The records before the oldest segment that can be read are missing.
                     return self.gap(start, segment.first);
                 }
                 let bound = self.behind.map_or(u64::MAX, |behind| behind.first);

@@ -37,7 +37,7 @@ fn wrote(record: &Record<'_>) -> Wrote {
 
 struct Random {
     log: LogFile,
-    /// What has which sequence, from 1 on.
+    /// The records by their sequences, from 1 on.
     wrote: Vec<Wrote>,
     flushes: Vec<Written>,
 }
@@ -46,7 +46,7 @@ struct Random {
 fn random_log(rng: &mut Rng, flushes: usize) -> Random {
     let mut log = LogFile::new(rng.usize(2..5), rng.usize(2..7));
     if rng.bool() {
-        // What an earlier life left.
+        // The records that an earlier life left.
         for _ in 0..rng.usize(0..20) {
             log.home(rng.u32(0..3));
         }
@@ -174,8 +174,8 @@ fn any_damaged_byte_of_a_record_is_noticed() {
         assert!(!sequences(&found).contains(&sequence), "record {sequence} passes");
         let gap = found.iter().any(|found| matches!(found, ScanItem::Gap(_)));
         gaps += usize::from(gap);
-        // What is damaged in the newest flush can't be told from one that was not completed; nor
-        // what is in the segment that was about to be overwritten.
+        // Damage in the newest flush can't be told from a flush that was not completed; nor can
+        // damage in the segment that was about to be overwritten.
         let last = random.flushes.last().unwrap().segment;
         let next = written.segment + u64::from(random.log.log.segments) == last + 1;
         assert_eq!(gap, flush < newest && !next, "record {sequence} of flush {flush}: {end}");
@@ -202,8 +202,8 @@ fn any_damaged_byte_of_a_segments_header_is_noticed() {
         random.log.file[at] ^= 1 << rng.u8(0..8);
         let (found, _) = random.log.scan();
         assert_true(&random, &found);
-        // What is damaged in the newest flush can't be told from one that was not completed; nor
-        // the header of a segment that was about to be overwritten.
+        // Damage in the newest flush can't be told from a flush that was not completed; nor can
+        // damage in the header of a segment that was about to be overwritten.
         let of_newest =
             segment == newest && random.flushes.iter().filter(|f| f.segment == newest).count() == 1;
         let next = segment + u64::from(random.log.log.segments) == newest + 1;

@@ -15,8 +15,8 @@ use std::time::Duration;
 use uncopy_log_share::memory::Memory;
 use uncopy_log_store::Kind;
 
-/// So long an answer is waited for. (A service that was stopped does not answer. Whoever has waited
-/// so long does not ask it any more.)
+/// So long an answer is waited for. (A service that was stopped does not answer. A caller that has
+/// waited so long does not ask it any more.)
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// See the module.
@@ -42,7 +42,7 @@ fn connected(directory: &Path) -> Result<OwnedFd, Errno> {
 }
 
 impl Client {
-    /// Of the service that answers in `directory`. What it shares is beside it.
+    /// Of the service that answers in `directory`. The memory that it shares is beside it.
     ///
     /// # Errors
     /// There is none, or of another version (EPROTO).

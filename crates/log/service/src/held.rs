@@ -19,8 +19,8 @@ use uncopy_log_share::memory::Memory;
 /// So long a file that cannot be brought home is tried again, at first soon, then this far apart.
 const TIMEOUT: Duration = Duration::from_secs(30);
 const APART: Duration = Duration::from_secs(1);
-/// An overwritten file that was not logged for so many ticks is plain again. (What is live in a log
-/// is not to be old: recovery takes what changed long after a heartbeat for a stranger's.)
+/// An overwritten file that was not logged for so many ticks is plain again. (Live records in a log
+/// are not to be old: recovery takes a file that changed long after a heartbeat for a stranger's.)
 const IDLE_AFTER: u32 = 3;
 /// From so many bytes on whole blocks go past the page cache.
 const DIRECT: u64 = 128 << 10;
@@ -43,7 +43,7 @@ pub(crate) struct Hold {
     next: Option<(Instant, Duration)>,
 }
 
-/// What came of making a file plain.
+/// The outcome of making a file plain.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Left {
     /// It is. `logged`: some program's log has bytes of it.
@@ -174,7 +174,7 @@ impl Hold {
         Left::Lost(overwritten::unsure(entry))
     }
 
-    /// It is plain: whoever waits for it goes on.
+    /// It is plain: all who wait for it go on.
     pub(crate) fn let_go<F: AsFd>(self, memory: &Memory<F>, slot: usize) {
         lease::give_up(self.file.as_fd());
         inject::point(Point::GivenUp);
@@ -254,7 +254,7 @@ pub fn take_over<F: AsFd>(
     }
 }
 
-/// A sync failed, and nobody has any more what it was about. What is said of that.
+/// A sync failed, and nobody has any more what it was about. Returns the message.
 fn unsure(entry: &Entry) -> String {
     entry.loses(FOR_GOOD);
     let path = entry.named().path;
@@ -295,7 +295,7 @@ fn hand_position_over(file: BorrowedFd<'_>, entry: &Entry) {
     });
 }
 
-/// Bytes that do not get into their file go into one of their own. What is said of that.
+/// Bytes that do not get into their file go into one of their own. Returns the message.
 pub(crate) fn put_aside<F: AsFd>(
     memory: &Memory<F>,
     slot: usize,
@@ -304,7 +304,7 @@ pub(crate) fn put_aside<F: AsFd>(
     let entry = memory.entry(slot);
     let (mut home, end) = (entry.words.home(), entry.words.end().at());
     if entry.logged.load(Ordering::SeqCst) != 0 {
-        // (What was promised to be durable, and is not in the file for sure.)
+        // (Bytes that were promised to be durable, and are not in the file for sure, go along.)
         let base = entry.base.load(Ordering::Acquire).max(end.saturating_sub(RING));
         home = home.min(entry.words.durable().max(base));
     }

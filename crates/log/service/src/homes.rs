@@ -125,7 +125,7 @@ impl Homes {
     }
 }
 
-/// What the service's own log says is home.
+/// The holdings that the service's own log says are home.
 pub(crate) fn said(place: &Place, kind: Kind) -> HashSet<u32> {
     let mut settled = HashSet::new();
     // (Where it is none no program has logged anything that had to be struck out.)

@@ -45,7 +45,7 @@ pub(crate) fn filesystem(directory: impl AsFd) -> [u8; 16] {
     id
 }
 
-/// What `name_to_handle_at` says; empty where there is none.
+/// The handle that `name_to_handle_at` gives; empty where there is none.
 fn handle(file: BorrowedFd<'_>) -> (i32, Vec<u8>) {
     let mut handle = Handle { bytes: HANDLE as u32, kind: 0, handle: [0; HANDLE] };
     let mut mount = 0;

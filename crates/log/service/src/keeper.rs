@@ -1,5 +1,5 @@
-//! What a dead service leaves comes home at once: who opens a file that it held would wait for the
-//! program's next call else, up to `lease-break-time`.
+//! The files that a dead service held come home at once: a process that opens one would wait for
+//! the program's next call else, up to `lease-break-time`.
 //!
 //! The keeper is a process beside the service, with the same descriptors and its own copy of the
 //! memory, so that it has all leases, and nothing of what killed the service. It sleeps until that

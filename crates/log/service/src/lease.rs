@@ -1,5 +1,5 @@
 //! The kernel's write leases on programs' descriptions: while one is held, nobody else has the file
-//! open, and who opens it waits until the lease is given up.
+//! open, and a process that opens it waits until the lease is given up.
 //!
 //! unsafe: system calls with numbers.
 
@@ -60,7 +60,7 @@ pub(crate) fn holds(file: BorrowedFd<'_>) -> bool {
     fcntl(file, libc::F_GETLEASE, 0) == Ok(libc::F_WRLCK)
 }
 
-/// Gives it up: whoever waits to open the file goes on.
+/// Gives it up: processes that wait to open the file go on.
 pub(crate) fn give_up(file: BorrowedFd<'_>) {
     let _ = fcntl(file, libc::F_SETLEASE, libc::F_UNLCK as usize);
     // (The description lives on in the program: it gets no signals from it.)
@@ -68,7 +68,7 @@ pub(crate) fn give_up(file: BorrowedFd<'_>) {
     let _ = fcntl(file, SETSIG, 0);
 }
 
-/// Whoever was told of its lease is no more.
+/// The process that was told of its lease is no more.
 pub(crate) fn unheard(file: BorrowedFd<'_>) {
     let _ = owned(file, false);
 }

@@ -19,9 +19,9 @@ use uncopy_log_store::home;
 /// Bytes of a file that are written once more after a sync failed, at most.
 const AGAIN: u64 = 64 << 20;
 
-/// What came of it.
+/// The outcome of settling.
 pub(crate) enum Settled {
-    /// What was logged is durable in the file. `logged`: some log has it still.
+    /// The bytes that were logged are durable in the file. `logged`: some log has them still.
     Yes {
         logged: bool,
     },
@@ -30,7 +30,8 @@ pub(crate) enum Settled {
     Not(Errno),
 }
 
-/// What some log has of an overwritten file is durable in it. Nothing is logged any more.
+/// The bytes that some log has of an overwritten file are made durable in it. Nothing is logged any
+/// more.
 pub(crate) fn settle(file: BorrowedFd<'_>, entry: &Entry, alone: bool) -> Settled {
     // (A program that died over a sync may have been told that it failed.)
     let died = alone && entry.is_synced_now();
@@ -109,7 +110,7 @@ pub(crate) fn recover(place: &Place, entry: &Entry, report: &mut Report) -> bool
     true
 }
 
-/// A sync failed, and what it was about could not be written again. What is said of that.
+/// A sync failed, and what it was about could not be written again. Returns the message.
 pub(crate) fn unsure(entry: &Entry) -> String {
     entry.loses(FOR_GOOD);
     let path = entry.named().path;
@@ -193,7 +194,7 @@ pub(crate) fn replay(
     Ok(differ)
 }
 
-/// Bytes that do not get into their file go into files of their own. What is said of them.
+/// Bytes that do not get into their file go into files of their own. Returns the message.
 pub(crate) fn put_aside(
     place: &Place,
     named: &Named,

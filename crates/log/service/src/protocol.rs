@@ -1,6 +1,6 @@
 //! The messages between a program and the service: words of 64 bits over a SOCK_SEQPACKET socket in
-//! the log's directory, a descriptor or two beside them. Who cannot reach that directory cannot
-//! ask.
+//! the log's directory, a descriptor or two beside them. A process that cannot reach that directory
+//! cannot ask.
 
 use crate::plain_reason::PlainReason;
 use rustix::fd::{BorrowedFd, OwnedFd};

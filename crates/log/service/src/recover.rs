@@ -57,10 +57,11 @@ pub(crate) fn recover_locked(place: &Place, kind: Kind) -> Report {
     report
 }
 
-/// What is held in memory comes home.
+/// The bytes that are held in memory come home.
 fn from_memory(place: &Place, settled: &mut HashSet<u32>, report: &mut Report) {
     let path = place.memory();
-    // (Who opens a file meanwhile waits until it is done with; nobody is killed by hearing of it.)
+    // (A process that opens a file meanwhile waits until it is done with; nobody is killed by
+    // hearing of it.)
     let _heard = lease::signals();
     let memory = match Memory::open(&path) {
         Ok(memory) => memory,
@@ -208,7 +209,7 @@ struct OfLog {
 }
 
 impl OfLog {
-    /// What records up to this one have is in the file.
+    /// The bytes of records up to this one are in the file.
     fn ends(&mut self, upto: u64) {
         let live = self.sequences.partition_point(|sequence| *sequence <= upto);
         self.sequences.drain(..live);
@@ -285,7 +286,7 @@ fn from_logs(place: &Place, kind: Kind, settled: &mut HashSet<u32>, report: &mut
                         Body::Home { upto: u64::MAX } => {
                             settled.insert(record.index);
                         }
-                        // (What came later of an overwritten file counts.)
+                        // (Later records of an overwritten file count.)
                         Body::Home { upto } => file.ends(upto),
                     }
                 }

@@ -25,7 +25,7 @@ impl Report {
         self.kept.get_or_insert(why);
     }
 
-    /// Writes lines into the place's own file, for who was not there.
+    /// Writes lines into the place's own file, for readers who were not there.
     pub(crate) fn append(place: &Place, said: &[String]) -> std::io::Result<()> {
         if said.is_empty() {
             return Ok(());

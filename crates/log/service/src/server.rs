@@ -61,7 +61,7 @@ pub enum ServiceError {
     Kernel(&'static str, Errno),
     /// A log could not be made.
     Failed(uncopy_log_store::Failed),
-    /// What a crash left could not be brought home, and is still there.
+    /// Bytes that a crash left could not be brought home, and are still there.
     Recovery(String),
 }
 
@@ -85,7 +85,7 @@ struct Program {
     socket: OwnedFd,
     has_log: bool,
     greeted: bool,
-    /// What it said of syncs that return early; 0: nothing.
+    /// The code that it said of syncs that return early; 0: nothing.
     answers: u32,
 }
 
@@ -120,7 +120,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Recovers what is in `place`, and serves there from now on. What recovery has to say is in
+    /// Recovers what is in `place`, and serves there from now on. Recovery's own messages are in
     /// the report.
     ///
     /// # Errors
@@ -452,7 +452,7 @@ impl Service {
         // (Of one that is overwritten nothing is ever brought home.)
         let size = if overwritten { 0 } else { stat.st_size as u64 };
         self.memory.entry(slot).hold(client, index, size, &named);
-        // (What the file system needs for itself counts as the file's too.)
+        // (Blocks that the file system needs for itself count as the file's too.)
         let blocks = (stat.st_blocks as u64).saturating_mul(512);
         if blocks > stat.st_size as u64 + ROOMY {
             self.memory.entry(slot).roomy.store(1, Ordering::SeqCst);
@@ -482,7 +482,7 @@ impl Service {
         let Some(hold) = &mut self.holds[slot] else { return true };
         let entry = self.memory.entry(slot);
         let settled = hold.settle(&self.memory, slot);
-        // (What is to be written once more must not be appended to meanwhile.)
+        // (A file that is to be written once more must not be appended to meanwhile.)
         if entry.failed.load(Ordering::SeqCst) != 0 {
             hold.leaves.get_or_insert(PlainReason::Failed);
         }
@@ -670,7 +670,7 @@ impl Service {
         }
     }
 
-    /// What there is to say.
+    /// The service's report on itself.
     fn status(&mut self) -> String {
         let mut text = String::new();
         let (logs, used) = self.logs.count();

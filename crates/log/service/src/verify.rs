@@ -46,7 +46,7 @@ pub fn verify(place: &Place, kind: Kind) -> (String, bool) {
     (text, sound)
 }
 
-/// What one log has.
+/// The contents of one log.
 struct Seen {
     epoch: u64,
     records: u64,

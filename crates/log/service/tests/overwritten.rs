@@ -1,5 +1,5 @@
-//! What a log has of a file that was overwritten, brought to it after a loss of power: what comes
-//! last, in its order, and nothing that a stranger has changed since.
+//! The bytes that a log has of a file that was overwritten, brought to it after a loss of power:
+//! those that come last, in their order, and nothing that a stranger has changed since.
 
 use rustix::fd::AsFd;
 use rustix::fs::{Mode, OFlags, Timespec, Timestamps, futimens, open};
@@ -11,7 +11,7 @@ use uncopy_log_share::overwritten::{Overwritten, Range};
 use uncopy_log_share::writer::{Writer, superblock, write_superblock};
 use uncopy_log_store::Kind;
 
-/// What a program does: bytes at a place, and a sync by the log; or the file's own, and `HOME`.
+/// The acts of a program: bytes at a place, and a sync by the log; or the file's own, and `HOME`.
 enum Does<'a> {
     Writes(u64, &'a [u8]),
     Ends,
@@ -22,7 +22,7 @@ struct Lost {
 }
 
 impl Lost {
-    /// A program has done so, and the machine went down. What its file is then is `left`.
+    /// A program has done so, and the machine went down. Its file is `left` then.
     fn after(first: &[u8], does: &[Does<'_>], left: &[u8], another_boot: bool) -> Self {
         let lost = Self { directory: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap() };
         std::fs::write(lost.file(), first).unwrap();

@@ -50,7 +50,7 @@ impl Here {
         saved
     }
 
-    /// What a recovery says that is made now.
+    /// The report of a recovery that is made now.
     fn recovered(&self) -> Report {
         recover(&Place::open(&self.log()).unwrap(), Kind::Direct).unwrap()
     }
@@ -175,7 +175,7 @@ fn who_opens_a_held_file_waits_until_all_of_it_is_home() {
     assert!(program.append(slot, b"held") && program.append(slot, b" back"));
     assert_eq!(std::fs::metadata(&path).unwrap().len(), 0, "nothing is home yet");
     assert_eq!(std::fs::read(&path).unwrap(), b"held back");
-    // (Who opens it goes on once the lease is given up; the state is said after that.)
+    // (A process that opens it goes on once the lease is given up; the state is said after that.)
     assert!(!program.append(slot, b"more"), "it is home");
     program.waits_for(slot, State::Plain);
     rustix::io::write(&file, b", and on").unwrap();
@@ -289,7 +289,7 @@ fn durable_when_others_see_it(promises: bool) -> (u64, usize) {
 #[test]
 fn what_a_sync_has_promised_is_durable_before_others_see_it_though_its_program_has_died() {
     assert_eq!(durable_when_others_see_it(true), (23, 23));
-    // (What nobody was promised is read without a sync.)
+    // (Bytes that nobody was promised are read without a sync.)
     assert_eq!(durable_when_others_see_it(false), (0, 23));
 }
 
@@ -402,7 +402,7 @@ fn what_was_home_and_not_durable_comes_again_after_its_device_was_gone() {
     }
 }
 
-/// What a power loss would leave, but for the memory, which is taken away.
+/// The files as a power loss would leave them, but for the memory, which is taken away.
 #[test]
 fn what_was_logged_is_in_its_file_after_the_memory_is_lost() {
     let mut here = Here::new();

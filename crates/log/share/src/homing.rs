@@ -37,7 +37,7 @@ pub enum NotHome {
     Changed {
         /// Its length.
         is: u64,
-        /// What it should be.
+        /// The length that it should be.
         should: u64,
     },
 }
@@ -75,7 +75,7 @@ pub fn bring<F: AsFd>(
         }
         let stat = inject::check(Call::Fstat).and_then(|()| fstat(file));
         let size = stat.map_err(NotHome::Refused)?.st_size as u64;
-        // (More than is said to be home: whoever wrote that died before it said so.)
+        // (More than is said to be home: the process that wrote that died before it said so.)
         let written = size > at && size <= end && is_ours(memory, slot, file, at, size);
         let at = if written { size } else { at };
         if size != at {

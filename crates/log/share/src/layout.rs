@@ -129,7 +129,8 @@ pub struct Entry {
     pub failed: AtomicU32,
     /// Syncs of its file that are under way.
     pub(crate) syncs: AtomicU32,
-    /// What the program's next sync says, whatever came of it: nothing, [`ONCE`], [`FOR_GOOD`].
+    /// The error that the program's next sync says, whatever came of it: nothing, [`ONCE`],
+    /// [`FOR_GOOD`].
     pub lost: AtomicU32,
     /// How often it was named: a log names a file again that has another name.
     pub names: AtomicU32,
@@ -193,7 +194,7 @@ impl Entry {
         );
     }
 
-    /// Its bytes cannot come home for now, for this reason: whoever waits is told.
+    /// Its bytes cannot come home for now, for this reason: all who wait are told.
     pub fn refuses(&self, error: u32) {
         self.error.store(error, Ordering::Release);
         self.turned();
@@ -237,7 +238,7 @@ impl Entry {
     /// under way, which may have had the kernel's error instead of this one.
     ///
     /// # Errors
-    /// What `sync` says, or one before that was not made good.
+    /// The error of `sync`, or of one before that was not made good.
     pub fn synced(&self, sync: impl FnOnce() -> Result<(), Errno>) -> Result<bool, Errno> {
         let failed = || match self.failed.load(Ordering::SeqCst) {
             0 => Ok(()),
@@ -251,7 +252,7 @@ impl Entry {
         if let Err(why) = result {
             self.failed.store(why.raw_os_error() as u32, Ordering::SeqCst);
         }
-        // (Looked at in this order: who fails says so before it is under way no more.)
+        // (Looked at in this order: a sync that fails says so before it is under way no more.)
         let alone = self.syncs.load(Ordering::SeqCst) == 1;
         let failed = failed();
         if alone && failed.is_ok() {
@@ -266,13 +267,13 @@ impl Entry {
         self.syncs.load(Ordering::SeqCst) != 0
     }
 
-    /// What the ring has was written once more, and synced: what failed before counts no more.
+    /// The ring's bytes were written once more, and synced: a failure before counts no more.
     pub fn made_good(&self) {
         self.syncs.store(0, Ordering::SeqCst);
         self.failed.store(0, Ordering::SeqCst);
     }
 
-    /// The program's next sync says so. (What was said before and is worse stays.)
+    /// The program's next sync says so. (A word that was said before and is worse stays.)
     pub fn loses(&self, what: u32) {
         self.lost.fetch_max(what, Ordering::SeqCst);
     }
@@ -307,7 +308,7 @@ impl Entry {
         (self.device.load(Ordering::Relaxed), self.inode.load(Ordering::Relaxed))
     }
 
-    /// The file is plain: all is home, and the lease given up. Whoever waits is woken.
+    /// The file is plain: all is home, and the lease given up. All who wait are woken.
     pub fn plain(&self) {
         self.state.store(State::Plain as u32, Ordering::Release);
         self.turned();
@@ -321,8 +322,9 @@ impl Entry {
         self.position.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Whoever makes the file plain: the kernel's position becomes the file's, by `set`, and counts
-    /// from then on. (In this order: who dies between both leaves it to be done again.)
+    /// For the process that makes the file plain: the kernel's position becomes the file's, by
+    /// `set`, and counts from then on. (In this order: a process that dies between both leaves it
+    /// to be done again.)
     pub fn hands_position_over(&self, mut set: impl FnMut(u64)) {
         loop {
             let position = self.position.load(Ordering::Acquire);

@@ -2,8 +2,8 @@
 //! memory for its bytes; and what a program has for itself: the log that its syncs go to.
 //!
 //! No lock is held by two processes. The program that holds a file appends to it, the service
-//! brings its bytes home, and the words between them ([`words`]) say how far each is. So whoever
-//! dies, or is stopped, leaves nothing that another waits for.
+//! brings its bytes home, and the words between them ([`words`]) say how far each is. So a process
+//! that dies, or is stopped, leaves nothing that another waits for.
 //!
 //! | module | one idea |
 //! | --- | --- |

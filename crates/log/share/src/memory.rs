@@ -44,7 +44,7 @@ impl<F: AsFd> Memory<F> {
         inject::check(Call::Mmap)?;
         // SAFETY: a new mapping where there is none.
         let at = unsafe { mmap(core::ptr::null_mut(), BYTES as usize, both, flags, &file, 0) }?;
-        // (What is held is as private as the file. Failing does no harm.)
+        // (Held bytes are as private as the file. Failing does no harm.)
         // SAFETY: our mapping.
         let _ = unsafe { madvise(at, BYTES as usize, Advice::LinuxDontDump) };
         NonNull::new(at.cast()).map(|at| Self { file, at }).ok_or(Errno::NOMEM)

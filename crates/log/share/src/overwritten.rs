@@ -28,8 +28,8 @@ impl Entry {
     /// flush; `None`: they must not be any more.
     pub fn logs(&self) -> Option<u64> {
         let flush = self.logged.load(Ordering::SeqCst) + 1;
-        // (Said before it is looked whether it still may be logged: who ends that looks the other
-        // way round.)
+        // (Said before it is looked whether it still may be logged: the one that ends that looks
+        // the other way round.)
         self.logged.store(flush, Ordering::SeqCst);
         core::sync::atomic::fence(Ordering::SeqCst);
         inject::point(Point::Logging);
@@ -42,10 +42,11 @@ impl Entry {
         self.words.synced(self.logged.load(Ordering::SeqCst));
     }
 
-    /// The file's own sync, by `sync`. Who dies over it may have been told that it failed.
+    /// The file's own sync, by `sync`. A process that dies over it may have been told that it
+    /// failed.
     ///
     /// # Errors
-    /// What `sync` says.
+    /// The error of `sync`.
     pub fn syncs_itself(&self, sync: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno> {
         self.syncs.fetch_add(1, Ordering::SeqCst);
         let result = sync();
@@ -71,7 +72,7 @@ pub struct Overwritten<'a> {
     pub index: u32,
     /// Its length in bytes.
     pub size: u64,
-    /// What [`Entry::logs`] said.
+    /// The number that [`Entry::logs`] gave.
     pub flush: u64,
     /// The ranges that were written.
     pub ranges: &'a [Range],
@@ -120,8 +121,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Says, durably, that what the log has of this index until now is in its file. What comes
-    /// later counts.
+    /// Says, durably, that what the log has of this index until now is in its file. Records that
+    /// come later count.
     ///
     /// # Errors
     /// It could not be said.

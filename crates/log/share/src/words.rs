@@ -30,7 +30,7 @@ pub struct Words {
     durable: AtomicU64,
 }
 
-/// What `end` says.
+/// The two states of `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// So far was appended, and more may be.
@@ -78,7 +78,7 @@ impl Words {
         if end & CLOSED == 0 { End::Open(end) } else { End::Closed(end & !CLOSED) }
     }
 
-    /// How far the file has its bytes. What lies `ring` bytes before may be written over.
+    /// How far the file has its bytes. Bytes that lie `ring` bytes before may be written over.
     pub fn home(&self) -> u64 {
         self.home.load(Ordering::Acquire)
     }
@@ -100,18 +100,19 @@ impl Words {
         self.end.fetch_or(CLOSED, Ordering::AcqRel) & !CLOSED
     }
 
-    /// Whoever brings bytes home: the file has them up to `to`.
+    /// For the process that brings bytes home: the file has them up to `to`.
     pub fn homed(&self, to: u64) {
         self.home.store(to, Ordering::Release);
     }
 
-    /// Whoever synced the file after it had its bytes up to `to`: they are durable.
+    /// For the process that synced the file after it had its bytes up to `to`: they are durable.
     pub fn synced(&self, to: u64) {
         self.durable.fetch_max(to, Ordering::AcqRel);
     }
 }
 
-/// Every order of the two's steps (`make loom`). What each test was seen to catch stands with it.
+/// Every order of the two's steps (`make loom`). The faults that each test was seen to catch stand
+/// with it.
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;

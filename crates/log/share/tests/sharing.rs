@@ -1,4 +1,4 @@
-//! What a program appends comes home, goes into its log, and is found there again.
+//! Bytes that a program appends come home, go into its log, and are found there again.
 
 use rustix::fd::AsFd;
 use rustix::fs::{Mode, OFlags, open};
@@ -155,7 +155,7 @@ fn after_a_sync_that_failed_what_the_ring_has_is_written_once_more() {
         assert_eq!(entry.synced(|| Err(Errno::IO)), Err(Errno::IO));
         assert_eq!(entry.synced(|| Ok(())), Err(Errno::IO), "the next one tells nothing");
         assert_eq!(entry.words.durable(), 12);
-        // (What the disk has then.)
+        // (The disk has this then.)
         std::fs::write(&path, b"base durable\0\0\0\0\0\0\0\0").unwrap();
         entry.words.close();
         let ending = Ending { logged: true, alone: false, open: false };

@@ -72,7 +72,7 @@ impl World {
         }
     }
 
-    /// What was promised becomes durable, and answers leave.
+    /// The versions that were promised become durable, and answers leave.
     pub fn flush_promised(&mut self, meanwhile: Interleaving, probe: &mut dyn Probe) {
         let (number, files) = self.promises.answers.begin();
         for file in files {
@@ -83,7 +83,8 @@ impl World {
                 Answer::Failed(_) if self.faults.is_some() => self.promises.answers.fails(),
                 Answer::Failed(errno) => probe.wrong(format!("a flush failed: error {errno}")),
                 _ if self.mutation == Some(Mutation::LateNumbers) => {}
-                // (What it has made durable is no less than what it answers for.)
+                // (The version that it has made durable is no less than the one that it answers
+                // for.)
                 _ => assert!(versions[file] <= self.histories[file].at()),
             }
         }

@@ -9,7 +9,7 @@ use uncopy_log_book::recovery::{OnDisk, Recovery, Refusal, Task};
 use uncopy_log_book::{Event, Plan, Verdict};
 use uncopy_log_record::{BLOCK, Gap, HEAD, Superblock};
 
-/// What is looked at in each point of a run.
+/// The crashes that are tried in each point of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Thoroughness {
     /// Every way to lose power, interrupted recoveries, strangers, kills.
@@ -21,7 +21,7 @@ pub enum Thoroughness {
 /// Crashes a world at its points, and keeps what the oracle says.
 #[derive(Debug)]
 pub struct Crashes {
-    /// What was wrong.
+    /// The faults that were found.
     pub wrong: Vec<String>,
     /// Points that were looked at.
     pub points: u64,
@@ -31,7 +31,7 @@ pub struct Crashes {
     pub replayed: u64,
     thoroughness: Thoroughness,
     rng: fastrand::Rng,
-    /// What was done, for the report.
+    /// The script of the run, for the report.
     script: String,
 }
 
@@ -57,7 +57,7 @@ impl Crashes {
         }
     }
 
-    /// What follows is done by this script.
+    /// The acts that follow are done by this script.
     pub fn script(&mut self, script: String) {
         self.script = script;
     }
@@ -137,7 +137,8 @@ impl Crashes {
         Some(after)
     }
 
-    /// Programs and service are killed. Whoever starts next brings all home, in the same boot.
+    /// Programs and service are killed. The next process that starts brings all home, in the same
+    /// boot.
     fn kill(&mut self, world: &World) -> World {
         self.crashes += 1;
         let mut after = world.clone();
@@ -248,7 +249,7 @@ impl Probe for Crashes {
     }
 }
 
-/// What a recovery did.
+/// The outcome of a recovery.
 struct Recovered {
     through: bool,
     replayed: usize,
@@ -266,7 +267,7 @@ impl World {
         self.booted = self.now;
     }
 
-    /// Somebody writes to a file before recovery, durably. What it is then.
+    /// Somebody writes to a file before recovery, durably. Returns what it is then.
     fn visit(&mut self, file: usize) -> Option<Vec<u8>> {
         if !self.files.has_name(file) {
             return None;
@@ -283,8 +284,8 @@ impl World {
         for file in 0..self.histories.len() {
             let content = self.files.content(file).to_vec();
             self.histories[file] = crate::oracle::History::new(&content);
-            // (What recovery and closing brought need not all be durable, and what a failed sync
-            // made the kernel forget is not; the oracle takes it so.)
+            // (Bytes that recovery and closing brought need not all be durable, and bytes that a
+            // failed sync made the kernel forget are not; the oracle takes it so.)
             self.files.write(file, 0, &content, self.now);
             self.files.write_back(&mut self.platter, file);
             self.files.sync(&mut self.platter, file, false);

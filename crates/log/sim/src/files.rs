@@ -7,17 +7,17 @@ use uncopy_log_record::{BLOCK, SECTOR};
 /// A file, by number.
 pub type FileId = usize;
 
-/// What the journal says.
+/// The changes that the journal has.
 #[derive(Clone, Debug)]
 enum Change {
-    /// The file has this size, in this area. What writes before that one brought from `from` on is
-    /// there.
+    /// The file has this size, in this area. The bytes that writes before that one brought from
+    /// `from` on are there.
     Extent { file: FileId, area: Area, size: usize, from: usize, after: usize },
     /// The file has this name, or none.
     Named { file: FileId, name: Option<u32> },
 }
 
-/// What is durable of a file's metadata.
+/// The durable part of a file's metadata.
 #[derive(Clone, Copy, Debug)]
 struct Inode {
     area: Area,
@@ -68,7 +68,7 @@ impl Files {
         file
     }
 
-    /// What the kernel shows of it.
+    /// The content that the kernel shows of it.
     pub fn content(&self, file: FileId) -> &[u8] {
         &self.files[file].content
     }

@@ -1,7 +1,7 @@
 //! The log's records and book over a simulated disk: every crash, everywhere.
 //!
-//! What is the product's own code: [`uncopy_log_record`] puts records together and finds them
-//! again, [`uncopy_log_book`] says what each call means, and what recovery replays. What is
+//! Two parts are the product's own code: [`uncopy_log_record`] puts records together and finds them
+//! again, [`uncopy_log_book`] says what each call means, and what recovery replays. The rest is
 //! simulated: the disk, the file system, memory that outlives programs, and those who carry steps
 //! out.
 //!

@@ -1,8 +1,8 @@
-//! What a file may hold after a crash.
+//! The contents that a file may have after a crash.
 
 use core::fmt;
 
-/// What is not as it has to be.
+/// A state that is not as it has to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation(String);
 
@@ -53,7 +53,7 @@ impl History {
         }
     }
 
-    /// What the file is, with all writes that were made.
+    /// The file's content, with all writes that were made.
     pub fn latest(&self) -> &[u8] {
         self.versions.last().map_or(&[], |bytes| bytes)
     }
@@ -63,12 +63,12 @@ impl History {
         self.versions.push(content);
     }
 
-    /// What was begun has returned.
+    /// The write that was begun has returned.
     pub fn returned(&mut self) {
         self.returned = self.versions.len() - 1;
     }
 
-    /// What was begun was not done.
+    /// The write that was begun was not done.
     pub fn failed(&mut self) {
         self.versions.pop();
     }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use uncopy_log_record::{BLOCK, SECTOR};
 
-/// What lies on the disk apart from others: the log, or one file's blocks.
+/// The blocks that lie on the disk apart from others: the log's, or one file's.
 pub type Area = usize;
 
 /// The area of the log.
@@ -17,7 +17,7 @@ struct Write {
     bytes: Vec<u8>,
 }
 
-/// What becomes of unflushed sectors when power goes.
+/// The fate of unflushed sectors when power goes.
 #[derive(Clone, Debug)]
 pub enum Fate {
     /// None is there.
@@ -70,12 +70,12 @@ impl Platter {
         self.written
     }
 
-    /// What is durable of an area; behind its end are zeros.
+    /// The durable bytes of an area; behind its end are zeros.
     pub fn durable(&self, area: Area) -> &[u8] {
         self.durable.get(&area).map_or(&[], |bytes| bytes)
     }
 
-    /// What an area has behind `length` is nothing.
+    /// The bytes of an area behind `length` are gone.
     pub fn cut(&mut self, area: Area, length: usize) {
         self.durable.entry(area).or_default().truncate(length);
     }

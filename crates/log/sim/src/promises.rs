@@ -1,4 +1,5 @@
-//! What a process was told by syncs that returned early, and what waits for them.
+//! The promises that a process was given by syncs that returned early, and the outputs that wait
+//! for them.
 
 use crate::files::FileId;
 use uncopy_log_book::answers::Answers;
@@ -6,11 +7,11 @@ use uncopy_log_book::answers::Answers;
 /// Bytes that queues have room for: three answers'.
 const MOST: usize = 24;
 
-/// What a process with such syncs has promised, and to whom.
+/// The promises of a process with such syncs, and those who were given them.
 #[derive(Clone, Debug)]
 pub struct Promises {
     pub(crate) answers: Answers,
-    /// What each sync has told the program: this version of this file is durable.
+    /// The promise of each sync to the program: this version of this file is durable.
     pub(crate) made: Vec<(FileId, usize)>,
 }
 

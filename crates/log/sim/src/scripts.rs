@@ -1,4 +1,4 @@
-//! What programs do: all short scripts, random long ones.
+//! The scripts of programs: all short ones, random long ones.
 
 use crate::crash::{Crashes, Thoroughness};
 use crate::world::{Interleaving, Mutation, Probe, World};
@@ -91,7 +91,7 @@ pub const WITH_ANSWERS: [Op; 15] = [
     Op::Unlink,
 ];
 
-/// What a script begins with.
+/// The file that a script begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
     /// A new file.
@@ -144,7 +144,7 @@ pub fn perform(world: &mut World, file: usize, op: Op, probe: &mut dyn Probe) {
     if world.entries[file].gone {
         return;
     }
-    // Others may see what these do. (Who opens a file: before the lease is given up.)
+    // Others may see what these do. (Of an open: before the lease is given up.)
     let seen = matches!(
         op,
         Op::Rename

@@ -10,7 +10,7 @@ use uncopy_log_record::{
     BLOCK, Cursor, Flush, HEAD, Here, Name, Purpose, Range, Record, Superblock, Written,
 };
 
-/// What is left out, or done in the wrong order: the oracle must complain.
+/// A step that is left out, or done in the wrong order: the oracle must complain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutation {
     /// `HOME` is never written.
@@ -37,9 +37,9 @@ pub enum Mutation {
     LateNumbers,
     /// Something that is no answer on a stream leaves without waiting.
     LeavesUnheld,
-    /// Who opens a file does not wait.
+    /// A process that opens a file does not wait.
     OpenUnheld,
-    /// What a dead program was promised comes home, and is not made durable.
+    /// The bytes that a dead program was promised come home, and are not made durable.
     DeadUnsynced,
     /// Recovery writes a file's bytes in the wrong order.
     WrongOrder,
@@ -73,7 +73,7 @@ pub(crate) struct Saved {
     pub(crate) pieces: Vec<(u64, Vec<u8>)>,
 }
 
-/// What other threads do while a job is under way.
+/// The doings of other threads while a job is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interleaving {
     /// Nothing.
@@ -485,7 +485,7 @@ impl World {
         bytes: &[u8],
         probe: &mut dyn Probe,
     ) -> Outcome {
-        // (What the kernel does for itself does not fail here: those are its own errors.)
+        // (The kernel's own doings do not fail here: those are its own errors.)
         let done = |ok: bool| if ok { Outcome::Done } else { Outcome::Failed(28) };
         let (mutation, fails) = (self.mutation, self.fails());
         let mutated = |it| mutation == Some(it);

@@ -39,7 +39,7 @@ impl Dax {
     /// A new one, of zeros.
     ///
     /// # Errors
-    /// What did not work; EOPNOTSUPP for the mapping: the file system does not lie in persistent
+    /// The step that failed; EOPNOTSUPP for the mapping: the file system does not lie in persistent
     /// memory.
     pub fn create(directory: BorrowedFd<'_>, name: &str, bytes: u64) -> Result<Self, Failed> {
         let file = new_file(directory, name)?;

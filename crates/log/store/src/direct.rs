@@ -24,7 +24,7 @@ impl Direct {
     /// A new one, of zeros that are on the disk once it returns.
     ///
     /// # Errors
-    /// What did not work.
+    /// The step that failed.
     pub fn create(directory: BorrowedFd<'_>, name: &str, bytes: u64) -> Result<Self, Failed> {
         let file = new_file(directory, name)?;
         let mut staging = Staging::new(STAGED).map_err(Failed::to("get memory for the log"))?;
@@ -40,7 +40,7 @@ impl Direct {
     /// One that was made before.
     ///
     /// # Errors
-    /// What did not work.
+    /// The step that failed.
     pub fn open(file: OwnedFd) -> Result<Self, Failed> {
         direct(&file)?;
         Staged::open(file).map(Self)

@@ -20,7 +20,7 @@ impl Failed {
     }
 }
 
-/// What helps against an error of the kernel's.
+/// The hint that helps against an error of the kernel's.
 fn hint(why: Errno) -> &'static str {
     match why {
         Errno::NOSPC => "make room on the file system, or name a smaller --log-size",

@@ -1,5 +1,5 @@
-//! Memory that outlives the program, for bytes that are held: a file in tmpfs. What is touched of
-//! it without room behind it is SIGBUS, so room is taken first.
+//! Memory that outlives the program, for bytes that are held: a file in tmpfs. A touched page of it
+//! without room behind it is SIGBUS, so room is taken first.
 
 use crate::failed::Failed;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,7 +19,7 @@ impl HeldMemory {
     /// A new file at `path`, `bytes` long, without room for any of them.
     ///
     /// # Errors
-    /// What did not work; EEXIST: there is one.
+    /// The step that failed; EEXIST: there is one.
     pub fn create(path: &Path, bytes: u64) -> Result<Self, Failed> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file = inject::check(Call::LogOpen)
@@ -34,7 +34,7 @@ impl HeldMemory {
     /// The one at `path`; its length in bytes beside it.
     ///
     /// # Errors
-    /// What did not work; ENOENT: there is none. EINVAL: it is no file of this user's alone.
+    /// The step that failed; ENOENT: there is none. EINVAL: it is no file of this user's alone.
     pub fn open(path: &Path) -> Result<(Self, u64), Failed> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = inject::check(Call::LogOpen)

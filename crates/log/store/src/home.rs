@@ -3,8 +3,8 @@
 //!
 //! The kernel grants the lease that makes a file ours only while nobody else has it open, and so
 //! there is no second description that could have O_DIRECT: the flag is set on the program's own
-//! for as long as blocks are written. Whoever does so has the entry's lock, so that no call of the
-//! program's meets the flag.
+//! for as long as blocks are written. The thread that does so has the entry's lock, so that no call
+//! of the program's meets the flag.
 //!
 //! unsafe: a call with numbers.
 
@@ -102,13 +102,13 @@ fn by_cache(file: BorrowedFd<'_>, at: u64, bytes: &[u8]) -> Homed {
     Homed { bytes: done, error: None }
 }
 
-/// What the page cache has of the file before `at` is on its way to the disk. What goes past the
-/// cache makes the file longer, and a crash would leave zeros where such pages are missing (seen on
-/// ext4: 100 KB of them, before a megabyte that was written so). It is not waited for: that would
-/// take the kernel's report of an error from the program's next sync.
+/// The pages that the page cache has of the file before `at` are on their way to the disk. Bytes
+/// that go past the cache make the file longer, and a crash would leave zeros where such pages are
+/// missing (seen on ext4: 100 KB of them, before a megabyte that was written so). It is not waited
+/// for: that would take the kernel's report of an error from the program's next sync.
 fn write_back(file: BorrowedFd<'_>, at: u64) {
     let bytes = i64::try_from(at).unwrap_or(i64::MAX);
-    // (No bytes would mean all. What fails now the file's own sync says.)
+    // (No bytes would mean all. A failure now is said by the file's own sync.)
     if at > 0 {
         // SAFETY: a call with numbers.
         unsafe { libc::sync_file_range(file.as_raw_fd(), 0, bytes, libc::SYNC_FILE_RANGE_WRITE) };
@@ -121,7 +121,7 @@ fn past_cache(file: BorrowedFd<'_>, at: u64, bytes: &[u8]) -> Homed {
     let set = flags.and_then(|flags| fcntl_setfl(file, flags | OFlags::DIRECT).map(|()| flags));
     let flags = match set {
         Ok(flags) => flags,
-        // (Whatever the reason: the page cache takes them.)
+        // (The page cache takes them, whatever the reason.)
         Err(_) => return Homed { bytes: 0, error: Some(Errno::INVAL) },
     };
     inject::point(Point::Direct);

@@ -11,7 +11,7 @@ use rustix::fd::{AsFd, OwnedFd};
 /// written over. Takes as long as the disk needs for so much.
 ///
 /// # Errors
-/// What did not work, with the kernel's reason.
+/// The step that failed, with the kernel's reason.
 pub fn create(
     directory: impl AsFd,
     name: &str,

@@ -18,7 +18,7 @@ impl Memory {
     /// A new one, of zeros.
     ///
     /// # Errors
-    /// What did not work.
+    /// The step that failed.
     pub fn create(directory: BorrowedFd<'_>, name: &str, bytes: u64) -> Result<Self, Failed> {
         let file = new_file(directory, name)?;
         inject::check(Call::LogZeros)
@@ -30,7 +30,7 @@ impl Memory {
     /// One that was made before.
     ///
     /// # Errors
-    /// What did not work.
+    /// The step that failed.
     pub fn open(file: OwnedFd) -> Result<Self, Failed> {
         Staged::open(file).map(Self)
     }

@@ -14,8 +14,8 @@ pub trait Store: fmt::Debug + Send {
     fn bytes(&self) -> u64;
 
     /// Memory in which the bytes for the log are put together, [`STAGED`](crate::staging::STAGED)
-    /// of them at most. What was put there before is not in it any more, or is: whoever flushes
-    /// writes all that it flushes.
+    /// of them at most. Bytes that were put there before are not in it any more, or are: the thread
+    /// that flushes writes all that it flushes.
     fn memory(&mut self) -> &mut [u8];
 
     /// Puts the first `bytes` of [`memory`](Self::memory) at `at` of the log. They are durable once

@@ -61,7 +61,7 @@ const OFFERS_AGAIN: u64 = 1000;
 /// An owner that is to stay as it is until a receiver is done with its bytes.
 pub type Keeps = Arc<dyn Any + Send + Sync>;
 
-/// Whose arena bytes lie in that go on from there.
+/// The owner of arena bytes that go on from where they lie.
 #[derive(Clone, Debug)]
 pub(crate) enum Whose {
     /// A peer's, who has given them to this process.

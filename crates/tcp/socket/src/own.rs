@@ -79,8 +79,8 @@ impl Own {
         (self.memory.base(), ARENA)
     }
 
-    /// What the owner of views knows it by; made once, dropped before its memory goes. `None`: it
-    /// could not be made.
+    /// The region that the owner of views knows it by; made once, dropped before its memory goes.
+    /// `None`: it could not be made.
     pub fn known<T: Views>(&self, make: impl FnOnce() -> Option<T>) -> Option<&T> {
         self.known.get(make)
     }
@@ -161,7 +161,7 @@ impl Own {
         }
     }
 
-    /// As above, for whoever keeps it only as long as something has settled in it.
+    /// As above, for an owner that keeps it only as long as something has settled in it.
     pub(crate) fn forgets_gone(&self) {
         self.collects(&mut lock(&self.pages));
     }

@@ -1,9 +1,9 @@
 //! Values that are sent again and again settle in this process' arena: they are copied there once,
 //! and every receiver that has the arena is given them where they lie.
 //!
-//! A block that has settled is as good as a peer's that is given on: whoever views its bytes in
-//! this process keeps it, and so does each receiver until it gives them back. When nobody does the
-//! block is free. A message's own block comes back with the message.
+//! A block that has settled is as good as a peer's that is given on: each view of its bytes in this
+//! process keeps it, and so does each receiver until it gives them back. When nobody does the block
+//! is free. A message's own block comes back with the message.
 
 use crate::attached::Attached;
 use crate::blocks::Blocks;

@@ -10,7 +10,7 @@ pub trait Views: Any + Send + Sync {
     fn recall(&self);
 }
 
-/// What the owner of views knows an arena by.
+/// The region that the owner of views knows an arena by.
 #[derive(Debug, Default)]
 pub(crate) struct Known(OnceLock<Box<dyn Views>>);
 
