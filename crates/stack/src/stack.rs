@@ -131,8 +131,8 @@ pub trait Output {
         false
     }
 
-    /// Whether the stack may keep extents of so many bytes after the call: then [`keep`](Self::keep) is called in
-    /// place of [`gather`](Self::gather).
+    /// Whether the stack may keep extents of so many bytes after the call: then
+    /// [`keep`](Self::keep) is called in place of [`gather`](Self::gather).
     fn keeps(&self, bytes: usize) -> bool {
         let _ = bytes;
         false

@@ -118,11 +118,14 @@ pub fn picture(program: &Program, shown: &[Path]) -> Markup {
     let bottom = place(&mut flows, &links, last, high);
     let bands = bands(&mut flows, &links, x, high);
     html! {
-        svg viewBox={ "0 0 " (WIDTH) " " (format!("{:.0}", bottom + 6.0)) } role="img" aria-label="Flow of data" {
+        svg viewBox={ "0 0 " (WIDTH) " " (format!("{:.0}", bottom + 6.0)) }
+            role="img" aria-label="Flow of data"
+        {
             @for band in bands { (band) }
             @for (stop, flow) in &flows {
                 @let bytes = flow.into.max(flow.out);
-                (bar(stop, flow.y, bytes, x(stop.column), high(bytes), (stop.column < last).then_some(step)))
+                @let step = (stop.column < last).then_some(step);
+                (bar(stop, flow.y, bytes, x(stop.column), high(bytes), step))
             }
         }
     }

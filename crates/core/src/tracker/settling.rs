@@ -41,8 +41,8 @@ impl<M: Memory> Tracker<M> {
         found
     }
 
-    /// The bytes of extents, which the caller has pinned, have been copied: their views become views
-    /// of the copies. Returns a bit for each of which that is so: the other copies are their
+    /// The bytes of extents, which the caller has pinned, have been copied: their views become
+    /// views of the copies. Returns a bit for each of which that is so: the other copies are their
     /// owners' still. At most [`MAX_PIECES`] at once.
     pub fn settle(&mut self, moves: &[Move]) -> u64 {
         const _: () = assert!(MAX_PIECES <= u64::BITS as usize);

@@ -52,7 +52,8 @@ global_asm!(
     // DW_CFA_val_expression of the return address: the word of ORIGINAL, and
     // min(offset - ASKS, 0), and max(offset - MADE, 0).
     ".cfi_escape 0x16, 16, 32",
-    ".cfi_escape 0x80, 0, 0x08, {mask}, 0x21, 0x08, 7, 0x1c, 0x06", // breg16 0, const1u, or, const1u, minus, deref
+    // breg16 0, const1u, or, const1u, minus, deref
+    ".cfi_escape 0x80, 0, 0x08, {mask}, 0x21, 0x08, 7, 0x1c, 0x06",
     ".cfi_escape 0x80, 0, 0x08, {mask}, 0x1a",                 // breg16 0, const1u, and
     ".cfi_escape 0x12, 0x08, {asks}, 0x1c",                    // dup, const1u, minus
     ".cfi_escape 0x12, 0x30, 0x2d, 0x1e",                      // dup, lit0, lt, mul

@@ -1,5 +1,5 @@
-//! Which runs of text have to be decoded: those with calls and what is beside them (the *zone*), and
-//! those that may say of the zone where it is entered. Most text does neither.
+//! Which runs of text have to be decoded: those with calls and what is beside them (the *zone*),
+//! and those that may say of the zone where it is entered. Most text does neither.
 //!
 //! Nothing is missed: what could lead into the zone is looked for at every byte, and a run that has
 //! such bytes is decoded, which says whether it does. Jump tables end where the next one begins, so

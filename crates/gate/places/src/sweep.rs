@@ -23,7 +23,8 @@ pub(crate) struct Swept {
     pub calls: Vec<(u64, u64)>,
 }
 
-/// How much of the text is decoded: what is found of calls, and of what is around them, is the same.
+/// How much of the text is decoded: what is found of calls, and of what is around them, is the
+/// same.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decodes {
     /// The text that [`needed`](crate::needed) names.

@@ -262,9 +262,9 @@ impl Outputs {
         self.early.load(SeqCst) == 0
     }
 
-    /// A sync is about to return: true, once it has a number. All that it answers for was published,
-    /// and a process that opens the file waits until it is durable. `file` says which one it is,
-    /// while none is [forgotten](Self::forgets); `None`: it is closed.
+    /// A sync is about to return: true, once it has a number. All that it answers for was
+    /// published, and a process that opens the file waits until it is durable. `file` says which
+    /// one it is, while none is [forgotten](Self::forgets); `None`: it is closed.
     pub fn gives(&'static self, file: impl FnOnce() -> Option<u32>) -> bool {
         if !self.is_early() || !self.is_own() || !self.knows_code() || !self.has_thread() {
             return false;
@@ -341,8 +341,8 @@ impl Outputs {
         }
     }
 
-    /// As [`wait_for_all`](Self::wait_for_all), before the file of a program is looked at that is to
-    /// be executed.
+    /// As [`wait_for_all`](Self::wait_for_all), before the file of a program is looked at that is
+    /// to be executed.
     pub fn wait_to_execute(&self) {
         if !self.lets_through(libc::SYS_execve) {
             self.wait_for_all();

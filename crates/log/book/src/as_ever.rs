@@ -33,14 +33,19 @@ macro_rules! reasons {
 }
 
 reasons! {
-    PastUs 1 "answers-past-us" "The process makes system calls that go past libc, or past its thread's: io_uring, asynchronous requests, code with system calls of its own, descriptors or namespaces of a thread's own, what is executed without libc's functions.";
-    Mapped 2 "answers-mapped" "The process shares memory that it can write to: a shared mapping, or System V shared memory.";
-    Lent 3 "answers-lent" "The process lends its memory (vmsplice, MSG_ZEROCOPY, userfaultfd, requests to devices): what it does there later is seen without a call.";
+    PastUs 1 "answers-past-us" "The process makes system calls that go past libc, or past its \
+        thread's: io_uring, asynchronous requests, code with system calls of its own, descriptors \
+        or namespaces of a thread's own, what is executed without libc's functions.";
+    Mapped 2 "answers-mapped" "The process shares memory that it can write to: a shared \
+        mapping, or System V shared memory.";
+    Lent 3 "answers-lent" "The process lends its memory (vmsplice, MSG_ZEROCOPY, \
+        userfaultfd, requests to devices): what it does there later is seen without a call.";
     Code 4 "answers-code" "The process makes code at run time, or its code may not be changed.";
     Sandbox 5 "answers-sandbox" "The process filters its system calls.";
     Tcp 6 "answers-tcp" "Its connections go past Linux (--tcp).";
     Forked 7 "answers-forked" "It is a child that has executed nothing yet.";
-    Rights 8 "answers-rights" "The process has changed its user or its rights after its first sync.";
+    Rights 8 "answers-rights" "The process has changed its user or its rights after its \
+        first sync.";
     NoThread 9 "answers-no-thread" "There was no room for another thread.";
 }
 

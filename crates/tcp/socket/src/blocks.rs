@@ -313,40 +313,27 @@ impl Exchange {
         &self,
         returns: &Returns,
         (slot, bytes): (usize, u32),
-        (number, peer): (u16, &Peer),
+        (number, whose): (u16, &Whose),
         keeps: &Keeps,
         sole: impl Fn() -> bool,
     ) -> Option<u16> {
         let mut out = lock(&self.out);
         self.take_back(&mut out, returns);
         let onward = lock(&self.onward);
-        let of = onward.get(usize::from(number))?.as_ref();
+        let (there, given) = match whose {
+            Whose::Own(_) => (true, Given::Settled(keeps.clone())),
+            Whose::Peer(peer) => {
+                let of = onward.get(usize::from(number))?.as_ref();
+                let there = of.is_some_and(|of| of.id == peer.id && !of.ends);
+                (there, Given::Onward(number, keeps.clone()))
+            }
+        };
         // (A fork holds these books meanwhile: the child has what is given before.)
-        if !sole() || !of.is_some_and(|of| of.id == peer.id && !of.ends) {
+        if !sole() || !there {
             return None;
         }
         let slot = u8::try_from(slot).ok()?;
-        let handle = out.give(slot, bytes, Given::Onward(number, keeps.clone())).ok()?;
-        self.kept.fetch_add(1, Ordering::Relaxed);
-        returns.begin(handle);
-        Some(handle)
-    }
-
-    /// The same of our own arena, where it has settled.
-    pub fn give_settled(
-        &self,
-        returns: &Returns,
-        (slot, bytes): (usize, u32),
-        keeps: &Keeps,
-        sole: impl Fn() -> bool,
-    ) -> Option<u16> {
-        let mut out = lock(&self.out);
-        self.take_back(&mut out, returns);
-        if !sole() {
-            return None;
-        }
-        let slot = u8::try_from(slot).ok()?;
-        let handle = out.give(slot, bytes, Given::Settled(keeps.clone())).ok()?;
+        let handle = out.give(slot, bytes, given).ok()?;
         self.kept.fetch_add(1, Ordering::Relaxed);
         returns.begin(handle);
         Some(handle)
@@ -718,7 +705,8 @@ impl Peer {
         }
     }
 
-    /// Notes that a range is handed over. False: too many that begin in the same page are still out.
+    /// Notes that a range is handed over. False: too many that begin in the same page are still
+    /// out.
     pub(crate) fn hands_over(&self, run: Run) -> bool {
         if self.ends.load(Ordering::Acquire) {
             return false;

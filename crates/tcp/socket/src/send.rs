@@ -4,7 +4,7 @@
 //! unsafe: the program's buffers.
 
 use crate::attached::{Attached, has_room};
-use crate::blocks::{Blocks, NUMBER, OWN};
+use crate::blocks::{NUMBER, OWN};
 use crate::ends::{Locked, Sending};
 use crate::flow::{Flow, ROUNDS};
 use crate::kept_error::is_told_once;
@@ -266,16 +266,21 @@ impl Flow {
     /// Whether what is left of a call goes in blocks.
     #[inline]
     fn blocks(&self, attached: &Attached, left: usize) -> Option<Wanted<'_>> {
-        let Blocks { from, always } = attached.mapped.blocks;
+        let from = attached.mapped.blocks.from;
         if left < from || self.context.gives_nothing.load(Relaxed) {
             return None;
         }
-        let wanted = always || attached.out().consumed.flags.load(Relaxed) & TAKES_BLOCKS != 0;
-        if wanted && self.gives_blocks(attached) {
+        if Self::takes_blocks(attached) && self.gives_blocks(attached) {
             return Some(Wanted { from, context: &self.context });
         }
         add(&self.context.settings.counters.tcp_blocks_unwanted, 1);
         None
+    }
+
+    /// The other side would take blocks, or gets them all the same, for tests.
+    pub(crate) fn takes_blocks(attached: &Attached) -> bool {
+        let asks = || attached.out().consumed.flags.load(Relaxed) & TAKES_BLOCKS != 0;
+        attached.mapped.blocks.always || asks()
     }
 
     /// The process' totals know what went in blocks.

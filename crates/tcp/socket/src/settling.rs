@@ -13,7 +13,6 @@ use crate::lock::lock;
 use crate::own::{Own, Settling};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use uncopy_tcp_shared::ring::TAKES_BLOCKS;
 
 impl Flow {
     /// From how many bytes on a message that is sent again may settle: its receiver views large
@@ -23,10 +22,12 @@ impl Flow {
     }
 
     fn settles_for(&self, attached: &Attached) -> Option<usize> {
-        let Blocks { from, always } = attached.mapped.blocks;
-        let wanted = always || attached.out().consumed.flags.load(Relaxed) & TAKES_BLOCKS != 0;
+        let from = attached.mapped.blocks.from;
         let may = from != Blocks::NONE.from && !self.context.gives_nothing.load(Relaxed);
-        let goes = may && wanted && self.sends_by_ring() && self.gives_blocks(attached);
+        let goes = may
+            && Self::takes_blocks(attached)
+            && self.sends_by_ring()
+            && self.gives_blocks(attached);
         goes.then_some(from)
     }
 

@@ -128,16 +128,10 @@ impl<'a> Buffers<'a> {
         let keeps = &self.forward?.keeps;
         let (slot, position) = (attached.slot, own.writer.tail());
         let sole = || attached.is_sole();
-        let handle = match whose {
-            Whose::Peer(peer) => {
-                let which = (number, &**peer);
-                mapped.exchange.give_on(returns, (slot, bytes), which, keeps, sole)?
-            }
-            Whose::Own(_) => {
-                context.gives_on.store(true, Relaxed);
-                mapped.exchange.give_settled(returns, (slot, bytes), keeps, sole)?
-            }
-        };
+        // (What settles keeps something, as what is given on does.)
+        context.gives_on.store(true, Relaxed);
+        let which = (number, whose);
+        let handle = mapped.exchange.give_on(returns, (slot, bytes), which, keeps, sole)?;
         let run = Run { position, bytes, at, arena: number, handle };
         let produced = &attached.out().produced;
         own.runs.push(attached.slot().queue(mapped.side), produced, run);
