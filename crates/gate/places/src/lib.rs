@@ -32,6 +32,8 @@
 //! as a whole.
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod by_objdump;
 mod bytes;
 #[cfg(test)]
 mod compared;
@@ -39,6 +41,8 @@ mod cursor;
 mod descent;
 mod frames;
 mod landings;
+#[cfg(test)]
+mod linked;
 mod marks;
 mod needed;
 pub mod object;
