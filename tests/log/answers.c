@@ -5,6 +5,7 @@
 #include <grp.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <linux/userfaultfd.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -76,6 +77,20 @@ static int does(const char *what) {
         return syscall(SYS_io_setup, 8, &all), 0;
     }
     if (!strcmp(what, "has its faults told")) return syscall(SYS_userfaultfd, O_CLOEXEC), 0;
+    if (!strcmp(what, "has them told by a device")) {
+        int device = open("/dev/userfaultfd", O_RDWR);
+        if (device < 0) return fputs("/dev/userfaultfd cannot be opened here\n", stderr), 5;
+        return ioctl(device, USERFAULTFD_IOC_NEW, O_CLOEXEC) < 0;
+    }
+    /* (Of a child that has the same memory.) */
+    if (!strcmp(what, "ring of a child")) {
+        pid_t child = vfork();
+        if (child == 0) {
+            syscall(SYS_io_uring_setup, 8, page);
+            _exit(0);
+        }
+        return child < 0;
+    }
     if (!strcmp(what, "asks a device")) {
         int device = open("/dev/fuse", O_RDWR);
         if (device < 0) device = open("/dev/loop-control", O_RDWR);
@@ -133,6 +148,10 @@ int main(int argc, char **argv) {
         int lock = open("other", O_RDONLY);
         mapped = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, lock, 0);
         if (flock(lock, LOCK_EX) || mapped == MAP_FAILED || close(lock)) return 9;
+        /* (A mapping on overlayfs has the description of the file below, so the lock is gone.) */
+        lock = open("other", O_RDONLY);
+        if (!flock(lock, LOCK_EX | LOCK_NB)) return fputs("a mapping keeps no lock here\n", stderr), 5;
+        close(lock);
     }
     for (int i = 0;; i++) {
         promised();
@@ -154,9 +173,12 @@ int main(int argc, char **argv) {
         return sleep(1);
     }
     promised();
-    if (does(argv[1])) return fputs("it cannot be done\n", stderr), 7;
+    int cannot = does(argv[1]);
+    if (cannot) return fputs("it cannot be done\n", stderr), cannot == 5 ? 5 : 7;
     fputs("done\n", stderr);
     promised();
     if (waits("last")) return fputs("syncs return early still\n", stderr), 6;
-    return 0;
+    /* (It is asked why.) */
+    fputs("last\n", stderr);
+    return read(0, name, 1);
 }

@@ -136,7 +136,7 @@ def kept(chance, writes):
 class Work:
     """A program that ran once, and what it said: when each of its operations had returned."""
 
-    def __init__(self, kind, ground, place, number, seed, seconds, under):
+    def __init__(self, kind, ground, place, number, seed, seconds, under, answers):
         self.kind, self.seed, self.name = kind, seed, f"f{number}"
         self.told = os.path.join(ground, f"told.{number}")
         self.place = self.name if kind == "changes" else f"{kind}.{number}"
@@ -149,21 +149,22 @@ class Work:
         else:
             os.mkdir(os.path.join(place, self.place))
             sh(f"sync -f '{place}'")
-        if kind == "redis":
+        served = kind in stores.SERVED
+        if served:
             # (Answers wait in a queue only by TCP.)
-            port = 21000 + seed % 10000 if "UNCOPY_LOG_SYNC" in os.environ else 0
-            words, socket = stores.redis_words(os.path.join(place, self.place), port)
-            socket = port or socket
+            port = 21000 + seed % 10000 if answers or kind != "redis" else 0
+            program = stores.compiled(ground) if kind == "kv" else None
+            words, address = stores.server(kind, os.path.join(place, self.place), seed, port, program)
         with open(self.told, "wb") as out, open(os.devnull, "wb") as nothing:
-            self.process = subprocess.Popen(under + words, stdout=nothing if kind == "redis" else out, start_new_session=True)
+            self.process = subprocess.Popen(under + words, stdout=nothing if served else out, start_new_session=True)
         self.client = None
-        if kind == "redis":
-            self.client = threading.Thread(target=self.ask, args=(socket, time.monotonic() + seconds))
+        if served:
+            self.client = threading.Thread(target=self.ask, args=(address, time.monotonic() + seconds))
             self.client.start()
 
-    def ask(self, socket, end):
+    def ask(self, address, end):
         with open(self.told, "wb", buffering=0) as out:
-            stores.sets_keys(socket, self.seed, end, lambda number, at: out.write(b"%d %d\n" % (number, at)))
+            stores.asks(self.kind, address, self.seed, end, lambda number, at: out.write(b"%d %d\n" % (number, at)))
 
     def end(self):
         os.killpg(self.process.pid, signal.SIGKILL)
@@ -174,7 +175,7 @@ class Work:
     def read(self, until):
         with open(self.told, "rb") as file:
             lines = [tuple(map(int, line.split())) for line in file.read().split(b"\n")[:-1]]
-        lines = [line for line in lines if line[1] <= until]
+        lines = sorted((line for line in lines if line[1] <= until), key=lambda line: line[1])
         self.times, self.numbers = [line[1] for line in lines], [line[0] for line in lines]
         if self.kind == "changes":
             self.inodes = {line[0]: line[2] for line in lines}
@@ -194,8 +195,8 @@ class Work:
             # (It may not have begun.)
             if not count and not os.path.isdir(where):
                 return []
-            returned = self.numbers[count - 1] if count else 0
-            why = stores.fault(self.kind, where, self.seed, returned) if os.path.isdir(where) else "its directory is not there"
+            told = self.numbers[:count]
+            why = stores.fault(self.kind, where, self.seed, max(told, default=0), told) if os.path.isdir(where) else "its directory is not there"
             return [f"{self.place} (seed {self.seed}): {why}"] if why else []
         found, there, returned = [], {}, count - 1
         if returned < 0:
@@ -223,7 +224,7 @@ class Work:
 class Session:
     """Programs that ran once, and the moments at which power may have been lost."""
 
-    def __init__(self, ground, kind, seed, seconds, works, plain, under=""):
+    def __init__(self, ground, kind, seed, seconds, works, plain, under="", answers=False):
         self.ground, self.kind = ground, kind
         megabytes, make = MAKE[kind]
         self.image = os.path.join(ground, "image")
@@ -232,14 +233,16 @@ class Session:
         sh(f"{make} '{self.image}' >/dev/null")
         recorder = Recorder(ground, self.image, kind)
         place = recorder.place
-        under = under.split() if plain else [UNCOPY, "run", f"--log={place}/log", "--log-size=4M", "--"]
-        self.works = [Work(what, ground, place, i, seed * 5 + i, seconds, under) for i, what in enumerate(works)]
+        wait = ["--log-sync=answers"] if answers else []
+        under = under.split() if plain else [UNCOPY, "run", f"--log={place}/log", "--log-size=4M", *wait, "--"]
+        self.works = [Work(what, ground, place, i, seed * 5 + i, seconds, under, answers) for i, what in enumerate(works)]
         time.sleep(seconds + 0.5)
         self.died = [work.name for work in self.works if work.process.poll() is not None]
         status = subprocess.run([UNCOPY, "log", "status", f"{place}/log"], capture_output=True, text=True, check=False).stdout
         held = [line for line in status.splitlines() if line.startswith(("held", "overwritten", "plain"))]
         reasons = ("opened-later", "ends", "not-appended", "no-gain", "no-log", "shared", "idle")
         self.held = sum(line.startswith(("held", "overwritten")) or any(f": {name} (" in line for name in reasons) for line in held)
+        self.answers = [line for line in status.splitlines() if line.startswith(("answers wait", "syncs are as ever"))]
         until = time.monotonic_ns()
         for work in self.works:
             work.end()
@@ -363,7 +366,7 @@ def main():
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 20))
     parser.add_argument("--kind", choices=MAKE, default="ext4")
     parser.add_argument("--states", type=int, default=60, help="of each session")
-    parser.add_argument("--works", default="changes,changes", help="what runs: changes, pages, " + ", ".join(stores.KINDS))
+    parser.add_argument("--works", default="changes,changes", help="what runs: changes, pages, " + ", ".join((*stores.KINDS, *stores.SERVED[1:])))
     parser.add_argument("--recover", type=int, default=1, help="0: none, so that faults are to be found")
     parser.add_argument("--answers", action="store_true", help="answers wait for syncs: --log-sync=answers")
     parser.add_argument("--plain", action="store_true", help="no log at all: what the file system does")
@@ -371,8 +374,6 @@ def main():
     parser.add_argument("--strict", action="store_true", help="zeros are nothing that may be left, also of what was not acknowledged")
     parser.add_argument("--keep", help="what is wrong is copied there")
     args = parser.parse_args()
-    if args.answers:
-        os.environ["UNCOPY_LOG_SYNC"] = "answers"
     if os.environ.get("LOG_POWER") != "inside":
         # (Mounts of our own; whatever happens, nothing of it stays.)
         os.environ["LOG_POWER"] = "inside"
@@ -382,10 +383,12 @@ def main():
     grounds = tempfile.mkdtemp()
     sh(f"mount -t tmpfs none '{grounds}'")
     end, seed, faults, all_counts, sessions, operations, held = time.monotonic() + args.seconds, args.seed, [], {}, 0, 0, 0
+    said = set()
     while time.monotonic() < end - args.run and not faults:
         with tempfile.TemporaryDirectory(dir=grounds) as ground:
-            session = Session(ground, args.kind, seed, args.run, args.works.split(","), args.plain, args.under)
+            session = Session(ground, args.kind, seed, args.run, args.works.split(","), args.plain, args.under, args.answers)
             operations, held = operations + session.operations, held + session.held
+            said.update(session.answers)
             if session.died:
                 faults.append(f"{session.died} ended early")
             try:
@@ -397,6 +400,10 @@ def main():
             all_counts[name] = all_counts.get(name, 0) + count
         sessions, seed = sessions + 1, seed + 1
     print(f"power: {args.kind}: seed {args.seed}, {sessions} sessions, {operations} operations, held {held} times; {all_counts}")
+    if said:
+        print(f"power: {'; '.join(sorted(said))}")
+    if args.answers and not said and not faults:
+        faults.append("nobody has said whether answers wait")
     for fault in faults:
         print(f"FAIL  {fault}")
     sys.exit(bool(faults))

@@ -9,7 +9,7 @@ use crate::look::{stays_as_loaded, untold};
 use crate::patch::{self, Patch};
 use crate::room::{self, SLOT, SLOTS};
 use crate::trampoline::{self, Refers, trampoline};
-use crate::{Judge, PENDING, RT_SIGRETURN, Reason, Refusal, enter};
+use crate::{Judge, PENDING, RT_SIGRETURN, Reason, Refusal, cancellable, enter};
 use core::ffi::CStr;
 use core::ops::Range;
 use uncopy_gate_places::object::{Object, Segment};
@@ -30,12 +30,11 @@ pub fn install(judge: Judge) -> Result<Gate, Refusal> {
         Some(n) => return Err(Refusal::new(Reason::Code, format!("{n} threads run"))),
         None => return Err(untold()),
     }
-    cancels_as_known()?;
     no_shadow_stack()?;
     let objects = loaded::objects();
     let maps = mappings()?;
     executable_is_known(&maps, &objects)?;
-    let mut plan = Plan { places: 0, texts: Vec::new(), patches: Vec::new() };
+    let mut plan = Plan::default();
     for object in objects.iter().filter(|it| !is_the_kernels(it, &maps)) {
         // SAFETY: one thread runs, and unloads nothing here; text is changed below, when this is
         // used no more.
@@ -56,6 +55,7 @@ pub fn install(judge: Judge) -> Result<Gate, Refusal> {
             }
         }
     }
+    plan.cancels_as_known()?;
     if !enter::prepare(judge) {
         return Err(Refusal::new(Reason::Code, "it was installed before, or was to be"));
     }
@@ -70,8 +70,11 @@ pub fn install(judge: Judge) -> Result<Gate, Refusal> {
 }
 
 /// The changes to be made.
+#[derive(Default)]
 struct Plan {
     places: usize,
+    /// The one in which threads are cancelled is among them.
+    cancellable: bool,
     texts: Vec<Range<u64>>,
     patches: Vec<Patch>,
 }
@@ -101,7 +104,10 @@ impl Plan {
             Refusal::new(Reason::PastUs, format!("{}: {trouble}", object.called()))
         })?;
         let texts = || seen.segments.iter().filter(|it| it.executable);
-        if found.iter().any(|it| texts().any(|text| asks_where_it_is(text, it.call))) {
+        let otherwise = |it: &&Place| {
+            it.cancels.is_none() && texts().any(|text| asks_where_it_is(text, it.call))
+        };
+        if found.iter().any(|it| otherwise(&it)) {
             return Err(cancels_otherwise(object.called()));
         }
         self.add(object, &found)
@@ -110,6 +116,10 @@ impl Plan {
     fn add(&mut self, of: &Loaded, all: &[Place]) -> Result<(), Refusal> {
         let refers = Refers { pending: PENDING.as_ptr() as u64, enter: enter::address() };
         for place in all.iter().filter(|it| it.number != Some(RT_SIGRETURN)) {
+            if let Some(to) = place.cancels {
+                self.add_cancellable(of, place, to)?;
+                continue;
+            }
             if self.places == SLOTS {
                 return Err(code(of, "more system calls than there is room for"));
             }
@@ -132,6 +142,35 @@ impl Plan {
         }
         Ok(())
     }
+
+    /// The call in which threads are cancelled: `to` there.
+    fn add_cancellable(&mut self, of: &Loaded, place: &Place, to: u64) -> Result<(), Refusal> {
+        if self.cancellable {
+            return Err(cancels_otherwise(of.called()));
+        }
+        let new = cancellable::text(place, to, cancellable::address());
+        let new = new.ok_or_else(|| code(of, "no jump reaches so far"))?;
+        // SAFETY: a part of the object's text, which is loaded.
+        let old = unsafe { core::slice::from_raw_parts(place.from as *const u8, new.len()) };
+        cancellable::prepare(place);
+        self.patches.push(Patch { at: place.from, old: old.to_vec(), new });
+        self.cancellable = true;
+        Ok(())
+    }
+
+    /// glibc 2.41 and later cancel a thread in a call by where its instruction pointer is. A signal
+    /// that arrives in a trampoline would be lost, so that call must be known.
+    fn cancels_as_known(&self) -> Result<(), Refusal> {
+        // SAFETY: a constant string of libc's.
+        let version = unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) }.to_string_lossy();
+        let minor =
+            version.strip_prefix("2.").and_then(|it| it.split('.').next()?.parse::<u32>().ok());
+        match minor {
+            Some(..=40) => Ok(()),
+            _ if self.cancellable => Ok(()),
+            _ => Err(cancels_otherwise(&format!("glibc {version}"))),
+        }
+    }
 }
 
 /// All executable memory is text of an object as it was loaded, or the kernel's.
@@ -150,24 +189,12 @@ fn is_the_kernels(object: &Loaded, maps: &[Mapping]) -> bool {
     object.text().any(|part| kernels.clone().any(|it| it.span.contains(&part.span.start)))
 }
 
-/// glibc 2.41 and later cancel a thread in a call by where its instruction pointer is: a signal
-/// that arrives in a trampoline would be lost.
-fn cancels_as_known() -> Result<(), Refusal> {
-    // SAFETY: a constant string of libc's.
-    let version = unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) }.to_string_lossy();
-    let minor = version.strip_prefix("2.").and_then(|it| it.split('.').next()?.parse::<u32>().ok());
-    match minor {
-        Some(..=40) => Ok(()),
-        _ => Err(cancels_otherwise(&format!("glibc {version}"))),
-    }
-}
-
 fn cancels_otherwise(who: &str) -> Refusal {
     Refusal::new(Reason::PastUs, format!("{who} cancels in other ways"))
 }
 
-/// Whether that is so by the text: this call is that of `__syscall_cancel_arch`, whatever the
-/// version says.
+/// Whether threads are cancelled by where they are in this call, whatever the version says: it
+/// seems to be that of `__syscall_cancel_arch`.
 fn asks_where_it_is(text: &Segment<'_>, call: u64) -> bool {
     // mov 16(%rsp), %r9; mov %r11, 8(%rsp)
     const ITS: [u8; 10] = [0x4c, 0x8b, 0x4c, 0x24, 16, 0x4c, 0x89, 0x5c, 0x24, 8];

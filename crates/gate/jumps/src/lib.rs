@@ -9,6 +9,7 @@
 //!
 //! unsafe: changes text, and enters Rust from there.
 
+mod cancellable;
 mod enter;
 mod install;
 mod loaded;

@@ -113,7 +113,8 @@ mod tests {
     const TEXT: [u8; 13] = [0xb8, 1, 0, 0, 0, 0x0f, 5, 0x48, 0x3d, 0, 0xf0, 0xff, 0xff];
 
     fn before(number: Option<u32>) -> Place {
-        Place { from: 0x1000, call: 0x1005, end: 0x1005, number, begins: vec![0x1000] }
+        let begins = vec![0x1000];
+        Place { from: 0x1000, call: 0x1005, end: 0x1005, number, begins, cancels: None }
     }
 
     #[test]
@@ -151,6 +152,7 @@ mod tests {
             end: 0x100d,
             number: Some(1),
             begins: vec![0x1005, 0x1007],
+            cancels: None,
         };
         let made = trampoline(&place, &TEXT[5..], 0x2000, REFERS).unwrap();
         assert_eq!(made.entry, 0x2000 + ASKS as u64);
@@ -177,6 +179,7 @@ mod tests {
             end: 0x1021,
             number: Some(1),
             begins: (0x1000..0x1021).collect(),
+            cancels: None,
         };
         assert!(trampoline(&place, &text[..33], 0x2000, REFERS).is_none());
     }

@@ -386,6 +386,38 @@ static void threads_are_cancelled(void) {
     gate_pending(0);
 }
 
+/* Reads and writes a byte in turns, and then waits in a read for good. */
+static void *goes_round(void *unused) {
+    __attribute__((cleanup(unwinds))) int local;
+    char byte;
+    pthread_cleanup_push(cleans, NULL);
+    begun = 1;
+    for (int i = 0; i < 200; i++)
+        if (write(ends[1], "x", 1) != 1 || read(ends[0], &byte, 1) != 1) abort();
+    read(ends[0], &byte, 1);
+    pthread_cleanup_pop(0);
+    return unused;
+}
+
+static void threads_are_cancelled_at_any_moment(void) {
+    /* (A cancellation that is lost leaves a thread that never ends, and so does this.) */
+    for (int i = 0; i < 2000; i++) {
+        pthread_t thread;
+        void *result;
+        begun = cleaned = unwound = 0;
+        MUST(pipe(ends) == 0);
+        gate_pending(i % 2);
+        MUST(pthread_create(&thread, NULL, goes_round, NULL) == 0);
+        while (!begun) sched_yield();
+        for (volatile int j = rand() % 60000; j > 0; j--) {}
+        MUST(pthread_cancel(thread) == 0);
+        MUST(pthread_join(thread, &result) == 0 && result == PTHREAD_CANCELED);
+        MUST(cleaned == 1 && unwound == 1);
+        MUST(close(ends[0]) == 0 && close(ends[1]) == 0);
+    }
+    gate_pending(0);
+}
+
 /* (call, in, out): vector registers from `in`, call(-1), vector registers to `out`. */
 void vectors_across(int (*call)(int), const void *in, void *out);
 __asm__(".text\nvectors_across:\n"
@@ -862,6 +894,7 @@ static const struct {
     TEST(handlers_run_while_the_judge_waits_and_may_leave),
     TEST(frames_are_found_through_a_trampoline),
     TEST(threads_are_cancelled),
+    TEST(threads_are_cancelled_at_any_moment),
     TEST(vector_registers_stay),
     TEST(general_registers_stay),
     TEST(a_small_alternate_stack_is_enough),

@@ -28,6 +28,9 @@
 //! Of other objects only whether they have a system call matters ([`first_call`]). In text that is
 //! not sound it counts if anything seems to lead there.
 //!
+//! **The call in which threads are cancelled** (glibc 2.41) is none that can be displaced like
+//! others: its function is, as a whole (`cancels`).
+//!
 //! The rules err on the side of [`Trouble`]: an object with a place that has no room is left alone
 //! as a whole.
 #![forbid(unsafe_code)]
@@ -35,6 +38,7 @@
 #[cfg(test)]
 mod by_objdump;
 mod bytes;
+mod cancels;
 #[cfg(test)]
 mod compared;
 mod cursor;

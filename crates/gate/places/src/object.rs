@@ -62,6 +62,11 @@ impl<'a> Object<'a> {
         segment.bytes.get((at - segment.at) as usize..)
     }
 
+    /// So many bytes of text.
+    pub(crate) fn text_at(&self, at: u64, length: usize) -> Option<&'a [u8]> {
+        if self.is_text(at) { self.rest(at)?.get(..length) } else { None }
+    }
+
     pub(crate) fn text(&self) -> impl Iterator<Item = Segment<'a>> + '_ {
         self.segments.iter().filter(|it| it.executable).copied()
     }

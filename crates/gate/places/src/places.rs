@@ -1,6 +1,7 @@
 //! The places of an object: its system calls, and what is displaced for each.
 
 use crate::Trouble;
+use crate::cancels;
 use crate::landings;
 use crate::marks::Marks;
 use crate::object::{Object, Segment};
@@ -24,6 +25,9 @@ pub struct Place {
     pub number: Option<u32>,
     /// Where the displaced instructions begin, `from` first.
     pub begins: Vec<u64>,
+    /// Where a cancelled thread goes, if this is the call in which threads are: all of its function
+    /// before the call is displaced, and looks whether the thread is cancelled.
+    pub cancels: Option<u64>,
 }
 
 /// The bytes of a jump.
@@ -58,6 +62,10 @@ pub(crate) fn found(object: &Object<'_>, decodes: Decodes) -> Result<Vec<Place>,
         instructions(object, of_a_run, &mut all);
         for &(call, _) in of_a_run {
             let next = swept.calls.get(places.len() + 1).map_or(u64::MAX, |it| it.0);
+            if let Some((first, to)) = cancels::function(object, call) {
+                places.push(cancellable(&all, &swept, (first, call, to))?);
+                continue;
+            }
             let chosen = |how: Choice| place(&all, &swept, call, how);
             let is_first = |it: &Place| firsts.binary_search(&it.from).is_ok();
             let mut found = chosen(before).or_else(|| chosen(around));
@@ -76,6 +84,21 @@ pub(crate) fn found(object: &Object<'_>, decodes: Decodes) -> Result<Vec<Place>,
         }
     }
     Ok(places)
+}
+
+/// The place of the call in which threads are cancelled: its function up to the call.
+fn cancellable(
+    all: &[Instruction],
+    swept: &Swept,
+    (first, call, to): (u64, u64, u64),
+) -> Result<Place, Trouble> {
+    let of = |it: &&Instruction| (first..call).contains(&it.ip());
+    let begins: Vec<u64> = all.iter().filter(of).map(Instruction::ip).collect();
+    let entered = swept.landings.any(first + 1..call + 1);
+    if entered || begins.first() != Some(&first) {
+        return Err(Trouble::NoRoom(call));
+    }
+    Ok(Place { from: first, call, end: call, number: None, begins, cancels: Some(to) })
 }
 
 /// The instructions around these calls, which have the same sound text before them.
@@ -104,6 +127,7 @@ fn place(all: &[Instruction], swept: &Swept, call: u64, chosen: Choice) -> Optio
         end: all[behind - 1].next_ip(),
         number: number(&all[..=i], &swept.landings),
         begins: all[first..behind].iter().map(Instruction::ip).collect(),
+        cancels: None,
     };
     // (Also within an instruction: a jump past the prefix `lock`.) A jump that lands on the call
     // itself would make it without being asked.

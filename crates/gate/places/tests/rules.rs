@@ -98,7 +98,7 @@ fn found(text: &[u8]) -> Result<Vec<Place>, Trouble> {
 
 fn place(from: u64, call: u64, end: u64, number: Option<u32>, begins: &[u64]) -> Place {
     let begins = begins.iter().map(|at| TEXT + at).collect();
-    Place { from: TEXT + from, call: TEXT + call, end: TEXT + end, number, begins }
+    Place { from: TEXT + from, call: TEXT + call, end: TEXT + end, number, begins, cancels: None }
 }
 
 const CALL_1: [u8; 8] = [0xb8, 1, 0, 0, 0, 0x0f, 0x05, 0xc3]; // mov $1, %eax; syscall; ret
@@ -415,4 +415,33 @@ fn in_random_text_every_call_is_found_and_no_jump_leads_into_a_place() {
         }
     }
     assert!((100..1900).contains(&refused), "{refused} of 2000 had a call without room");
+}
+
+/// `__syscall_cancel_arch` of glibc 2.41, at 0x10; before it a function to which cancelled threads
+/// go.
+fn cancels() -> Vec<u8> {
+    let mut text = vec![0x0f, 0x0b];
+    text.resize(0x10, 0xcc);
+    text.extend([0x8b, 0x07, 0xf6, 0x07, 8, 0x0f, 0x85, 0xe5, 0xff, 0xff, 0xff]);
+    text.extend([0x49, 0x89, 0xfb, 0x48, 0x89, 0xf0, 0x48, 0x89, 0xd7, 0x48, 0x89, 0xce]);
+    text.extend([0x4c, 0x89, 0xc2, 0x4d, 0x89, 0xca, 0x4c, 0x8b, 0x44, 0x24, 8]);
+    text.extend([0x4c, 0x8b, 0x4c, 0x24, 16, 0x4c, 0x89, 0x5c, 0x24, 8, 0x0f, 0x05, 0xc3]);
+    text
+}
+
+#[test]
+fn the_function_in_whose_call_threads_are_cancelled_is_displaced_as_a_whole() {
+    let functions = [function(0, 2), function(0x10, 0x3f)];
+    let begins = [0x10, 0x12, 0x15, 0x1b, 0x1e, 0x21, 0x24, 0x27, 0x2a, 0x2d, 0x32, 0x37];
+    let expected = Place { cancels: Some(TEXT), ..place(0x10, 0x3c, 0x3c, None, &begins) };
+    assert_eq!(with(&cancels(), &[], &functions, places), Ok(vec![expected.clone()]));
+    // An address in data is that of its beginning, as of any function; none leads to its middle.
+    let word = |at: u64| (TEXT + at).to_le_bytes();
+    assert_eq!(with(&cancels(), &word(0x10), &functions, places), Ok(vec![expected]));
+    let entered = with(&cancels(), &word(0x1b), &functions, places);
+    assert_eq!(entered, Err(Trouble::NoRoom(TEXT + 0x3c)));
+    // Another bit says whether the thread is cancelled: it is none that is known.
+    let mut other = cancels();
+    other[0x14] = 4;
+    assert_eq!(with(&other, &[], &functions, places).unwrap()[0].cancels, None);
 }

@@ -62,11 +62,15 @@ pub enum Meaning {
     Wraps,
     /// The user or the rights of the process, or of a thread, change.
     Rights,
-    /// The calls that follow are not seen: syncs are as ever from then on.
+    /// What follows is not seen: syncs are as ever from then on. (Of a child that has the same
+    /// memory, too: it is about the memory.)
     Off(AsEver),
+    /// The calls of this process that follow are not seen: syncs are as ever if it is the one that
+    /// syncs.
+    OwnOff(AsEver),
 }
 
-use Meaning::{Asks, AsksBy, Leaves, Off, ReadsAt, Receives, Rights, Stays, Unmaps};
+use Meaning::{Asks, AsksBy, Leaves, Off, OwnOff, ReadsAt, Receives, Rights, Stays, Unmaps};
 
 const MAP_KIND: u64 = 0xf;
 const MAP_SHARED: u64 = libc::MAP_SHARED as u64;
@@ -107,7 +111,7 @@ pub fn clones(flags: u64) -> Meaning {
         _ if flags & CLONE_VM == 0 => Meaning::Forks,
         // (It has the same memory: what it calls waits.)
         _ if flags & CLONE_THREAD == 0 => Leaves,
-        _ if flags & CLONE_FILES == 0 => Off(AsEver::PastUs),
+        _ if flags & CLONE_FILES == 0 => OwnOff(AsEver::PastUs),
         _ => Stays,
     }
 }
@@ -178,7 +182,7 @@ fn prctl([operation, ..]: [u64; 6]) -> Meaning {
         return Stays;
     }
     match operation as i32 {
-        libc::PR_SET_SECCOMP | PR_SET_SYSCALL_USER_DISPATCH => Off(AsEver::Sandbox),
+        libc::PR_SET_SECCOMP | PR_SET_SYSCALL_USER_DISPATCH => OwnOff(AsEver::Sandbox),
         libc::PR_SET_NAME | libc::PR_GET_NAME | libc::PR_GET_DUMPABLE | libc::PR_GET_SECCOMP => {
             Stays
         }
@@ -282,7 +286,7 @@ pub fn meaning(number: u64, args: &[u64; 6]) -> Meaning {
         libc::SYS_setfsgid | libc::SYS_setgroups | libc::SYS_capset => Rights,
         SYS_LANDLOCK_RESTRICT_SELF => Rights,
 
-        libc::SYS_seccomp => Off(AsEver::Sandbox),
+        libc::SYS_seccomp => OwnOff(AsEver::Sandbox),
         libc::SYS_vmsplice | libc::SYS_userfaultfd => Off(AsEver::Lent),
         // (Memory that can be read may be executed from then on.)
         libc::SYS_personality => Off(AsEver::Code),
@@ -294,8 +298,8 @@ pub fn meaning(number: u64, args: &[u64; 6]) -> Meaning {
         libc::SYS_io_uring_register | libc::SYS_io_submit => Off(AsEver::PastUs),
         // A thread's own descriptors, or namespaces that a process with another thread of ours
         // could not have.
-        libc::SYS_unshare | libc::SYS_setns => Off(AsEver::PastUs),
-        libc::SYS_close_range if c & CLOSE_RANGE_UNSHARE != 0 => Off(AsEver::PastUs),
+        libc::SYS_unshare | libc::SYS_setns => OwnOff(AsEver::PastUs),
+        libc::SYS_close_range if c & CLOSE_RANGE_UNSHARE != 0 => OwnOff(AsEver::PastUs),
         _ => Leaves,
     }
 }
@@ -401,7 +405,7 @@ mod tests {
         use libc::{CLONE_FILES, CLONE_SIGHAND, CLONE_THREAD, CLONE_VFORK, CLONE_VM};
         let thread = CLONE_VM | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD;
         assert_eq!(clones(thread as u64), Stays);
-        assert_eq!(clones((thread & !CLONE_FILES) as u64), Off(AsEver::PastUs));
+        assert_eq!(clones((thread & !CLONE_FILES) as u64), OwnOff(AsEver::PastUs));
         assert_eq!(clones((CLONE_VM | CLONE_VFORK | libc::SIGCHLD) as u64), Leaves);
         assert_eq!(of(libc::SYS_clone, &[libc::SIGCHLD as u64]), Meaning::Forks);
         assert_eq!(of(libc::SYS_vfork, &[]), Leaves);
@@ -428,13 +432,17 @@ mod tests {
             (libc::SYS_iopl, [3, 0, 0], AsEver::PastUs),
             (libc::SYS_getpid | 1 << 30, [0, 0, 0], AsEver::PastUs),
             (libc::SYS_shmat, [1, 0, 0], AsEver::Mapped),
+        ] {
+            assert_eq!(of(number, &args), Off(reason), "{number}");
+        }
+        for (number, args, reason) in [
             (libc::SYS_seccomp, [1, 0, 0], AsEver::Sandbox),
             (libc::SYS_prctl, [libc::PR_SET_SECCOMP as u64, 2, 0], AsEver::Sandbox),
             (libc::SYS_prctl, [59, 1, 0], AsEver::Sandbox),
             (libc::SYS_unshare, [CLONE_FILES, 0, 0], AsEver::PastUs),
             (libc::SYS_close_range, [3, 9, CLOSE_RANGE_UNSHARE], AsEver::PastUs),
         ] {
-            assert_eq!(of(number, &args), Off(reason), "{number}");
+            assert_eq!(of(number, &args), OwnOff(reason), "{number}");
         }
         assert_eq!(of(libc::SYS_close_range, &[3, 9, 0]), Leaves);
         assert_eq!(of(libc::SYS_setuid, &[0]), Rights);

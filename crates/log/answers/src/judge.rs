@@ -14,7 +14,6 @@ use uncopy_kernel::{critical, thread, user_access};
 use uncopy_log_book::answers::Leaves;
 use uncopy_log_book::as_ever::AsEver;
 
-const PAGE: u64 = 4096;
 /// From so many bytes on it is looked whether they fit before they are copied.
 const MUCH: usize = 16 << 10;
 
@@ -78,7 +77,7 @@ impl Outputs {
             }
             Meaning::Maps => return self.maps_of(call.args[4], call),
             Meaning::Loads => return Verdict::Made(self.loads(call)),
-            Meaning::Unmaps(at, length) => self.unmaps(at, length),
+            Meaning::Unmaps(at, length) => return self.unmaps(call, at, length),
             Meaning::Moves(at, length, to) => return self.moves(call, at, length, to),
             Meaning::Executes => self.executes(),
             Meaning::Wraps => {
@@ -89,7 +88,9 @@ impl Outputs {
             Meaning::EndsThread => self.thread_ends(),
             Meaning::Ends => self.ends(),
             Meaning::Forks => self.forks(),
-            Meaning::Off(reason) => self.goes_off(reason),
+            Meaning::Off(reason) => self.off(reason),
+            Meaning::OwnOff(reason) if self.is_own() => self.off(reason),
+            Meaning::OwnOff(_) => self.wait_for_all(),
             Meaning::Clones(_) => self.wait_for_all(),
         }
         Verdict::GoOn
@@ -169,7 +170,7 @@ impl Outputs {
     /// Nobody knows what this request is about.
     fn requests(&'static self, fd: u64) {
         match sockets::known(fd) {
-            Some(known) if known.is_device() => self.goes_off(AsEver::Lent),
+            Some(known) if known.is_device() => self.off(AsEver::Lent),
             _ => self.wait_for_all(),
         }
     }
@@ -194,7 +195,7 @@ impl Outputs {
     /// As [`maps`](Self::maps), unless it is a device.
     fn maps_of(&'static self, fd: u64, call: &Call) -> Verdict {
         if sockets::known(fd).is_some_and(|known| known.is_device()) {
-            self.goes_off(AsEver::Lent);
+            self.off(AsEver::Lent);
         }
         Verdict::Made(self.maps(call))
     }
@@ -202,8 +203,9 @@ impl Outputs {
     /// A file is mapped. (Made here: where is known then.)
     fn maps(&self, call: &Call) -> i64 {
         let [at, length, _, flags, ..] = call.args;
-        if flags & libc::MAP_FIXED as u64 != 0 {
-            self.unmaps(at, length);
+        let replaces = flags & libc::MAP_FIXED as u64 != 0;
+        if replaces && self.has_mapped(at, length) {
+            self.wait_for_all();
         }
         let result = Self::makes(call);
         if result > 0 {
@@ -212,27 +214,33 @@ impl Outputs {
         result
     }
 
-    /// Memory is unmapped.
-    fn unmaps(&self, at: u64, length: u64) {
-        let ends = self.with(|inner| inner.mapped.has(at, length));
-        if ends {
-            self.wait_for_all();
-            // (An address that begins no page is refused.)
-            if at.is_multiple_of(PAGE) {
-                self.with(|inner| inner.mapped.remove(at, length));
-            }
+    fn has_mapped(&self, at: u64, length: u64) -> bool {
+        self.with(|inner| inner.mapped.has(at, length))
+    }
+
+    /// Memory is unmapped by this call, or something else comes there that is no file's. (Made here
+    /// where a file is: it is known until it is there no more, so whoever else unmaps it waits,
+    /// too.)
+    fn unmaps(&self, call: &Call, at: u64, length: u64) -> Verdict {
+        if !self.has_mapped(at, length) {
+            return Verdict::GoOn;
         }
+        self.wait_for_all();
+        let added = self.with(|inner| inner.mapped.added());
+        let result = Self::makes(call);
+        if result >= 0 {
+            self.with(|inner| inner.mapped.remove(at, length, added));
+        }
+        Verdict::Made(result)
     }
 
     /// Memory moves, or becomes longer or shorter; something else may lie where it comes to.
     fn moves(&self, call: &Call, at: u64, length: u64, to: u64) -> Verdict {
         let [.., flags, target, _] = call.args;
-        if flags & libc::MREMAP_FIXED as u64 != 0 {
-            self.unmaps(target, to);
-        }
         // (Of shared memory there is one more mapping then; its length is not told.)
-        if !self.with(|inner| inner.mapped.has(at, length.max(1))) {
-            return Verdict::GoOn;
+        if !self.has_mapped(at, length.max(1)) {
+            let replaces = flags & libc::MREMAP_FIXED as u64 != 0;
+            return if replaces { self.unmaps(call, target, to) } else { Verdict::GoOn };
         }
         self.wait_for_all();
         let result = Self::makes(call);
@@ -290,15 +298,6 @@ impl Outputs {
             self.wait_for_all();
         }
     }
-
-    fn goes_off(&'static self, reason: AsEver) {
-        // (A reason that is a child's own ends nothing here; one about the memory does.)
-        if self.is_own() || matches!(reason, AsEver::Mapped | AsEver::Code | AsEver::Lent) {
-            self.off(reason);
-        } else {
-            self.wait_for_all();
-        }
-    }
 }
 
 #[cfg(test)]
@@ -320,6 +319,8 @@ mod tests {
     static BEGUN: AtomicU32 = AtomicU32::new(0);
     static MAY_END: AtomicU32 = AtomicU32::new(0);
     static TOLD: AtomicU32 = AtomicU32::new(0);
+
+    const PAGE: u64 = 4096;
 
     fn flush(_: &[u32]) -> bool {
         let turn = BEGUN.fetch_add(1, SeqCst);
@@ -343,12 +344,18 @@ mod tests {
 
     /// Of a process whose flushes do not end before `HELD` is false.
     fn outputs() -> (MutexGuard<'static, ()>, &'static Outputs) {
+        outputs_of(rustix::process::getpid().as_raw_nonzero().get().cast_unsigned())
+    }
+
+    /// Of that process: who calls is a child that has its memory, where it is another one.
+    fn outputs_of(process: u32) -> (MutexGuard<'static, ()>, &'static Outputs) {
         let one = ONE.lock().unwrap_or_else(|why| why.into_inner());
         HELD.store(true, SeqCst);
         TOLD.store(0, SeqCst);
         BEGUN.store(0, SeqCst);
         MAY_END.store(0, SeqCst);
-        (one, Outputs::for_tests(Settings { flush, told, trial: Trial::default() }))
+        let settings = Settings { flush, told, trial: Trial::default() };
+        (one, Outputs::for_tests(settings, process))
     }
 
     fn pair() -> (TcpStream, TcpStream) {
@@ -416,14 +423,19 @@ mod tests {
         assert_eq!((there.read(&mut got).unwrap(), got[0]), (1, b'b'));
     }
 
-    #[test]
-    fn a_mapping_of_a_file_ends_once_all_is_durable() {
-        let (_one, outputs) = outputs();
+    /// A file is mapped: where, and how long that is.
+    fn mapped(outputs: &'static Outputs) -> (u64, u64) {
         let file = std::fs::File::open("/proc/self/exe").unwrap();
         let (length, fd) = (2 * PAGE, file.as_raw_fd() as u64);
         let map = [0, length, libc::PROT_READ as u64, libc::MAP_PRIVATE as u64, fd, 0];
         let Verdict::Made(at) = called(outputs, libc::SYS_mmap, &map) else { panic!() };
-        let at = at as u64;
+        (at as u64, length)
+    }
+
+    #[test]
+    fn a_mapping_of_a_file_ends_once_all_is_durable() {
+        let (_one, outputs) = outputs();
+        let (at, length) = mapped(outputs);
         assert!(outputs.gives(|| Some(1)));
         let ends = |at, n| waits(move || called(outputs, libc::SYS_munmap, &[at, n]));
         let (elsewhere, waited) = ends(at + length, PAGE);
@@ -432,14 +444,44 @@ mod tests {
         assert!(waited);
         HELD.store(false, SeqCst);
         assert_eq!(elsewhere.join().unwrap(), Verdict::GoOn);
-        assert_eq!(inside.join().unwrap(), Verdict::GoOn);
+        assert_eq!(inside.join().unwrap(), Verdict::Made(0));
         outputs.wait_for_all();
-        // (Only asked: it is mapped still.)
-        HELD.store(true, SeqCst);
-        let moved = called(outputs, libc::SYS_mremap, &[at, length, PAGE, 0]);
+        let moved = called(outputs, libc::SYS_mremap, &[at, PAGE, PAGE, 0]);
         assert_eq!(moved, Verdict::Made(at as i64));
+        assert_eq!(called(outputs, libc::SYS_munmap, &[at, length]), Verdict::Made(0));
+        assert!(!outputs.has_mapped(at, length));
+    }
+
+    #[test]
+    fn a_mapping_is_known_until_the_kernel_has_unmapped_it() {
+        let (_one, outputs) = outputs();
+        HELD.store(false, SeqCst);
+        let (at, length) = mapped(outputs);
+        let refused = Verdict::Made(-i64::from(libc::EINVAL));
+        assert_eq!(called(outputs, libc::SYS_munmap, &[at, u64::MAX / 2]), refused);
+        assert_eq!(called(outputs, libc::SYS_munmap, &[at + 1, length]), refused);
+        assert!(outputs.has_mapped(at, 1));
+        let over = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+        let over = [at, length, libc::PROT_READ as u64, over as u64, u64::MAX, 0];
+        assert_eq!(called(outputs, libc::SYS_mmap, &over), Verdict::Made(at as i64));
+        assert!(!outputs.has_mapped(at, length));
+        // (Nothing of a file's is there: the kernel is left to it.)
         assert_eq!(called(outputs, libc::SYS_munmap, &[at, length]), Verdict::GoOn);
-        assert!(!outputs.with(|inner| inner.mapped.has(at, length)));
+    }
+
+    #[test]
+    fn a_child_with_the_same_memory_ends_it_by_what_concerns_that_memory_alone() {
+        let (_one, outputs) = outputs_of(1);
+        for (number, args) in [
+            (libc::SYS_unshare, [libc::CLONE_FILES as u64, 0]),
+            (libc::SYS_prctl, [libc::PR_SET_SECCOMP as u64, 2]),
+            (libc::SYS_setuid, [0, 0]),
+        ] {
+            assert_eq!(called(outputs, number, &args), Verdict::GoOn, "{number}");
+            assert_eq!(outputs.reason(), None, "{number}");
+        }
+        assert_eq!(called(outputs, libc::SYS_io_uring_setup, &[8, 0]), Verdict::GoOn);
+        assert_eq!(outputs.reason(), Some(AsEver::PastUs));
     }
 
     #[test]

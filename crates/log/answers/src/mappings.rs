@@ -10,32 +10,43 @@ const PLACES: usize = 64;
 /// Where files are mapped. More than that may be said, and never less.
 #[derive(Debug, Default)]
 pub struct Mapped {
-    all: Vec<Range<u64>>,
+    /// Each with how many were added before it.
+    all: Vec<(Range<u64>, u64)>,
+    added: u64,
 }
 
 impl Mapped {
     /// A file is mapped there.
     pub fn add(&mut self, at: u64, length: u64) {
         let mut new = at..at.saturating_add(length);
+        self.all.retain(|(one, _)| one.start < new.start || new.end < one.end);
         if self.all.len() == PLACES {
-            for one in self.all.drain(..) {
+            for (one, _) in self.all.drain(..) {
                 new = new.start.min(one.start)..new.end.max(one.end);
             }
         }
-        self.all.push(new);
+        self.all.push((new, self.added));
+        self.added += 1;
+    }
+
+    /// How many were added so far.
+    #[must_use]
+    pub const fn added(&self) -> u64 {
+        self.added
     }
 
     /// Whether some file is, in some part of that.
     #[must_use]
     pub fn has(&self, at: u64, length: u64) -> bool {
         let end = at.saturating_add(length);
-        self.all.iter().any(|one| one.start < end && at < one.end)
+        self.all.iter().any(|(one, _)| one.start < end && at < one.end)
     }
 
-    /// Nothing is mapped there any more.
-    pub fn remove(&mut self, at: u64, length: u64) {
+    /// Nothing is mapped there any more of what was among the first `added`. (The kernel may have
+    /// mapped something else there since.)
+    pub fn remove(&mut self, at: u64, length: u64, added: u64) {
         let end = at.saturating_add(length);
-        self.all.retain(|one| one.start < at || end < one.end);
+        self.all.retain(|(one, number)| one.start < at || end < one.end || *number >= added);
     }
 }
 
@@ -59,9 +70,9 @@ mod tests {
         all.add(0x2000, 0x2000);
         assert!(all.has(0x3000, 0x1000) && all.has(0, 0x2001) && all.has(0x3fff, u64::MAX));
         assert!(!all.has(0, 0x2000) && !all.has(0x4000, 0x1000));
-        all.remove(0x2000, 0x1000);
+        all.remove(0x2000, 0x1000, all.added());
         assert!(all.has(0x3000, 0x1000));
-        all.remove(0x1000, 0x4000);
+        all.remove(0x1000, 0x4000, all.added());
         assert!(!all.has(0, u64::MAX));
         // (Many are one, which is larger.)
         for at in 0..=PLACES as u64 {
@@ -69,6 +80,19 @@ mod tests {
         }
         assert!((0..=PLACES as u64).all(|at| all.has(0x10_000 * at, 1)));
         assert!(!all.has(0x10_000 * PLACES as u64 + 0x1000, u64::MAX));
+    }
+
+    #[test]
+    fn a_mapping_that_came_where_another_one_is_being_unmapped_stays_known() {
+        let mut all = Mapped::default();
+        all.add(0x2000, 0x2000);
+        let before = all.added();
+        all.add(0x2000, 0x1000);
+        all.remove(0x2000, 0x2000, before);
+        assert!(all.has(0x2000, 0x1000) && !all.has(0x3000, 0x1000));
+        // (One that lies within another tells nothing more.)
+        all.add(0x1000, 0x4000);
+        assert_eq!(all.all.len(), 1);
     }
 
     #[test]

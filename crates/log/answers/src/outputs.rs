@@ -211,8 +211,9 @@ impl Outputs {
 
     /// Without a gate: calls are judged by who makes them.
     #[cfg(test)]
-    pub(crate) fn for_tests(settings: Settings) -> &'static Self {
-        let outputs: &'static Self = Box::leak(Box::new(Self::new(settings)));
+    pub(crate) fn for_tests(settings: Settings, process: u32) -> &'static Self {
+        let outputs = Self { process, ..Self::new(settings) };
+        let outputs: &'static Self = Box::leak(Box::new(outputs));
         outputs.with(|inner| outputs.says(inner));
         outputs
     }

@@ -67,6 +67,8 @@ impl Log {
 
     fn answers_are(&self, word: u32) {
         self.answers.store(word, SeqCst);
+        // (A child that has the same memory has descriptors of its own.)
+        self.untold.store(!self.is_own(), SeqCst);
         self.tells_of_answers();
     }
 
@@ -78,6 +80,14 @@ impl Log {
             && let Some(session) = self.known_session()
         {
             session.ask(|client| client.tell(Message::Answers { word: word.into() }));
+        }
+    }
+
+    /// The service is told of what a child with the same memory has ended.
+    #[cold]
+    pub(crate) fn tells_late(&self) {
+        if self.is_own() && self.untold.swap(false, SeqCst) {
+            self.tells_of_answers();
         }
     }
 

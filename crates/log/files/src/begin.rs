@@ -8,6 +8,7 @@ use crate::session::Session;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use rustix::fs::{OFlags, SeekFrom, fcntl_getfl, fstat, seek};
+use rustix::time::Timespec;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use uncopy_inject::Point;
@@ -27,8 +28,11 @@ const PAUSE: u64 = 1_000_000_000;
 const LONGEST: u64 = 256 * PAUSE;
 /// A file that was not synced for so long became plain for that, in ns.
 const IDLE: u64 = 2_000_000_000;
-/// Calls under way are waited for so many times.
-const TURNS: u32 = 1000;
+/// Calls under way are waited for so long, in ns: most disks sync sooner. (A program of several
+/// threads that sync has always one under way.)
+const UNDER_WAY: u64 = 50_000_000;
+/// So long is waited until it is looked again.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000 };
 
 /// Now, in ns.
 pub(crate) fn now() -> u64 {
@@ -86,14 +90,13 @@ impl Log {
                     return Err(PlainReason::NotAppended);
                 }
                 file.become_(State::Beginning);
-                let mut turns = 0;
+                let until = self::now() + UNDER_WAY;
                 while file.calls() > 0 {
-                    turns += 1;
-                    if turns > TURNS {
+                    if self::now() > until {
                         file.become_(State::Plain);
                         return Err(PlainReason::NotAppended);
                     }
-                    rustix::thread::sched_yield();
+                    let _ = rustix::thread::nanosleep(&LOOK);
                 }
                 let held = session.ask(|client: &Client| match over {
                     true => client.hold_overwritten(borrowed(fd)),

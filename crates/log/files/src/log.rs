@@ -44,6 +44,8 @@ pub struct Log {
     pub(crate) answering: AtomicPtr<Answering>,
     /// The code that the service is told of that; 0: nobody has asked for it.
     pub(crate) answers: AtomicU32,
+    /// The service was not told of the latest one.
+    pub(crate) untold: AtomicBool,
 }
 
 impl Default for Log {
@@ -65,6 +67,7 @@ impl Log {
             stopped: AtomicBool::new(false),
             answering: AtomicPtr::new(core::ptr::null_mut()),
             answers: AtomicU32::new(0),
+            untold: AtomicBool::new(false),
         }
     }
 

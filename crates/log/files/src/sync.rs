@@ -47,6 +47,9 @@ impl Log {
     /// Syncs `fd`; `real` has the kernel do it. `data`: nothing but what is needed to read it
     /// again.
     pub fn sync(&'static self, fd: RawFd, data: bool, real: impl Fn() -> i32) -> i32 {
+        if self.untold.load(Relaxed) {
+            self.tells_late();
+        }
         let Some(file) = self.file(fd) else { return real() };
         for round in 0.. {
             if round > ROUNDS {

@@ -14,7 +14,7 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{OFlags, Stat, fcntl_getfl, fcntl_setfl, fdatasync, fstat, renameat};
 use rustix::io::{Errno, pread, pwrite};
 use std::collections::{BTreeMap, HashSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use uncopy_log_record::superblock::GRACE;
 use uncopy_log_record::{Body, Gap, Origin, Scan, ScanItem, Superblock, Unusable};
 use uncopy_log_share::claims::{Claim, Claims};
@@ -25,7 +25,7 @@ use uncopy_log_share::overwritten::OVERWRITTEN;
 use uncopy_log_share::writer::{NoLog, write_superblock};
 use uncopy_log_store::{HeldMemory, Kind, Store, open};
 
-/// So long recovery waits for programs that bring their bytes home themselves.
+/// So long a recovery waits for programs that bring their bytes home themselves.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Recovers what is in `place`, while nobody serves there.
@@ -85,8 +85,12 @@ fn from_memory(place: &Place, settled: &mut HashSet<u32>, report: &mut Report) {
         Ok(claims) => claims,
         Err(why) => return report.keep(format!("{}: {why}", path.display())),
     };
+    // (For all that programs hold together.)
+    let until = Instant::now() + TIMEOUT;
     for slot in 0..uncopy_log_share::SLOTS {
-        if memory.entry(slot).state() == State::Held {
+        if memory.entry(slot).state() == State::Held
+            && is_left(&memory, &claims, slot, until, report)
+        {
             from_entry(place, &memory, &claims, slot, settled, report);
         }
         if memory.entry(slot).state() == State::Plain && !lives(&memory, &claims, slot) {
@@ -103,6 +107,31 @@ fn lives(memory: &Memory<HeldMemory>, claims: &Claims, slot: usize) -> bool {
     claims.is_others(Claim::Client(client))
 }
 
+/// Whether no program brings home what `slot` holds: one that has lost its service does so by
+/// itself, at its next call. Until then it is waited for.
+fn is_left(
+    memory: &Memory<HeldMemory>,
+    claims: &Claims,
+    slot: usize,
+    until: Instant,
+    report: &mut Report,
+) -> bool {
+    let entry = memory.entry(slot);
+    while lives(memory, claims, slot) && entry.state() == State::Held {
+        if Instant::now() > until {
+            let path = entry.named().path;
+            report.keep(format!(
+                "{}: a program that was served before holds it still; it ends, or goes on plainly \
+                 at its next call",
+                path.escape_ascii()
+            ));
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    true
+}
+
 fn from_entry(
     place: &Place,
     memory: &Memory<HeldMemory>,
@@ -112,19 +141,6 @@ fn from_entry(
     report: &mut Report,
 ) {
     let entry = memory.entry(slot);
-    let begun = std::time::Instant::now();
-    // A program that has lost its service brings its bytes home by itself.
-    while lives(memory, claims, slot) && entry.state() == State::Held {
-        if begun.elapsed() > TIMEOUT {
-            let path = entry.named().path;
-            return report.keep(format!(
-                "{}: a program that was served before holds it still; it ends, or goes on plainly \
-                 at its next call",
-                path.escape_ascii()
-            ));
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
     if entry.state() != State::Held || !claims.claim(Claim::Entry(slot)) {
         return;
     }
