@@ -179,6 +179,20 @@ fn memory_of_others_is_never_lent() {
 }
 
 #[test]
+fn bytes_of_an_output_that_is_planned_anew_count_once() {
+    let mut w = world(false);
+    assert!(w.receive(0, LEN).is_ok());
+    let counted = || w.counters.output_bytes.load(Relaxed);
+    let mut plan = OutputPlan::default();
+    w.tracker.output_begin(&[(BUFFER, LEN)], &mut plan);
+    w.tracker.unpin(&mut plan.pins);
+    plan = OutputPlan::default();
+    w.tracker.output_begin(&[(BUFFER, LEN)], &mut plan);
+    w.tracker.output_done(&mut plan, LEN - 1, false);
+    assert_eq!(counted(), LEN as u64 - 1);
+}
+
+#[test]
 fn a_range_comes_back_only_after_a_copy_that_reads_it() {
     let mut w = world(false);
     assert!(w.receive(0, LEN).is_ok());

@@ -73,13 +73,14 @@ impl<M: Memory> Tracker<M> {
         if plan.call != 0 {
             self.control.did(|| Operation::Sent { call: plan.call, bytes: sent });
         }
-        let (mut bytes, mut pages) = (0, 0);
+        let (mut gathered, mut bytes, mut pages) = (0, 0, 0);
         for (i, (&(at, len), &id)) in plan.pieces.iter().zip(&plan.extents).enumerate() {
             let part = len.min(left);
             left -= part;
             if id == ExtentId::NONE || part == 0 {
                 continue;
             }
+            gathered += part;
             let e = self.extents.get_mut(id);
             let offset = (at - e.at) as u32;
             if offset < e.mark {
@@ -94,6 +95,7 @@ impl<M: Memory> Tracker<M> {
                 pages += Span::sized(at, part).covering_pages().pages();
             }
         }
+        add(&self.counters.output_bytes, gathered as u64);
         if !lent && sent > 0 && plan.gathered > 0 {
             let cold = plan.cold.min(sent);
             // (Bytes that were sent before are as near as a copy would be.)
