@@ -176,6 +176,17 @@ impl OutputPlan {
     }
 }
 
+/// The way that the extents' bytes of an output went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Went {
+    /// They were copied.
+    Copied,
+    /// Those that were planned so went by reference.
+    Lent,
+    /// So many of them stay where they are until the receiver is done with them.
+    Kept(usize),
+}
+
 /// How extents are brought home from regions of others: first `copies`, without the lock, then the
 /// commit.
 #[derive(Debug, Default)]

@@ -4,7 +4,7 @@
 use crate::buffers::{Buffers, IovList, Pieces, bytes, each, list, perhaps_tracked, piece};
 use crate::stack::{Host, Kept, Lending, Lent, Output};
 use uncopy_core::extents::ExtentId;
-use uncopy_core::plan::{MAX_PIECES, OutputPlan};
+use uncopy_core::plan::{MAX_PIECES, OutputPlan, Went};
 use uncopy_core::tracker::{ADOPT_AFTER, ADOPT_MIN};
 use uncopy_counters::add;
 use uncopy_kernel::critical;
@@ -110,8 +110,14 @@ fn output_tracked(
     let lent =
         lending.map_or(Lent::No, |l| by_reference(host.process, &mut plan, &pieces, call, &l));
     let takes = lent != Lent::No || call.takes(pieces.len(), buffers.len());
+    let mut went = if lent == Lent::No { Went::Copied } else { Went::Lent };
     let sent = match lent {
-        Lent::No if takes && call.keeps(plan.gathered) => keep(&plan, &pieces, call, host),
+        Lent::No if takes && call.keeps(plan.gathered) => {
+            keep(&plan, &pieces, call, host).map(|(sent, kept)| {
+                went = Went::Kept(kept);
+                sent
+            })
+        }
         Lent::No if takes => {
             warm(&plan);
             call.gather(&pieces)
@@ -124,17 +130,20 @@ fn output_tracked(
         }
     };
     let bytes = sent.unwrap_or(0).max(0) as usize;
-    space.with_after_fork(|b| b.output_done(&mut plan, bytes, lent != Lent::No));
+    space.with_after_fork(|b| b.output_done(&mut plan, bytes, went));
     sent.unwrap_or_else(|| call.as_it_is())
 }
 
-/// Makes the call, whose stack may keep the extents.
-fn keep(plan: &OutputPlan, pieces: &Pieces, call: &mut impl Output, host: &Host) -> Option<isize> {
-    const _: () = assert!(MAX_PIECES <= u64::BITS as usize);
-    let of_extent = |(i, id): (usize, &ExtentId)| u64::from(*id != ExtentId::NONE) << i;
-    let extents = plan.extents.iter().enumerate().map(of_extent).fold(0, |all, bit| all | bit);
-    let pins = host.process.space.with_after_fork(|b| b.pin_again(&plan.pins))?;
-    call.keep(pieces, extents, Kept::new(host.process, pins))
+/// Makes the call, whose stack may keep the extents. Returns what was sent, and how many bytes of
+/// it the stack keeps.
+fn keep(
+    plan: &OutputPlan,
+    pieces: &Pieces,
+    call: &mut impl Output,
+    host: &Host,
+) -> Option<(isize, usize)> {
+    host.process.space.with_after_fork(|b| b.pin_pieces(plan))?;
+    call.keep(pieces, plan.extents.iter().map(|&id| Kept::new(host.process, id)).collect())
 }
 
 /// Most bytes of one output that are fetched into the cache before the kernel reads them: half of

@@ -7,7 +7,7 @@ use crate::buffers::{IOV_MAX, Pieces, each, give, piece, take};
 use crate::calls::{InputCall, OutputCall};
 use crate::linux;
 use crate::linux::on::refused_for_pieces;
-use crate::stack::{Input, Kept, Output};
+use crate::stack::{Input, KeptPieces, Output};
 use arrayvec::ArrayVec;
 use core::ffi::{c_int, c_void};
 use libc::{iovec, off_t};
@@ -658,9 +658,11 @@ impl Output for Send<'_> {
         self.ring.gives_on(bytes)
     }
 
-    fn keep(&mut self, pieces: &Pieces, extents: u64, kept: Kept) -> Option<isize> {
-        let forward = self.ring.forward(pieces, extents, Arc::new(kept));
+    fn keep(&mut self, pieces: &Pieces, mut kept: KeptPieces) -> Option<(isize, usize)> {
+        let forward = self.ring.forward(pieces, &mut kept);
+        drop(kept);
         let sent = self.carry(Some(pieces), forward.as_ref());
-        (sent != -1 || !refused_for_pieces()).then_some(sent)
+        let given = forward.as_ref().map_or(0, Forward::given);
+        (sent != -1 || !refused_for_pieces()).then_some((sent, given))
     }
 }
