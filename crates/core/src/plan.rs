@@ -146,7 +146,7 @@ pub struct OutputPlan {
     pub lent: u64,
     /// Bytes that go by reference.
     pub lent_bytes: usize,
-    /// The call site that lends.
+    /// The call site that lends, or has adopted.
     pub lender: u16,
     /// Bytes that come from extents.
     pub gathered: usize,

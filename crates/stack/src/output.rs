@@ -5,7 +5,7 @@ use crate::buffers::{Buffers, IovList, Pieces, bytes, each, list, perhaps_tracke
 use crate::stack::{Host, Kept, Lending, Lent, Output};
 use uncopy_core::extents::ExtentId;
 use uncopy_core::plan::{MAX_PIECES, OutputPlan, Went};
-use uncopy_core::tracker::{ADOPT_AFTER, ADOPT_MIN};
+use uncopy_core::tracker::ADOPT_AFTER;
 use uncopy_counters::add;
 use uncopy_kernel::critical;
 use uncopy_process::process::Process;
@@ -107,8 +107,9 @@ fn output_tracked(
         return call.as_it_is();
     }
     let pieces: Pieces = plan.pieces.iter().map(|&(addr, len)| piece(addr, len)).collect();
-    let lent =
-        lending.map_or(Lent::No, |l| by_reference(host.process, &mut plan, &pieces, call, &l));
+    let lent = lending
+        .filter(|l| l.to_kernel)
+        .map_or(Lent::No, |l| by_reference(host.process, &mut plan, &pieces, call, &l));
     let takes = lent != Lent::No || call.takes(pieces.len(), buffers.len());
     let mut went = if lent == Lent::No { Went::Copied } else { Went::Lent };
     let sent = match lent {
@@ -243,9 +244,10 @@ fn adopt_repeats(
     if !space.wanted() || !lending.plain {
         return false;
     }
+    let from = call.adopts_from();
     let mut adopted = false;
     for &(addr, len) in buffers {
-        if len < ADOPT_MIN {
+        if len < from {
             continue;
         }
         space.large_seen();
@@ -254,8 +256,11 @@ fn adopt_repeats(
         }
         let total = bytes(buffers);
         if !space.pauses().rests(lending.caller, total) {
-            match adopt(Span::sized(addr, len), total, call, lending.caller, host) {
-                Some(true) => adopted = true,
+            match adopt(Span::sized(addr, len), total, call, lending, host) {
+                Some(true) => {
+                    space.repeats.adopted(addr);
+                    adopted = true;
+                }
                 Some(false) => space.repeats.unfit(addr),
                 None => {}
             }
@@ -270,7 +275,7 @@ fn adopt(
     span: Span,
     total: usize,
     call: &mut impl Output,
-    caller: usize,
+    lending: &Lending,
     host: &Host,
 ) -> Option<bool> {
     let space = &host.process.space;
@@ -287,5 +292,5 @@ fn adopt(
     if !space.running() && (critical::in_handler() || !space.start()) {
         return None;
     }
-    space.with(|b| b.adopt(span, caller, total))
+    space.with(|b| (!lending.to_kernel || b.lends(total)) && b.adopt(span, lending.caller, total))
 }

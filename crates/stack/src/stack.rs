@@ -12,6 +12,7 @@ use libc::iovec;
 use uncopy_core::extents::ExtentId;
 use uncopy_core::plan::{MAX_PIECES, OutputPlan, Pins};
 use uncopy_core::regions::RegionId;
+use uncopy_core::tracker::ADOPT_MIN;
 use uncopy_process::process::Process;
 use uncopy_ranges::span::Span;
 use uncopy_space::pages::CopyBytes;
@@ -113,6 +114,8 @@ pub struct Lending {
     pub plain: bool,
     /// Where the program's call returns to: who lends.
     pub caller: usize,
+    /// Pages are lent to the kernel. Else the stack [keeps](Output::keep) extents.
+    pub to_kernel: bool,
 }
 
 /// A call that takes bytes.
@@ -156,6 +159,12 @@ pub trait Output {
     /// it is.
     fn lending(&self) -> Option<Lending> {
         None
+    }
+
+    /// From how many bytes on memory that is sent again and again becomes an extent, so that it can
+    /// go so. (`usize::MAX`: none does now.)
+    fn adopts_from(&self) -> usize {
+        ADOPT_MIN
     }
 
     /// Whether such `pieces` can go so to where this call goes.

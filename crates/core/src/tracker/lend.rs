@@ -92,13 +92,18 @@ impl<M: Memory> Tracker<M> {
                 add(&self.counters.lent_bytes, referred as u64);
                 add(&self.counters.lent_sends, 1);
             }
+            // (Nobody handles their pages.)
+            Went::Kept(_) if referred.min(kept) > 0 => {
+                let bytes = referred.min(kept);
+                self.control.tell(plan.lender, Event::Lent { bytes, pages: 0 });
+            }
             _ => {}
         }
         self.unpin(&mut plan.pins);
     }
 
     /// Notes which bytes of extents were among the `sent` ones. Returns how many; and how many of
-    /// them went by reference, in how many pages.
+    /// them went by reference, or were adopted to be kept, in how many pages.
     fn note_sent(
         &mut self,
         plan: &mut OutputPlan,
@@ -123,9 +128,17 @@ impl<M: Memory> Tracker<M> {
             e.used = self.clock;
             self.traffic += part as u64;
             e.warm = self.traffic;
-            if went == Went::Lent && plan.lent >> i & 1 != 0 {
+            let counts = match went {
+                Went::Copied => false,
+                Went::Lent => plan.lent >> i & 1 != 0,
+                Went::Kept(_) => e.adopted && e.is_foreign(),
+            };
+            if counts {
                 referred += part;
                 pages += Span::sized(at, part).covering_pages().pages();
+            }
+            if counts && went != Went::Lent {
+                plan.lender = e.lender;
             }
         }
         (gathered, referred, pages)
@@ -135,8 +148,7 @@ impl<M: Memory> Tracker<M> {
     /// its whole pages become a view. Returns whether any did.
     pub fn adopt(&mut self, span: Span, caller: usize, total: usize) -> bool {
         let core = span.core();
-        let pays = self.lends(total);
-        if core.len() < LEND_MIN || !pays || self.books_have_room().is_err() {
+        if core.len() < LEND_MIN || self.books_have_room().is_err() {
             return false;
         }
         let site = self.control.site(caller, total);
@@ -181,7 +193,7 @@ impl<M: Memory> Tracker<M> {
             }
             // It was sent before.
             let e = self.view_moved(moved, site);
-            (e.adopted, e.passes) = (true, 1);
+            (e.adopted, e.passes, e.lender) = (true, 1, site);
             adopted += moved.span.len();
             if moved.span != run {
                 break;

@@ -328,6 +328,11 @@ impl<'a> Ring<'a> {
         self.connection().map_or(usize::MAX, |connection| connection.flow.settles_from())
     }
 
+    /// Whether so many bytes more may ([`Flow::may_settle`]).
+    pub fn may_settle(&self, bytes: usize) -> bool {
+        self.connection().is_some_and(|connection| connection.flow.may_settle(bytes))
+    }
+
     /// A block of that arena ([`Flow::settling`]).
     pub fn settling(&self, bytes: usize) -> Option<Settling> {
         self.connection()?.flow.settling(bytes)
