@@ -39,7 +39,7 @@ pub struct Extent {
     pub lent: bool,
     /// It was made of memory that was sent again and again, not of a copy's source.
     pub adopted: bool,
-    /// The call site that lent it; it pays for the pages.
+    /// The call site that lent or adopted it; it pays for the pages.
     pub lender: u16,
     /// How often it was sent from its beginning again, as far as is counted.
     pub passes: u8,

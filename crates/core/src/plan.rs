@@ -146,7 +146,7 @@ pub struct OutputPlan {
     pub lent: u64,
     /// Bytes that go by reference.
     pub lent_bytes: usize,
-    /// The call site that lends.
+    /// The call site that lends, or has adopted.
     pub lender: u16,
     /// Bytes that come from extents.
     pub gathered: usize,
@@ -174,6 +174,17 @@ impl OutputPlan {
     pub(crate) fn is_full(&self) -> bool {
         self.pieces.is_full() || self.pins.is_full()
     }
+}
+
+/// The way that the extents' bytes of an output went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Went {
+    /// They were copied.
+    Copied,
+    /// Those that were planned so went by reference.
+    Lent,
+    /// So many of them stay where they are until the receiver is done with them.
+    Kept(usize),
 }
 
 /// How extents are brought home from regions of others: first `copies`, without the lock, then the

@@ -4,7 +4,7 @@ mod machine;
 
 use machine::{BASE, Machine, POOL, page_of};
 use std::sync::atomic::Ordering::Relaxed;
-use uncopy_core::plan::{CopyPlan, InputPlan, MAX_PIECES, OutputPlan};
+use uncopy_core::plan::{CopyPlan, InputPlan, MAX_PIECES, OutputPlan, Went};
 use uncopy_core::tracker::{Fault, Limits, PoolShape, Tracker};
 use uncopy_counters::Counters;
 use uncopy_decide::{Control, Controller, Costs, Event, Pauses, Policy};
@@ -479,7 +479,7 @@ fn send(w: &mut World, times: usize) -> usize {
         w.tracker.output_begin(&[(SOURCE, LEN)], &mut plan);
         let gathered = !plan.bypass;
         if gathered {
-            w.tracker.output_done(&mut plan, LEN, false);
+            w.tracker.output_done(&mut plan, LEN, Went::Copied);
         }
         gathered
     };
@@ -531,7 +531,7 @@ fn what_was_lent_is_copied_back_never_moved() {
     // An extent that was sent so often may be lent, whatever its call site has proved.
     for _ in 0..7 {
         w.tracker.output_begin(&[(SOURCE, LEN)], &mut plan);
-        w.tracker.output_done(&mut plan, LEN, false);
+        w.tracker.output_done(&mut plan, LEN, Went::Copied);
         plan = OutputPlan::default();
     }
     w.tracker.output_begin(&[(SOURCE, LEN)], &mut plan);
@@ -540,7 +540,7 @@ fn what_was_lent_is_copied_back_never_moved() {
     for &(at, len) in &plan.pieces {
         w.tracker.memory.lend(at, len);
     }
-    w.tracker.output_done(&mut plan, LEN, true);
+    w.tracker.output_done(&mut plan, LEN, Went::Lent);
     w.tracker.make_ordinary(Span::sized(SOURCE, LEN)).unwrap();
     w.assert_holds_the_numbers(SOURCE);
     assert_eq!(w.returned(), 0);

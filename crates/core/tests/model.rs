@@ -10,7 +10,8 @@ use machine::foreign::{Foreign, take_released};
 use machine::{BASE, Machine, POOL, Random, Reference, page_of};
 use std::sync::atomic::Ordering::Relaxed;
 use uncopy_core::excluded::Why;
-use uncopy_core::plan::{Copies, CopyPlan, InputPlan, Move, OutputPlan, RecallPlan};
+use uncopy_core::extents::ExtentId;
+use uncopy_core::plan::{Copies, CopyPlan, InputPlan, Move, OutputPlan, Pins, RecallPlan, Went};
 use uncopy_core::tracker::{Fault, Limits, PoolShape, Tracker};
 use uncopy_counters::Counters;
 use uncopy_decide::{Act, Control, Controller, Costs, Event, Pauses, Policy};
@@ -84,6 +85,8 @@ struct World {
     /// Extents that were brought home.
     recalled: u64,
     settled: u64,
+    /// Bytes of what was adopted that stayed with receivers.
+    kept: u64,
     forks: u64,
     /// Outputs that hold what they read.
     waiting: usize,
@@ -127,6 +130,7 @@ impl World {
             referred: 0,
             recalled: 0,
             settled: 0,
+            kept: 0,
             forks: 0,
             waiting: 0,
         };
@@ -452,7 +456,7 @@ impl World {
             }
         }
         let lent = plan.lent != 0;
-        self.tracker.output_done(&mut plan, sent, lent);
+        self.tracker.output_done(&mut plan, sent, if lent { Went::Lent } else { Went::Copied });
     }
 
     /// Extents that are sent again move to a region whose pages stay. Returns whether any did.
@@ -486,6 +490,9 @@ impl World {
             self.read(buffer);
         }
         self.tracker.adopt(buffer, 6400, buffer.len());
+        if self.random.one_in(2) {
+            return self.send_kept(buffer);
+        }
         for _ in 0..3 {
             let mut plan = OutputPlan::default();
             self.tracker.output_begin(&[(buffer.start, buffer.len())], &mut plan);
@@ -500,8 +507,54 @@ impl World {
             }
             self.stray_touch();
             let lent = plan.lent != 0;
-            self.tracker.output_done(&mut plan, buffer.len(), lent);
+            self.tracker.output_done(
+                &mut plan,
+                buffer.len(),
+                if lent { Went::Lent } else { Went::Copied },
+            );
         }
+    }
+
+    /// They settle at once, and each piece stays with its receiver for a while.
+    fn send_kept(&mut self, buffer: Span) {
+        let mut plan = OutputPlan::default();
+        self.tracker.output_begin(&[(buffer.start, buffer.len())], &mut plan);
+        let settled = !plan.bypass && self.settle(&plan);
+        self.tracker.unpin(&mut plan.pins);
+        if !settled {
+            return;
+        }
+        plan = OutputPlan::default();
+        self.tracker.output_begin(&[(buffer.start, buffer.len())], &mut plan);
+        if plan.bypass {
+            return self.read(buffer);
+        }
+        self.expect_pieces(buffer, &plan, "output of what was adopted");
+        self.tracker.pin_pieces(&plan);
+        let pieces = plan.pieces.iter().zip(&plan.extents).filter(|of| *of.1 != ExtentId::NONE);
+        let mut kept: Vec<_> = pieces.map(|(&(at, len), &id)| (id, Span::sized(at, len))).collect();
+        let kept_bytes = plan.gathered;
+        self.tracker.output_done(&mut plan, buffer.len(), Went::Kept(kept_bytes));
+        self.kept += kept_bytes as u64;
+        let bytes = |w: &mut Self, span: Span| -> Vec<u8> {
+            (span.start..span.end).map(|a| w.tracker.memory.extent_byte(a)).collect()
+        };
+        let mut before: Vec<_> = kept.iter().map(|(_, span)| bytes(self, *span)).collect();
+        let forks = self.forks;
+        self.waiting += 1;
+        while !kept.is_empty() {
+            self.act();
+            self.carry_out_releases();
+            let i = self.random.below(kept.len());
+            let ((id, span), right) = (kept.swap_remove(i), before.swap_remove(i));
+            // (See `slow_output`.)
+            assert!(
+                forks < self.forks || bytes(self, span) == right,
+                "bytes changed that are kept"
+            );
+            self.tracker.unpin(&mut Pins::from_iter([id]));
+        }
+        self.waiting -= 1;
     }
 
     /// The same bytes are sent so often, while their call sites rest, that they had better be
@@ -530,7 +583,7 @@ impl World {
                 // Another thread's output of the same is under way for a while.
                 held = plan;
             } else {
-                self.tracker.output_done(&mut plan, sent, false);
+                self.tracker.output_done(&mut plan, sent, Went::Copied);
             }
         }
         self.tracker.unpin(&mut held.pins);
@@ -664,7 +717,7 @@ impl World {
         self.waiting -= 1;
         // (A region is not a child's. Here the test goes on as that.)
         assert!(forks < self.forks || held(self) == before, "bytes changed that an output holds");
-        self.tracker.output_done(&mut plan, buffer.len(), false);
+        self.tracker.output_done(&mut plan, buffer.len(), Went::Copied);
     }
 
     fn fork(&mut self) {
@@ -786,7 +839,7 @@ impl World {
     }
 }
 
-fn run(seed: u64, refusals: bool, tiny: bool) -> [u64; 11] {
+fn run(seed: u64, refusals: bool, tiny: bool) -> [u64; 12] {
     let mut w = World::new(seed, refusals, tiny);
     for _ in 0..360 {
         w.step();
@@ -809,6 +862,7 @@ fn run(seed: u64, refusals: bool, tiny: bool) -> [u64; 11] {
         came_back,
         moved,
         w.settled,
+        w.kept,
     ]
 }
 
@@ -819,7 +873,7 @@ fn run_seeds(refusals: bool, tiny: bool) {
         Some(s) => s..s + 1,
         None => 0..number("UNCOPY_MODEL_SEEDS").unwrap_or(80),
     };
-    let mut done = [0; 11];
+    let mut done = [0; 12];
     for seed in seeds {
         let result = std::panic::catch_unwind(|| run(seed, refusals, tiny));
         match result {
@@ -831,7 +885,7 @@ fn run_seeds(refusals: bool, tiny: bool) {
         }
     }
     let [elided, lent, dropped, recycled, worn, retired, rest @ ..] = done;
-    let [referred, recalled, came_back, moved, settled] = rest;
+    let [referred, recalled, came_back, moved, settled, kept] = rest;
     assert!(one.is_some() || elided > 100, "only {elided} copies were elided: nothing was tested");
     let some = lent > 50 && dropped > 100 || tiny || refusals;
     assert!(one.is_some() || some, "{lent} sends by reference, {dropped} pages dropped: too few");
@@ -845,6 +899,8 @@ fn run_seeds(refusals: bool, tiny: bool) {
     assert!(one.is_some() || came_back > 100, "only {came_back} ranges came back to their owners");
     let some = settled > 10 || tiny || refusals;
     assert!(one.is_some() || some, "only {settled} extents moved to a region");
+    let some = kept > 100_000 || tiny || refusals;
+    assert!(one.is_some() || some, "receivers kept only {kept} bytes of what was adopted");
     assert!(
         one.is_some() || recalled > 10 || tiny,
         "only {recalled} extents were brought home from regions of others"

@@ -6,7 +6,7 @@ mod machine;
 use machine::foreign::{Foreign, take_released};
 use machine::{BASE, Machine, page_of};
 use std::sync::atomic::Ordering::Relaxed;
-use uncopy_core::plan::{CopyPlan, InputPlan, OutputPlan, RecallPlan};
+use uncopy_core::plan::{CopyPlan, InputPlan, OutputPlan, RecallPlan, Went};
 use uncopy_core::regions::RegionId;
 use uncopy_core::tracker::{Fault, Limits, PoolShape, Tracker};
 use uncopy_counters::Counters;
@@ -124,7 +124,7 @@ fn a_range_comes_back_only_after_an_output_that_reads_it() {
     assert_eq!(plan.pieces.as_slice(), [(REGION + PAGE, LEN)]);
     w.free(BUFFER);
     assert_eq!(w.released(), []);
-    w.tracker.output_done(&mut plan, LEN, false);
+    w.tracker.output_done(&mut plan, LEN, Went::Copied);
     assert_eq!(w.released(), [Span::sized(REGION + PAGE, LEN)]);
 }
 
@@ -174,8 +174,22 @@ fn memory_of_others_is_never_lent() {
         assert_eq!(plan.gathered, LEN);
         w.tracker.lend(&mut plan, CALLER);
         assert_eq!(plan.lent, 0, "its owner fills it anew");
-        w.tracker.output_done(&mut plan, LEN, false);
+        w.tracker.output_done(&mut plan, LEN, Went::Copied);
     }
+}
+
+#[test]
+fn bytes_of_an_output_that_is_planned_anew_count_once() {
+    let mut w = world(false);
+    assert!(w.receive(0, LEN).is_ok());
+    let counted = || w.counters.output_bytes.load(Relaxed);
+    let mut plan = OutputPlan::default();
+    w.tracker.output_begin(&[(BUFFER, LEN)], &mut plan);
+    w.tracker.unpin(&mut plan.pins);
+    plan = OutputPlan::default();
+    w.tracker.output_begin(&[(BUFFER, LEN)], &mut plan);
+    w.tracker.output_done(&mut plan, LEN - 1, Went::Copied);
+    assert_eq!(counted(), LEN as u64 - 1);
 }
 
 #[test]

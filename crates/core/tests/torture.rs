@@ -8,7 +8,7 @@ mod machine;
 
 use machine::{BASE, Machine, POOL, Random, page_of};
 use std::ops::Range;
-use uncopy_core::plan::{Copies, CopyPlan, InputPlan, OutputPlan};
+use uncopy_core::plan::{Copies, CopyPlan, InputPlan, OutputPlan, Went};
 use uncopy_core::tracker::{Fault, Limits, PoolShape, Tracker};
 use uncopy_counters::Counters;
 use uncopy_decide::{Control, Costs, Policy};
@@ -442,7 +442,11 @@ impl World {
             }
         }
         let lent = plan.lent != 0;
-        self.tracker.output_done(&mut plan, range.len(), lent);
+        self.tracker.output_done(
+            &mut plan,
+            range.len(),
+            if lent { Went::Lent } else { Went::Copied },
+        );
         self.tracker.memory.check_lent();
     }
 

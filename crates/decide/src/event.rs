@@ -45,7 +45,7 @@ pub enum Event {
         /// How many pages.
         pages: usize,
     },
-    /// Pages that the site had lent were dropped.
+    /// Pages that the site had lent or adopted were dropped.
     Dropped {
         /// How many.
         pages: usize,

@@ -84,6 +84,15 @@ impl Repeats {
         if count > OFTEN { 0 } else { count }
     }
 
+    /// The range that begins at `addr` was adopted: should its bytes become the program's own
+    /// again, its sends are counted anew.
+    pub fn adopted(&self, addr: usize) {
+        let range = self.range(addr);
+        if range.start.load(Relaxed) == addr {
+            range.sends.fetch_and(!LEFT_ALONE_LAST, Relaxed);
+        }
+    }
+
     /// The attempt with the range that begins at `addr`, which was made because it was sent so
     /// often, did not come about: it is left alone for its next 128 sends.
     pub fn unfit(&self, addr: usize) {
@@ -133,6 +142,17 @@ mod tests {
         // Another range in its place is not concerned.
         r.sent(0x7f00_0010_0000, 1 << 20);
         assert_eq!(r.sent(0x7f00_0010_0000, 1 << 20), 1);
+    }
+
+    #[test]
+    fn a_range_that_was_adopted_is_counted_anew() {
+        let r = Box::leak(Box::new(Repeats::new()));
+        let send = || r.sent(0x7f00_0010_0000, 1 << 20);
+        assert_eq!([0, 1, 2].map(|_| send()), [0, 1, 2]);
+        r.adopted(0x7f00_0010_0000);
+        assert_eq!([0, 1, 2].map(|_| send()), [0, 1, 2]);
+        r.adopted(0x7f00_0010_0040);
+        assert_eq!(send(), 3, "another range was");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use uncopy_core::memory::FillError;
-use uncopy_core::plan::{CopyPlan, InputPlan, OutputPlan};
+use uncopy_core::plan::{CopyPlan, InputPlan, OutputPlan, Went};
 use uncopy_core::tracker::{Limits, PoolShape, Tracker};
 use uncopy_decide::{Basis, Control, Costs, Event, Observer, Operation, Refusal, SiteId, Times};
 use uncopy_ranges::span::Span;
@@ -394,7 +394,7 @@ impl Play<'_> {
         let mut plan = OutputPlan::default();
         self.tracker.output_begin(&buffers, &mut plan);
         if !plan.bypass {
-            self.tracker.output_done(&mut plan, bytes, false);
+            self.tracker.output_done(&mut plan, bytes, Went::Copied);
         }
     }
 

@@ -98,7 +98,7 @@ pub unsafe fn send(fd: c_int, call: &OutputCall, caller: usize, host: &Host) -> 
                 let _sends = sends(connection.as_ref());
                 sent(linux::Send::new(host.process, fd, call, caller), call, host)
             }
-            Endpoint::Ring(ring) => sent(ring::Send::new(ring, fd, call), call, host),
+            Endpoint::Ring(ring) => sent(ring::Send::new(ring, fd, call, caller), call, host),
             Endpoint::Log => sent(log::Send::new(host.process, fd, call), call, host),
         }
     }
@@ -140,7 +140,7 @@ pub unsafe fn send_as_it_is(process: &'static Process, fd: c_int, call: &OutputC
                 let _sends = sends(connection.as_ref());
                 linux::send(fd, call)
             }
-            Endpoint::Ring(ring) => ring::Send::new(ring, fd, call).as_it_is(),
+            Endpoint::Ring(ring) => ring::Send::new(ring, fd, call, 0).as_it_is(),
             Endpoint::Log => log::Send::new(process, fd, call).as_it_is(),
         }
     }

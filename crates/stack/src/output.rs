@@ -4,8 +4,8 @@
 use crate::buffers::{Buffers, IovList, Pieces, bytes, each, list, perhaps_tracked, piece};
 use crate::stack::{Host, Kept, Lending, Lent, Output};
 use uncopy_core::extents::ExtentId;
-use uncopy_core::plan::{MAX_PIECES, OutputPlan};
-use uncopy_core::tracker::{ADOPT_AFTER, ADOPT_MIN};
+use uncopy_core::plan::{MAX_PIECES, OutputPlan, Went};
+use uncopy_core::tracker::ADOPT_AFTER;
 use uncopy_counters::add;
 use uncopy_kernel::critical;
 use uncopy_process::process::Process;
@@ -107,11 +107,18 @@ fn output_tracked(
         return call.as_it_is();
     }
     let pieces: Pieces = plan.pieces.iter().map(|&(addr, len)| piece(addr, len)).collect();
-    let lent =
-        lending.map_or(Lent::No, |l| by_reference(host.process, &mut plan, &pieces, call, &l));
+    let lent = lending
+        .filter(|l| l.to_kernel)
+        .map_or(Lent::No, |l| by_reference(host.process, &mut plan, &pieces, call, &l));
     let takes = lent != Lent::No || call.takes(pieces.len(), buffers.len());
+    let mut went = if lent == Lent::No { Went::Copied } else { Went::Lent };
     let sent = match lent {
-        Lent::No if takes && call.keeps(plan.gathered) => keep(&plan, &pieces, call, host),
+        Lent::No if takes && call.keeps(plan.gathered) => {
+            keep(&plan, &pieces, call, host).map(|(sent, kept)| {
+                went = Went::Kept(kept);
+                sent
+            })
+        }
         Lent::No if takes => {
             warm(&plan);
             call.gather(&pieces)
@@ -124,17 +131,20 @@ fn output_tracked(
         }
     };
     let bytes = sent.unwrap_or(0).max(0) as usize;
-    space.with_after_fork(|b| b.output_done(&mut plan, bytes, lent != Lent::No));
+    space.with_after_fork(|b| b.output_done(&mut plan, bytes, went));
     sent.unwrap_or_else(|| call.as_it_is())
 }
 
-/// Makes the call, whose stack may keep the extents.
-fn keep(plan: &OutputPlan, pieces: &Pieces, call: &mut impl Output, host: &Host) -> Option<isize> {
-    const _: () = assert!(MAX_PIECES <= u64::BITS as usize);
-    let of_extent = |(i, id): (usize, &ExtentId)| u64::from(*id != ExtentId::NONE) << i;
-    let extents = plan.extents.iter().enumerate().map(of_extent).fold(0, |all, bit| all | bit);
-    let pins = host.process.space.with_after_fork(|b| b.pin_again(&plan.pins))?;
-    call.keep(pieces, extents, Kept::new(host.process, pins))
+/// Makes the call, whose stack may keep the extents. Returns what was sent, and how many bytes of
+/// it the stack keeps.
+fn keep(
+    plan: &OutputPlan,
+    pieces: &Pieces,
+    call: &mut impl Output,
+    host: &Host,
+) -> Option<(isize, usize)> {
+    host.process.space.with_after_fork(|b| b.pin_pieces(plan))?;
+    call.keep(pieces, plan.extents.iter().map(|&id| Kept::new(host.process, id)).collect())
 }
 
 /// Most bytes of one output that are fetched into the cache before the kernel reads them: half of
@@ -234,9 +244,10 @@ fn adopt_repeats(
     if !space.wanted() || !lending.plain {
         return false;
     }
+    let from = call.adopts_from();
     let mut adopted = false;
     for &(addr, len) in buffers {
-        if len < ADOPT_MIN {
+        if len < from {
             continue;
         }
         space.large_seen();
@@ -245,8 +256,11 @@ fn adopt_repeats(
         }
         let total = bytes(buffers);
         if !space.pauses().rests(lending.caller, total) {
-            match adopt(Span::sized(addr, len), total, call, lending.caller, host) {
-                Some(true) => adopted = true,
+            match adopt(Span::sized(addr, len), total, call, lending, host) {
+                Some(true) => {
+                    space.repeats.adopted(addr);
+                    adopted = true;
+                }
                 Some(false) => space.repeats.unfit(addr),
                 None => {}
             }
@@ -261,7 +275,7 @@ fn adopt(
     span: Span,
     total: usize,
     call: &mut impl Output,
-    caller: usize,
+    lending: &Lending,
     host: &Host,
 ) -> Option<bool> {
     let space = &host.process.space;
@@ -278,5 +292,5 @@ fn adopt(
     if !space.running() && (critical::in_handler() || !space.start()) {
         return None;
     }
-    space.with(|b| b.adopt(span, caller, total))
+    space.with(|b| (!lending.to_kernel || b.lends(total)) && b.adopt(span, lending.caller, total))
 }

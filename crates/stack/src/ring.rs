@@ -7,13 +7,14 @@ use crate::buffers::{IOV_MAX, Pieces, each, give, piece, take};
 use crate::calls::{InputCall, OutputCall};
 use crate::linux;
 use crate::linux::on::refused_for_pieces;
-use crate::stack::{Input, Kept, Output};
+use crate::stack::{Input, KeptPieces, Lending, Output};
 use arrayvec::ArrayVec;
 use core::ffi::{c_int, c_void};
 use libc::{iovec, off_t};
 use std::sync::Arc;
 use uncopy_core::plan::{MAX_PIECES, Move, OutputPlan};
 use uncopy_core::regions::{Owner, Region, RegionId};
+use uncopy_core::tracker::ADOPT_MIN;
 use uncopy_kernel::critical;
 use uncopy_process::process::Process;
 use uncopy_ranges::span::Span;
@@ -466,18 +467,19 @@ pub struct Send<'a> {
     ring: Ring<'a>,
     fd: c_int,
     call: &'a OutputCall,
+    caller: usize,
 }
 
 impl<'a> Send<'a> {
-    /// `call`, on the connection `ring`, which is `fd`.
+    /// `call`, on the connection `ring`, which is `fd`; it returns to `caller`.
     #[inline]
-    pub fn new(ring: Ring<'a>, fd: c_int, call: &'a OutputCall) -> Self {
-        Self { ring, fd, call }
+    pub fn new(ring: Ring<'a>, fd: c_int, call: &'a OutputCall, caller: usize) -> Self {
+        Self { ring, fd, call, caller }
     }
 
     /// Makes it, from `pieces` where there are some, of which `forward` is given on.
     fn carry(&mut self, pieces: Option<&Pieces>, forward: Option<&Forward>) -> isize {
-        let Self { ring, fd, call } = self;
+        let Self { ring, fd, call, .. } = self;
         let (fd, call) = (*fd, *call);
         // SAFETY: the program's own call, or the same bytes from where they are.
         let by_linux = || unsafe {
@@ -658,9 +660,31 @@ impl Output for Send<'_> {
         self.ring.gives_on(bytes)
     }
 
-    fn keep(&mut self, pieces: &Pieces, extents: u64, kept: Kept) -> Option<isize> {
-        let forward = self.ring.forward(pieces, extents, Arc::new(kept));
+    fn keep(&mut self, pieces: &Pieces, mut kept: KeptPieces) -> Option<(isize, usize)> {
+        let forward = self.ring.forward(pieces, &mut kept);
+        drop(kept);
         let sent = self.carry(Some(pieces), forward.as_ref());
-        (sent != -1 || !refused_for_pieces()).then_some(sent)
+        let given = forward.as_ref().map_or(0, Forward::given);
+        (sent != -1 || !refused_for_pieces()).then_some((sent, given))
+    }
+
+    /// What is sent again and again settles, whatever the flags.
+    #[inline]
+    fn lending(&self) -> Option<Lending> {
+        Some(Lending { from: ADOPT_MIN, plain: true, caller: self.caller, to_kernel: false })
+    }
+
+    fn adopts_from(&self) -> usize {
+        // (Nothing settles in a signal handler.)
+        if critical::in_handler() {
+            return usize::MAX;
+        }
+        self.ring.settles_from().max(ADOPT_MIN)
+    }
+
+    fn can_lend(&mut self, pieces: &[iovec]) -> bool {
+        let core = |p: &iovec| Span::sized(p.iov_base as usize, p.iov_len).core().len();
+        let bytes = pieces.iter().map(core).sum();
+        bytes >= self.ring.settles_from() && self.ring.may_settle(bytes)
     }
 }

@@ -7,9 +7,12 @@
 //! connection below) is the stack's. Nothing here is dispatched at run time.
 
 use crate::buffers::Pieces;
+use arrayvec::ArrayVec;
 use libc::iovec;
-use uncopy_core::plan::{OutputPlan, Pins};
+use uncopy_core::extents::ExtentId;
+use uncopy_core::plan::{MAX_PIECES, OutputPlan, Pins};
 use uncopy_core::regions::RegionId;
+use uncopy_core::tracker::ADOPT_MIN;
 use uncopy_process::process::Process;
 use uncopy_ranges::span::Span;
 use uncopy_space::pages::CopyBytes;
@@ -76,27 +79,31 @@ pub trait Input {
     }
 }
 
-/// Extents that an output keeps. They count against the limits of extents, and no eviction frees
-/// them: a stack that keeps many bounds how many. In a forked child, what is kept of the pool
-/// stays; what is kept of a foreign region is not the child's, as the region is not.
+/// The extent of a piece that an output keeps. It counts against the limits of extents, and no
+/// eviction frees it: a stack that keeps many bounds how many. In a forked child, what is kept of
+/// the pool stays; what is kept of a foreign region is not the child's, as the region is not.
 #[derive(Debug)]
 pub struct Kept {
     process: &'static Process,
-    pins: Pins,
+    extent: ExtentId,
 }
 
 impl Kept {
-    pub(crate) fn new(process: &'static Process, pins: Pins) -> Self {
-        Self { process, pins }
+    /// Of an extent that was pinned for it. `None`: a piece of program memory.
+    pub(crate) fn new(process: &'static Process, extent: ExtentId) -> Option<Self> {
+        (extent != ExtentId::NONE).then_some(Self { process, extent })
     }
 }
 
 impl Drop for Kept {
     /// (Takes the lock of the books: not to be dropped where that is held.)
     fn drop(&mut self) {
-        self.process.space.unpin(&mut self.pins);
+        self.process.space.unpin(&mut Pins::from_iter([self.extent]));
     }
 }
+
+/// For each piece of an output, what keeps its extent.
+pub type KeptPieces = ArrayVec<Option<Kept>, MAX_PIECES>;
 
 /// How an output call may go by reference.
 #[derive(Clone, Copy, Debug)]
@@ -107,6 +114,8 @@ pub struct Lending {
     pub plain: bool,
     /// Where the program's call returns to: who lends.
     pub caller: usize,
+    /// Pages are lent to the kernel. Else the stack [keeps](Output::keep) extents.
+    pub to_kernel: bool,
 }
 
 /// A call that takes bytes.
@@ -138,18 +147,24 @@ pub trait Output {
         false
     }
 
-    /// As [`gather`](Self::gather). Pieces with a bit in `extents` lie in extents: their bytes stay
-    /// where they are, as they are, until `kept` is dropped. The other pieces are the program's
-    /// memory, which changes when the call returns.
-    fn keep(&mut self, pieces: &Pieces, extents: u64, kept: Kept) -> Option<isize> {
-        let _ = (extents, kept);
-        self.gather(pieces)
+    /// As [`gather`](Self::gather), which also says how many bytes the stack keeps. Pieces with an
+    /// owner in `kept` lie in extents: their bytes stay where they are, as they are, until it is
+    /// dropped. The other pieces are the program's memory, which changes when the call returns.
+    fn keep(&mut self, pieces: &Pieces, kept: KeptPieces) -> Option<(isize, usize)> {
+        drop(kept);
+        Some((self.gather(pieces)?, 0))
     }
 
-    /// Whether, and how, some of it may go by reference: without a copy, from pages that stay as
-    /// they are for ever.
+    /// Whether, and how, some of it may go by reference: without a copy, from memory that stays as
+    /// it is.
     fn lending(&self) -> Option<Lending> {
         None
+    }
+
+    /// From how many bytes on memory that is sent again and again becomes an extent, so that it can
+    /// go so. (`usize::MAX`: none does now.)
+    fn adopts_from(&self) -> usize {
+        ADOPT_MIN
     }
 
     /// Whether such `pieces` can go so to where this call goes.

@@ -16,13 +16,13 @@ use uncopy_decide::{Choice, Costs};
 use uncopy_process::process::Process;
 use uncopy_ranges::span::{PAGE, Span};
 use uncopy_space::space::Settings;
-use uncopy_stack::buffers::{Buffers, Pieces};
+use uncopy_stack::buffers::{Buffers, IovList, Pieces, piece};
 use uncopy_stack::calls::{InputCall, OutputCall};
 use uncopy_stack::copy::{Source, copy};
 use uncopy_stack::endpoint;
 use uncopy_stack::input::input;
-use uncopy_stack::output::output;
-use uncopy_stack::stack::{Host, Kept, Output};
+use uncopy_stack::output::{output, output_listed};
+use uncopy_stack::stack::{Host, KeptPieces, Output};
 
 static PROCESS: Process = Process::new();
 
@@ -401,7 +401,7 @@ fn a_range_that_is_received_by_reference_comes_back_when_the_buffer_is_gone() {
 #[derive(Default)]
 struct Keeper {
     parts: Vec<Part>,
-    kept: Option<Kept>,
+    kept: KeptPieces,
 }
 
 enum Part {
@@ -434,17 +434,17 @@ impl Output for Keeper {
         true
     }
 
-    fn keep(&mut self, pieces: &Pieces, extents: u64, kept: Kept) -> Option<isize> {
-        for (i, p) in pieces.iter().enumerate() {
+    fn keep(&mut self, pieces: &Pieces, kept: KeptPieces) -> Option<(isize, usize)> {
+        for (p, kept) in pieces.iter().zip(&kept) {
             let at = Span::sized(p.iov_base as usize, p.iov_len);
             let part = Part::Extent(at);
-            self.parts.push(match extents >> i & 1 {
-                1 => part,
-                _ => Part::Copied(part.bytes()),
+            self.parts.push(match kept {
+                Some(_) => part,
+                None => Part::Copied(part.bytes()),
             });
         }
-        self.kept = Some(kept);
-        Some(pieces.iter().map(|p| p.iov_len as isize).sum())
+        self.kept = kept;
+        Some((pieces.iter().map(|p| p.iov_len as isize).sum(), 0))
     }
 }
 
@@ -472,7 +472,34 @@ fn bytes_that_an_output_keeps_stay_after_its_buffer_was_overwritten_and_unmapped
     assert_eq!(ring.out(), MESSAGE, "it came back while it is kept");
     let kept: Vec<u8> = keeper.parts.iter().flat_map(Part::bytes).collect();
     assert!(kept == right, "what is kept has changed");
-    keeper.kept = None;
+    keeper.kept.clear();
+    ring.reattach_leaving();
+    assert_eq!(ring.out(), 0, "it did not come back");
+    ring.end();
+}
+
+#[test]
+fn each_piece_that_an_output_keeps_comes_back_whatever_becomes_of_the_others() {
+    let _alone = alone();
+    let mut ring = Ring::shared(4 * MESSAGE);
+    if !tracks() {
+        return;
+    }
+    let buffers = [received(&mut ring, 6), received(&mut ring, 7)];
+    let list = buffers.each_ref().map(|b| piece(b.address(0), MESSAGE));
+    let mut keeper = Keeper::default();
+    // SAFETY: a list of two buffers.
+    let sent = unsafe {
+        output_listed(&mut keeper, IovList { iov: list.as_ptr(), count: list.len() }, &host())
+    };
+    assert_eq!(sent, 2 * MESSAGE as isize);
+    drop(buffers);
+    ring.reattach_leaving();
+    assert_eq!((keeper.parts.len(), ring.out()), (2, 2 * MESSAGE));
+    keeper.kept.remove(0);
+    ring.reattach_leaving();
+    assert_eq!(ring.out(), MESSAGE, "it waits for the other one");
+    keeper.kept.clear();
     ring.reattach_leaving();
     assert_eq!(ring.out(), 0, "it did not come back");
     ring.end();

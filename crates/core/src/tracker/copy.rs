@@ -482,7 +482,7 @@ impl<M: Memory> Tracker<M> {
     pub(super) fn unmap_resident(&mut self, core: Span, site: SiteId) -> Result<(), Reason> {
         let moved = self.move_out(core, true, site);
         if let Ok(moved) = moved {
-            self.backing.pool.hold(moved.slot, moved.span.pages(), site, false);
+            self.backing.pool.hold(moved.slot, moved.span.pages(), NOBODY, false);
         }
         self.trim_pool();
         moved.and_then(|moved| moved.rest)

@@ -4,7 +4,7 @@ use super::limits::Lack;
 use super::{EXTENT_MAX_PAGES, Tracker};
 use crate::extents::ExtentId;
 use crate::memory::Memory;
-use crate::plan::{Assign, Copies, Copy, Pins, add_to};
+use crate::plan::{Assign, Copies, Copy, OutputPlan, Pins, add_to};
 use crate::views::Reclaim;
 use uncopy_decide::{Reason, SiteId};
 use uncopy_ranges::span::{PAGE, page_up};
@@ -48,10 +48,10 @@ impl<M: Memory> Tracker<M> {
         Ok(())
     }
 
-    /// Pins the extents of a plan once more, for an owner that keeps them when the plan is over.
-    pub fn pin_again(&mut self, pins: &Pins) -> Pins {
-        pins.iter().for_each(|id| self.extents.hold(*id));
-        pins.clone()
+    /// Pins the extent of each piece of a plan once more, for owners that keep them when the plan
+    /// is over.
+    pub fn pin_pieces(&mut self, plan: &OutputPlan) {
+        plan.extents.iter().for_each(|id| self.extents.hold(*id));
     }
 
     /// Unpins the extents of a plan.

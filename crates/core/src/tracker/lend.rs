@@ -11,7 +11,7 @@ use super::limits::Lack;
 use super::{NOBODY, Tracker};
 use crate::extents::ExtentId;
 use crate::memory::Memory;
-use crate::plan::OutputPlan;
+use crate::plan::{OutputPlan, Went};
 use uncopy_counters::add;
 use uncopy_decide::{Act, Event, LEND_MIN, Operation, SiteId};
 use uncopy_ranges::span::{PAGE, Span};
@@ -28,7 +28,7 @@ impl<M: Memory> Tracker<M> {
     pub fn lend(&mut self, plan: &mut OutputPlan, caller: usize) {
         let c = self.counters;
         let total: usize = plan.pieces.iter().map(|p| p.1).sum();
-        if !self.control.act(NOBODY, Act::ByReference { bytes: plan.gathered }) {
+        if !self.lends(plan.gathered) {
             return add(&c.unlent_small, 1);
         }
         let site = self.control.site(caller, total);
@@ -53,8 +53,7 @@ impl<M: Memory> Tracker<M> {
                 once = true;
             }
         }
-        let pays = self.control.act(NOBODY, Act::ByReference { bytes });
-        if !pays || total - bytes > BESIDE_MAX.max(bytes / BESIDE_SHARE) {
+        if !self.lends(bytes) || total - bytes > BESIDE_MAX.max(bytes / BESIDE_SHARE) {
             return add(if once { &c.unlent_sent_once } else { &c.unlent_small }, 1);
         }
         for (i, &id) in plan.extents.iter().enumerate() {
@@ -66,20 +65,60 @@ impl<M: Memory> Tracker<M> {
         (plan.lent, plan.lent_bytes, plan.lender) = (lent, bytes, site);
     }
 
-    /// An output was made: `sent` bytes went out, by reference where that was planned and `lent`
-    /// says that it came about. Unpins the extents.
-    pub fn output_done(&mut self, plan: &mut OutputPlan, sent: usize, lent: bool) {
-        let mut left = sent;
+    /// Whether so many bytes are worth being lent to the kernel at all.
+    pub fn lends(&mut self, bytes: usize) -> bool {
+        self.control.act(NOBODY, Act::ByReference { bytes })
+    }
+
+    /// An output was made: `sent` bytes went out, and those of extents the way that `went` says.
+    /// Unpins the extents.
+    pub fn output_done(&mut self, plan: &mut OutputPlan, sent: usize, went: Went) {
         if plan.call != 0 {
             self.control.did(|| Operation::Sent { call: plan.call, bytes: sent });
         }
-        let (mut bytes, mut pages) = (0, 0);
+        let (gathered, referred, pages) = self.note_sent(plan, sent, went);
+        add(&self.counters.output_bytes, gathered as u64);
+        let kept = if let Went::Kept(bytes) = went { bytes.min(gathered) } else { 0 };
+        let copied = gathered - kept;
+        if went != Went::Lent && copied > 0 {
+            let cold = plan.cold.min(copied);
+            // (Bytes that were sent before are as near as a copy would be.)
+            let read = if plan.again { cold } else { copied };
+            self.control.tell(plan.payer, Event::Gathered { bytes: read, cold });
+        }
+        match went {
+            Went::Lent if referred > 0 => {
+                self.control.tell(plan.lender, Event::Lent { bytes: referred, pages });
+                add(&self.counters.lent_bytes, referred as u64);
+                add(&self.counters.lent_sends, 1);
+            }
+            // (Nobody handles their pages.)
+            Went::Kept(_) if referred.min(kept) > 0 => {
+                let bytes = referred.min(kept);
+                self.control.tell(plan.lender, Event::Lent { bytes, pages: 0 });
+            }
+            _ => {}
+        }
+        self.unpin(&mut plan.pins);
+    }
+
+    /// Notes which bytes of extents were among the `sent` ones. Returns how many; and how many of
+    /// them went by reference, or were adopted to be kept, in how many pages.
+    fn note_sent(
+        &mut self,
+        plan: &mut OutputPlan,
+        sent: usize,
+        went: Went,
+    ) -> (usize, usize, usize) {
+        let mut left = sent;
+        let (mut gathered, mut referred, mut pages) = (0, 0, 0);
         for (i, (&(at, len), &id)) in plan.pieces.iter().zip(&plan.extents).enumerate() {
             let part = len.min(left);
             left -= part;
             if id == ExtentId::NONE || part == 0 {
                 continue;
             }
+            gathered += part;
             let e = self.extents.get_mut(id);
             let offset = (at - e.at) as u32;
             if offset < e.mark {
@@ -89,31 +128,27 @@ impl<M: Memory> Tracker<M> {
             e.used = self.clock;
             self.traffic += part as u64;
             e.warm = self.traffic;
-            if lent && plan.lent >> i & 1 != 0 {
-                bytes += part;
+            let counts = match went {
+                Went::Copied => false,
+                Went::Lent => plan.lent >> i & 1 != 0,
+                Went::Kept(_) => e.adopted && e.is_foreign(),
+            };
+            if counts {
+                referred += part;
                 pages += Span::sized(at, part).covering_pages().pages();
             }
+            if counts && went != Went::Lent {
+                plan.lender = e.lender;
+            }
         }
-        if !lent && sent > 0 && plan.gathered > 0 {
-            let cold = plan.cold.min(sent);
-            // (Bytes that were sent before are as near as a copy would be.)
-            let read = if plan.again { cold } else { plan.gathered.min(sent) };
-            self.control.tell(plan.payer, Event::Gathered { bytes: read, cold });
-        }
-        if bytes > 0 {
-            self.control.tell(plan.lender, Event::Lent { bytes, pages });
-            add(&self.counters.lent_bytes, bytes as u64);
-            add(&self.counters.lent_sends, 1);
-        }
-        self.unpin(&mut plan.pins);
+        (gathered, referred, pages)
     }
 
     /// The program keeps sending `span`, which is resident, by the call that returns to `caller`:
     /// its whole pages become a view. Returns whether any did.
     pub fn adopt(&mut self, span: Span, caller: usize, total: usize) -> bool {
         let core = span.core();
-        let pays = self.control.act(NOBODY, Act::ByReference { bytes: total });
-        if core.len() < LEND_MIN || !pays || self.books_have_room().is_err() {
+        if core.len() < LEND_MIN || self.books_have_room().is_err() {
             return false;
         }
         let site = self.control.site(caller, total);
@@ -158,7 +193,7 @@ impl<M: Memory> Tracker<M> {
             }
             // It was sent before.
             let e = self.view_moved(moved, site);
-            (e.adopted, e.passes) = (true, 1);
+            (e.adopted, e.passes, e.lender) = (true, 1, site);
             adopted += moved.span.len();
             if moved.span != run {
                 break;

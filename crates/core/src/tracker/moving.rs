@@ -71,7 +71,7 @@ impl<M: Memory> Tracker<M> {
             calls += 1;
             gone += taken.pages;
             if !self.memory.discard(slot + moved, taken.pages) {
-                self.backing.pool.hold(slot + moved, taken.pages, site, false);
+                self.backing.pool.hold(slot + moved, taken.pages, NOBODY, false);
                 vacant = gone;
             }
         }

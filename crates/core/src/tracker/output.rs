@@ -5,7 +5,6 @@ use super::moving::POPULATE_MAX;
 use crate::extents::ExtentId;
 use crate::memory::Memory;
 use crate::plan::{OutputPlan, add_to};
-use uncopy_counters::add;
 use uncopy_decide::{Operation, Reason};
 use uncopy_ranges::span::{PAGE, Span};
 
@@ -37,7 +36,6 @@ impl<M: Memory> Tracker<M> {
         if plan.bypass {
             self.unpin(&mut plan.pins);
         } else {
-            add(&self.counters.output_bytes, plan.gathered as u64);
             plan.call = self.control.call();
             if plan.call != 0 {
                 for &(addr, len) in buffers {

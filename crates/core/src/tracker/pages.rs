@@ -1,7 +1,7 @@
 //! Pages are taken out of the pool, and dropped.
 
-use super::Tracker;
 use super::pool::Pool;
+use super::{NOBODY, Tracker};
 use crate::memory::Memory;
 use uncopy_counters::add;
 use uncopy_decide::Event;
@@ -53,12 +53,11 @@ impl<M: Memory> Tracker<M> {
                 continue;
             }
             self.backing.pool.held_pages -= run.pages;
-            if run.lent {
+            if run.site != NOBODY {
                 self.control.tell(run.site, Event::Dropped { pages: run.pages });
-                add(&self.counters.dropped_pages, run.pages as u64);
-            } else {
-                add(&self.counters.retired_pages, run.pages as u64);
             }
+            let c = self.counters;
+            add(if run.lent { &c.dropped_pages } else { &c.retired_pages }, run.pages as u64);
             self.backing.pool.vacate(run.page, run.pages);
         }
         self.backing.pool.held = kept;

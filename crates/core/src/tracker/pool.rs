@@ -21,7 +21,7 @@ pub struct PoolShape {
 pub(super) struct Referenced {
     pub(super) page: usize,
     pub(super) pages: usize,
-    /// The call site that pays for dropping them.
+    /// The call site that pays for dropping them, if any does.
     pub(super) site: SiteId,
     /// We handed them out ourselves.
     pub(super) lent: bool,

@@ -56,7 +56,8 @@ impl<M: Memory> Tracker<M> {
             }
             let copy = self.extents.create_foreign(region, to, e.used);
             let c = self.extents.get_mut(copy);
-            (c.warm, c.adopted, c.passes, c.mark) = (e.warm, e.adopted, e.passes, e.mark);
+            (c.warm, c.passes, c.mark) = (e.warm, e.passes, e.mark);
+            (c.adopted, c.lender) = (e.adopted, e.lender);
             copies.push((id, copy));
             settled |= 1 << i;
         }

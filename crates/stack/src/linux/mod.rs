@@ -342,7 +342,8 @@ impl Output for Send<'_> {
     #[inline]
     fn lending(&self) -> Option<Lending> {
         let plain = self.is_plain()?;
-        Some(Lending { from: self.process.lending.from(), plain, caller: self.caller })
+        let (from, caller) = (self.process.lending.from(), self.caller);
+        Some(Lending { from, plain, caller, to_kernel: true })
     }
 
     fn can_lend(&mut self, pieces: &[iovec]) -> bool {

@@ -9,11 +9,12 @@ use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
 use libc::iovec;
 use rustix::io::Errno;
+use std::any::Any;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 use uncopy_kernel::fd_table::FdGuard;
-use uncopy_tcp_socket::{Bypass, Flow, Forward, Keeps, Peer, Settling, Taken, Way};
+use uncopy_tcp_socket::{Bypass, Flow, Forward, Peer, Settling, Taken, Way};
 
 /// Flags that ask for what rings do not have: errors beside the data, bytes with the connection
 /// request, pages sent by reference. The call is made as it is, with its direction back at Linux.
@@ -327,14 +328,22 @@ impl<'a> Ring<'a> {
         self.connection().map_or(usize::MAX, |connection| connection.flow.settles_from())
     }
 
+    /// Whether so many bytes more may ([`Flow::may_settle`]).
+    pub fn may_settle(&self, bytes: usize) -> bool {
+        self.connection().is_some_and(|connection| connection.flow.may_settle(bytes))
+    }
+
     /// A block of that arena ([`Flow::settling`]).
     pub fn settling(&self, bytes: usize) -> Option<Settling> {
         self.connection()?.flow.settling(bytes)
     }
 
     /// The parts of these that may be given on ([`Flow::forward`]).
-    pub fn forward(&self, parts: &[iovec], stay: u64, keeps: Keeps) -> Option<Forward> {
-        self.connection()?.flow.forward(parts, stay, keeps)
+    pub fn forward<K>(&self, parts: &[iovec], kept: &mut [Option<K>]) -> Option<Forward>
+    where
+        K: Any + Send + Sync,
+    {
+        self.connection()?.flow.forward(parts, kept)
     }
 
     /// As [`send`](Self::send), and gives on what it can.

@@ -115,13 +115,23 @@ impl Own {
         self.settled_pages.load(Ordering::Acquire) > 0 && self.process == std::process::id()
     }
 
+    /// Whether so many bytes more may settle here.
+    pub(crate) fn may_settle(&self, bytes: usize) -> bool {
+        self.collects(&mut lock(&self.pages));
+        self.room_to_settle() as usize >= bytes.div_ceil(PAGE)
+    }
+
+    /// So many pages may be taken by what settles from now on.
+    fn room_to_settle(&self) -> u32 {
+        (PAGES / SETTLED_SHARE).saturating_sub(self.settled_pages.load(Ordering::Relaxed))
+    }
+
     /// A block for so many bytes that settle.
     pub(crate) fn settle(&self, bytes: usize) -> Option<Block> {
         let wanted = u32::try_from(bytes.div_ceil(PAGE)).ok()?;
         let mut pages = lock(&self.pages);
         self.collects(&mut pages);
-        let settled = self.settled_pages.load(Ordering::Relaxed);
-        if wanted > PAGES / SETTLED_SHARE - settled.min(PAGES / SETTLED_SHARE) {
+        if wanted > self.room_to_settle() {
             return None;
         }
         let block = self.take_pages(&mut pages, wanted)?;

@@ -10,6 +10,8 @@ use crate::wait::For;
 use arrayvec::ArrayVec;
 use libc::{MSG_DONTWAIT, iovec};
 use rustix::io::Errno;
+use std::any::Any;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use uncopy_counters::add;
@@ -60,10 +62,28 @@ impl Taken {
 /// Bytes of a call that sends, as far as they lie in blocks already.
 #[derive(Debug)]
 pub struct Forward {
-    /// In whose arena each of the call's buffers lies.
-    pub(crate) arenas: Vec<Option<Whose>>,
-    /// The owner that is dropped once receivers are done with all of it.
-    pub(crate) keeps: Keeps,
+    /// Those of each of the call's buffers.
+    pub(crate) parts: Vec<Option<There>>,
+    given: Cell<usize>,
+}
+
+/// A buffer that lies in an arena.
+#[derive(Debug)]
+pub(crate) struct There {
+    pub whose: Whose,
+    /// The owner that is dropped once receivers are done with it.
+    pub keeps: Keeps,
+}
+
+impl Forward {
+    /// So many bytes were given on.
+    pub fn given(&self) -> usize {
+        self.given.get()
+    }
+
+    pub(crate) fn gives(&self, bytes: usize) {
+        self.given.set(self.given.get() + bytes);
+    }
 }
 
 impl Flow {
@@ -83,16 +103,21 @@ impl Flow {
         })
     }
 
-    /// The parts of these buffers that may be given on: those with a bit in `stay` stay as they are
-    /// until `keeps` is dropped. `None`: nothing.
-    pub fn forward(&self, parts: &[iovec], stay: u64, keeps: Keeps) -> Option<Forward> {
-        let whose = |(i, part): (usize, &iovec)| {
-            let large = part.iov_len >= GIVEN_ON && i < u64::BITS as usize && stay >> i & 1 != 0;
+    /// The parts of these buffers that may be given on: those with an owner in `kept` stay as they
+    /// are until it is dropped. `None`: nothing. Owners of other parts are left there.
+    pub fn forward<K>(&self, parts: &[iovec], kept: &mut [Option<K>]) -> Option<Forward>
+    where
+        K: Any + Send + Sync,
+    {
+        let there = |(part, kept): (&iovec, &mut Option<K>)| {
+            let large = part.iov_len >= GIVEN_ON && kept.is_some();
             let at = part.iov_base as usize;
-            large.then(|| self.context.arena_with(at, part.iov_len)).flatten()
+            let whose = large.then(|| self.context.arena_with(at, part.iov_len)).flatten()?;
+            Some(There { whose, keeps: Arc::new(kept.take()?) })
         };
-        let arenas: Vec<Option<Whose>> = parts.iter().enumerate().map(whose).collect();
-        arenas.iter().any(Option::is_some).then_some(Forward { arenas, keeps })
+        let parts: Vec<Option<There>> = parts.iter().zip(kept).map(there).collect();
+        let some = parts.iter().any(Option::is_some);
+        some.then(|| Forward { parts, given: Cell::new(0) })
     }
 
     /// As [`Flow::send`], and gives on what it can of these buffers.

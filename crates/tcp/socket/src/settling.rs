@@ -31,6 +31,12 @@ impl Flow {
         goes.then_some(from)
     }
 
+    /// Whether so many bytes more may settle.
+    pub fn may_settle(&self, bytes: usize) -> bool {
+        let own = self.attached().and_then(|attached| attached.mapped.exchange.own());
+        own.is_some_and(|own| own.may_settle(bytes))
+    }
+
     /// A block for so many bytes that settle. `None`: there is no room.
     pub fn settling(&self, bytes: usize) -> Option<Settling> {
         let block = self.attached()?.mapped.exchange.settling(bytes)?;

@@ -8,7 +8,7 @@ use crate::buffers;
 use crate::context::Context;
 use crate::ends::{Locked, Sending};
 use crate::kernel;
-use crate::reference::Forward;
+use crate::reference::{Forward, There};
 use libc::iovec;
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
@@ -54,11 +54,11 @@ pub(crate) struct Buffers<'a> {
 }
 
 /// The next run.
-enum Next {
+enum Next<'a> {
     /// So many bytes that are copied.
     Copied(usize),
     /// So many at this place of an arena, which the receiver knows by this number.
-    There(Whose, u16, u32, usize),
+    There(&'a There, u16, u32, usize),
 }
 
 impl<'a> Buffers<'a> {
@@ -74,25 +74,25 @@ impl<'a> Buffers<'a> {
 
     /// The next run. Bytes before, between and behind those that are given on are copied into
     /// blocks, too, however few they are: the receiver views all of it, or nothing.
-    fn next(&self, context: &Context, attached: &Attached) -> Next {
+    fn next(&self, context: &Context, attached: &Attached) -> Next<'a> {
         let left = self.left();
         let Some(forward) = self.forward else { return Next::Copied(left) };
         let arenas = &attached.out().consumed.arenas;
         let known = |(number, generation): (u16, u32)| {
             arenas[usize::from(number)].load(Acquire) == generation
         };
-        let arenas = forward.arenas.get(self.sent_parts..).unwrap_or(&[]);
+        let there = forward.parts.get(self.sent_parts..).unwrap_or(&[]);
         let mut before = 0;
-        for (part, whose) in self.parts().iter().zip(arenas) {
-            if let Some(whose) = whose
-                && let Some(number) = Self::number(context, attached, whose)
+        for (part, there) in self.parts().iter().zip(there) {
+            if let Some(there) = there
+                && let Some(number) = Self::number(context, attached, &there.whose)
                 && known(number)
             {
                 if before > 0 {
                     return Next::Copied(before);
                 }
-                let at = whose.offset(part.iov_base as usize);
-                return Next::There(whose.clone(), number.0, at, part.iov_len);
+                let at = there.whose.offset(part.iov_base as usize);
+                return Next::There(there, number.0, at, part.iov_len);
             }
             before += part.iov_len;
         }
@@ -120,12 +120,12 @@ impl<'a> Buffers<'a> {
         &mut self,
         (context, attached): (&Context, &Attached),
         own: &mut Locked<Sending>,
-        (whose, number, at, bytes): (&Whose, u16, u32, usize),
+        (there, number, at, bytes): (&There, u16, u32, usize),
     ) -> Option<usize> {
         let mapped = &attached.mapped;
         let bytes = own.writer.free_for_run(self.left()).min(bytes as u32);
         let returns = mapped.region.returns(mapped.side);
-        let keeps = &self.forward?.keeps;
+        let (forward, There { whose, keeps }) = (self.forward?, there);
         let (slot, position) = (attached.slot, own.writer.tail());
         let sole = || attached.is_sole();
         // (What settles keeps something, as what is given on does.)
@@ -137,6 +137,7 @@ impl<'a> Buffers<'a> {
         own.runs.push(attached.slot().queue(mapped.side), produced, run);
         own.given_on += u64::from(bytes);
         own.commit(produced, bytes);
+        forward.gives(bytes as usize);
         self.gave_on = true;
         Some(self.sent(bytes as usize))
     }
@@ -155,9 +156,9 @@ impl<'a> Buffers<'a> {
             return None;
         }
         let (mut bytes, least) = match self.next(blocks.context, attached) {
-            Next::There(whose, number, at, bytes) => {
+            Next::There(there, number, at, bytes) => {
                 let context = (blocks.context, attached);
-                match self.put_there(context, own, (&whose, number, at, bytes)) {
+                match self.put_there(context, own, (there, number, at, bytes)) {
                     Some(sent) => return Some(sent),
                     None => (left, blocks.from),
                 }

@@ -448,20 +448,29 @@ fn send_on(
     let mut parts = vec![own(before)];
     parts.extend(taken.ranges().iter().map(|&(at, bytes)| part(at, bytes)));
     parts.push(own(behind));
-    let stay = ((1 << taken.ranges().len()) - 1) << 1;
-    let all: usize = parts.iter().map(|part| part.iov_len).sum();
+    let ranges = taken.ranges().len();
     let kept = Arc::new(Kept(Some(taken), killed.clone()));
     let lives = Arc::downgrade(&kept);
-    let forward = end.flow.forward(&parts, stay, kept);
+    let mut keeps = vec![None];
+    keeps.extend((0..ranges).map(|_| Some(kept.clone())));
+    keeps.push(None);
+    drop(kept);
+    send_kept(end, &parts, keeps);
+    lives
+}
+
+/// Sends parts, of which each that has a keeper stays as it is until that is dropped.
+fn send_kept(end: &End, parts: &[iovec], mut keeps: Vec<Option<Arc<Kept>>>) {
+    let all: usize = parts.iter().map(|part| part.iov_len).sum();
+    let forward = end.flow.forward(parts, &mut keeps);
     // SAFETY: ours, and a block's that stays.
     let sent = unsafe {
         match &forward {
-            Some(forward) => end.flow.send_on(&parts, libc::MSG_NOSIGNAL, forward),
-            None => end.flow.send(&parts, libc::MSG_NOSIGNAL),
+            Some(forward) => end.flow.send_on(parts, libc::MSG_NOSIGNAL, forward),
+            None => end.flow.send(parts, libc::MSG_NOSIGNAL),
         }
     };
     assert_eq!(sent, Ok(all));
-    lives
 }
 
 /// Receives so many bytes: in blocks, as far as they lie there.
@@ -575,6 +584,44 @@ fn a_part_that_was_given_on_and_is_back_goes_back_with_the_next_wait() {
     assert_eq!(d.receive(&mut [0; 4]), Ok(4));
     assert_eq!(waits(), Ok(0));
     assert!(lives.upgrade().is_none(), "it never goes back");
+}
+
+#[test]
+fn each_part_of_a_message_goes_back_whatever_becomes_of_the_others() {
+    let service = service();
+    let [x, y, z] = [(); 3].map(|()| program(&service.name));
+    let killed: Arc<AtomicBool> = Arc::default();
+    let (a, b) = by_blocks(&x, &y.0);
+    let (c, d) = by_blocks(&y, &z.0);
+    let (_, kept) = given_on(&y.0, [&a, &b, &c, &d], &killed);
+    kept.iter().for_each(|taken| give_back(&d, taken));
+    let (mut right, mut parts, mut keeps, mut lives) = (vec![], vec![], vec![], vec![]);
+    for bytes in [200_000, 150_000] {
+        right.push(message(bytes, bytes));
+        a.send(right.last().unwrap()).unwrap();
+        let taken = b.flow.take_blocks(bytes).expect("it lies in a block");
+        let &[(at, len)] = taken.ranges() else { panic!("in one block") };
+        parts.push(iovec { iov_base: at as *mut _, iov_len: len });
+        let kept = Arc::new(Kept(Some(taken), killed.clone()));
+        lives.push(Arc::downgrade(&kept));
+        keeps.push(Some(kept));
+    }
+    send_kept(&c, &parts, keeps);
+    let (all, taken) = receive_all(&d, 350_000);
+    assert!(all == right.concat(), "another byte");
+    let ranges = || taken.iter().flat_map(|taken| taken.ranges().iter().zip(taken.peers()));
+    assert_eq!(ranges().count(), 2);
+    let alive = || {
+        assert_eq!(b.flow.await_blocks((1, 1), libc::MSG_DONTWAIT), Ok(0));
+        lives.iter().map(|lives| lives.upgrade().is_some()).collect::<Vec<_>>()
+    };
+    assert_eq!(alive(), [true, true]);
+    let mut ranges = ranges();
+    for left in [[false, true], [false, false]] {
+        let (&(at, bytes), peer) = ranges.next().unwrap();
+        peer.released(at, bytes);
+        assert_eq!(alive(), left);
+    }
 }
 
 #[test]
