@@ -1,6 +1,6 @@
 //! Uses of TCP connections within a host: one small program for each kind of thing. Each runs
 //! plainly, under `uncopy run --tcp` with both ends, so with eager options, and so with all
-//! messages in blocks; what it says and its exit status must be the same, and under uncopy bytes
+//! messages in blocks, those that send files also where these are kept; what it says and its exit status must be the same, and under uncopy bytes
 //! must have gone through rings (the programs look at the counters, and say so where they did not).
 //! Each run has a service of its own, which must end by itself.
 //!
@@ -25,8 +25,13 @@ const WRONG: &[&str] = &["WRONG", "NOT BY RINGS", "NOT UPGRADED", "failed:"];
 const EAGER: &[&str] = &["--tcp", "--backoff=no", "--threshold=8K"];
 const WAYS: &[(&str, Option<&[&str]>)] =
     &[("plain", None), ("tcp", Some(&["--tcp"])), ("eager", Some(EAGER)), ("blocks", Some(EAGER))];
-/// The variable of the last way.
+/// The variable of the way of that name.
 const BLOCKS: (&str, &str) = ("UNCOPY_TCP_BLOCKS", "1");
+/// The programs that send files run so, too, in blocks of any size and of large messages.
+const FILES: &[&str] = &["files", "kept_files"];
+const KEEPING: &[&str] = &["--tcp", "--backoff=no", "--threshold=8K", "--file-memory=64M"];
+const FILE_WAYS: &[(&str, Option<&[&str]>)] =
+    &[("kept", Some(KEEPING)), ("kept blocks", Some(KEEPING))];
 
 fn main() -> ExitCode {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("connections");
@@ -37,8 +42,9 @@ fn main() -> ExitCode {
         .collect();
     names.sort();
     let mut trials: Vec<Trial> = Vec::new();
-    for &(way, options) in WAYS {
-        for name in &names {
+    let of_files = FILE_WAYS.iter().map(|way| (way, true));
+    for (&(way, options), of_files) in WAYS.iter().map(|way| (way, false)).chain(of_files) {
+        for name in names.iter().filter(|name| !of_files || FILES.contains(&name.as_str())) {
             let name = name.clone();
             trials.push(test(format!("{name}::{way}"), move || judge(&name, way, options)));
         }
@@ -80,11 +86,12 @@ fn run(name: &str, way: &str, options: Option<&[&str]>) -> Result<Said, Stop> {
         Some(options) => under(options, &[program.into()])?,
         None => vec![program.into()],
     };
-    let service = format!("uncopy-tcp-test-{}-{name}-{way}", std::process::id());
+    let service =
+        format!("uncopy-tcp-test-{}-{name}-{}", std::process::id(), way.replace(' ', "-"));
     let environment = [("UNCOPY_TCP_SERVICE", OsStr::new(&service)), (BLOCKS.0, BLOCKS.1.as_ref())];
     let environment = match way {
         "plain" => &environment[..0],
-        "blocks" => &environment[..],
+        "blocks" | "kept blocks" => &environment[..],
         _ => &environment[..1],
     };
     let said = Bounded { words: &words, environment, seconds: None }.run()?;

@@ -11,6 +11,7 @@ use machine::{BASE, Machine, POOL, Random, Reference, page_of};
 use std::sync::atomic::Ordering::Relaxed;
 use uncopy_core::excluded::Why;
 use uncopy_core::extents::ExtentId;
+use uncopy_core::memory::FillError;
 use uncopy_core::plan::{Copies, CopyPlan, InputPlan, Move, OutputPlan, Pins, RecallPlan, Went};
 use uncopy_core::tracker::{Fault, Limits, PoolShape, Tracker};
 use uncopy_counters::Counters;
@@ -266,9 +267,16 @@ impl World {
     /// An owner (or all) wants back what is viewed of his.
     fn recall(&mut self, which: Option<usize>) {
         let id = which.and_then(|i| self.tracker.memory.foreign[i].id);
+        self.recall_by(|tracker, plan| tracker.recall_begin(id, plan));
+    }
+
+    fn recall_by(
+        &mut self,
+        begin: impl Fn(&mut Tracker<Machine>, &mut RecallPlan) -> Result<(), FillError>,
+    ) {
         loop {
             let mut plan = RecallPlan::default();
-            while self.tracker.recall_begin(id, &mut plan).is_err() {}
+            while begin(&mut self.tracker, &mut plan).is_err() {}
             if plan.moves.is_empty() {
                 return;
             }
@@ -280,6 +288,14 @@ impl World {
             self.recalled += plan.moves.len() as u64;
             self.tracker.recall_commit(&mut plan);
         }
+    }
+
+    /// The same of a part of his memory: extents that do not lie within it stay there.
+    fn recall_part(&mut self, i: usize) {
+        let all = self.tracker.memory.foreign[i].region().span;
+        let start = all.start + self.random.below(all.len());
+        let part = Span::sized(start, 1 + self.random.below(all.end - start));
+        self.recall_by(|tracker, plan| tracker.recall_part_begin(part, plan));
     }
 
     /// A region ends, once all of it is back, and begins anew.
@@ -767,7 +783,10 @@ impl World {
             44 => self.slow_output(),
             45 => {
                 let i = self.random.below(FOREIGN.len());
-                self.recall(Some(i));
+                match self.random.one_in(2) {
+                    true => self.recall(Some(i)),
+                    false => self.recall_part(i),
+                }
             }
             46 => self.carry_out_releases(),
             47 if self.waiting == 0 => self.renew_region(),

@@ -91,6 +91,16 @@ impl World {
     fn recall(&mut self) {
         let mut plan = RecallPlan::default();
         self.tracker.recall_begin(Some(self.region), &mut plan).unwrap();
+        self.carry_out(plan);
+    }
+
+    fn recall_part(&mut self, part: Span) {
+        let mut plan = RecallPlan::default();
+        self.tracker.recall_part_begin(part, &mut plan).unwrap();
+        self.carry_out(plan);
+    }
+
+    fn carry_out(&mut self, mut plan: RecallPlan) {
         for c in &plan.copies {
             for i in 0..c.len {
                 *self.tracker.memory.pool_byte(c.to + i) =
@@ -264,6 +274,22 @@ fn what_is_called_back_is_copied_home_or_made_the_programs_own() {
     assert!(w.tracker.memory.program[page_of(BUFFER)].is_none(), "its views are of the pool now");
     assert_eq!(w.released(), [Span::sized(REGION, LEN / 2)]);
     assert_eq!(w.counters.extent_bytes.load(Relaxed), LEN as u64 / 2);
+}
+
+#[test]
+fn of_what_is_viewed_a_part_is_called_back() {
+    let mut w = world(false);
+    assert!(w.receive(4 * PAGE, LEN / 2).is_ok());
+    let range = Span::sized(REGION + 4 * PAGE, LEN / 2);
+    for other in [Span::sized(REGION, 4 * PAGE), Span::new(range.start + 1, range.end + PAGE)] {
+        w.recall_part(other);
+        assert!(w.tracker.views_abroad(), "it does not lie within {other:?}");
+    }
+    assert_eq!(w.released(), []);
+    w.recall_part(range);
+    assert!(!w.tracker.views_abroad());
+    assert_eq!(w.released(), [range]);
+    assert!(w.tracker.memory.program[page_of(BUFFER)].is_none(), "its views are of the pool now");
 }
 
 #[test]

@@ -233,6 +233,10 @@ counters! {
     kept_reads,
     /// Bytes that those reads did not read.
     kept_read_bytes,
+    /// Parts of kept files that `sendfile` sent to a program within this host from memory.
+    kept_sends,
+    /// Bytes of these. (Those of them that were not copied are among `tcp_given_on_bytes`.)
+    kept_sent_bytes,
     /// Bytes that were read to keep them.
     kept_fill_bytes,
     /// Files kept now.
@@ -271,7 +275,8 @@ counters! {
     tcp_received_bytes,
     /// Of the bytes sent: copied into blocks that the receiver maps, instead of into the ring.
     tcp_block_bytes,
-    /// Of the bytes sent: given on without a copy, from blocks in which they had come from others.
+    /// Of the bytes sent: given on without a copy, from blocks in which they had come from others,
+    /// or to which they were copied once, because they are sent again and again.
     tcp_given_on_bytes,
     /// Of the bytes received: taken from such blocks without a copy, as views.
     tcp_viewed_bytes,

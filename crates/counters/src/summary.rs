@@ -8,7 +8,7 @@ const PAGE: u64 = 4096;
 
 /// Whether there was anything to save.
 pub fn saved_anything(s: &Snapshot) -> bool {
-    s.elided_copies > 0 || s.lent_sends > 0 || s.kept_reads > 0
+    s.elided_copies > 0 || s.lent_sends > 0 || s.kept_reads > 0 || s.kept_sends > 0
 }
 
 /// The work that was done and why no more was, a phrase each; zeros are left out.
@@ -50,6 +50,8 @@ pub fn phrases(s: &Snapshot) -> Vec<String> {
     );
     let reads = counted(s.kept_reads, "read", "reads");
     say(s.kept_reads, format!("{reads} answered from kept files, {}", bytes(s.kept_read_bytes)));
+    let sends = counted(s.kept_sends, "send", "sends");
+    say(s.kept_sends, format!("{sends} of kept files from memory, {}", bytes(s.kept_sent_bytes)));
     let connections = connections::line(s);
     say(u64::from(connections.is_some()), connections.unwrap_or_default());
     for (n, why) in [
@@ -141,6 +143,20 @@ mod tests {
                  faults)",
                 "7 copies made as ever, at places where leaving them out does not pay",
                 "nothing more was left out once the program entered a sandbox or locked its memory",
+            ]
+        );
+    }
+
+    #[test]
+    fn reads_and_sends_of_kept_files_are_said() {
+        let s = Snapshot { kept_sends: 1, kept_sent_bytes: 1 << 20, ..Snapshot::default() };
+        assert!(saved_anything(&s));
+        let s = Snapshot { kept_reads: 2, kept_read_bytes: 2 << 20, ..s };
+        assert_eq!(
+            phrases(&s),
+            [
+                "2 reads answered from kept files, 2.0 MB",
+                "1 send of kept files from memory, 1.0 MB"
             ]
         );
     }

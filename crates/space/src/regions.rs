@@ -3,12 +3,13 @@
 //!
 //! unsafe: copies what the tracker planned, from a region into the pool.
 
-use crate::space::Space;
+use crate::space::{Books, Space};
 use core::sync::atomic::Ordering;
 use uncopy_core::memory::FillError;
 use uncopy_core::plan::{Move, RecallPlan};
 use uncopy_core::regions::{Region, RegionId};
 use uncopy_kernel::critical;
+use uncopy_ranges::span::Span;
 
 impl Space {
     /// Whether there may be any region.
@@ -44,11 +45,23 @@ impl Space {
     /// Copies the viewed bytes of `region` (`None`: of all regions) to the pool, and they come
     /// back, but for those that calls under way are reading.
     pub fn recall(&'static self, region: Option<RegionId>) {
+        self.recall_by(|b, plan| b.recall_begin(region, plan));
+    }
+
+    /// As above, of the extents within `part` of a region.
+    pub fn recall_part(&'static self, part: Span) {
+        self.recall_by(|b, plan| b.recall_part_begin(part, plan));
+    }
+
+    fn recall_by(
+        &'static self,
+        begin: impl Fn(&mut Books, &mut RecallPlan) -> Result<(), FillError>,
+    ) {
         loop {
             let mut plan = RecallPlan::default();
             let planned = self.with_inner_after_fork(|space| {
                 let copy_bytes = space.settings.copy_bytes;
-                space.books.as_mut().map(|b| (b.recall_begin(region, &mut plan), copy_bytes))
+                space.books.as_mut().map(|b| (begin(b, &mut plan), copy_bytes))
             });
             let copy_bytes = match planned.flatten() {
                 Some((Ok(()), copy_bytes)) if !plan.moves.is_empty() => copy_bytes,

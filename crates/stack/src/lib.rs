@@ -17,6 +17,7 @@
 //! | [`buffers`] | what a call names: its list of buffers, the program's structures |
 //! | [`linux`] | Linux's own sockets, pipes and files |
 //! | [`ring`] | TCP connections within this host |
+//! | [`sendfile`] | files that are kept, over such connections |
 //! | [`log`] | files whose appends may be held |
 
 pub mod buffers;
@@ -28,4 +29,5 @@ pub mod linux;
 pub mod log;
 pub mod output;
 pub mod ring;
+pub mod sendfile;
 pub mod stack;

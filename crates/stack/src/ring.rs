@@ -633,7 +633,13 @@ impl Output for Send<'_> {
         let mut blocks = ArrayVec::<Settling, MAX_PIECES>::new();
         let mut moves = ArrayVec::<Move, MAX_PIECES>::new();
         for (id, from) in again.into_iter().flatten() {
-            let Some(block) = self.ring.settling(from.len()) else { break };
+            let Some(block) = self.ring.settling(from.len()) else {
+                // (Where something goes there is room the next time.)
+                if let Some((at, bytes)) = self.ring.unused() {
+                    process.space.recall_part(Span::sized(at, bytes));
+                }
+                break;
+            };
             let known: Option<&Begun> = block.own().known(|| Begun::of_own(process, block.own()));
             let Some(region) = known.map(|known| known.region) else { break };
             // SAFETY: an extent that the plan has pinned: its bytes stay.

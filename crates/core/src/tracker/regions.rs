@@ -42,7 +42,7 @@ impl<M: Memory> Tracker<M> {
 
     /// Whether any byte of the program is a view of somebody else's memory.
     pub fn views_abroad(&self) -> bool {
-        self.backing.regions.extents() > 0 && !self.abroad(None).is_empty()
+        self.backing.regions.extents() > 0 && !self.abroad(&|_: &Extent| true).is_empty()
     }
 
     /// Plans to bring home what is viewed of `region` (`None`: of all of them), as much as one plan
@@ -58,8 +58,28 @@ impl<M: Memory> Tracker<M> {
         region: Option<RegionId>,
         plan: &mut RecallPlan,
     ) -> Result<(), FillError> {
+        self.recall_some(|e| region.is_none_or(|region| region == e.region), plan)
+    }
+
+    /// As above, of the extents that lie within `part` of a region.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn recall_part_begin(
+        &mut self,
+        part: Span,
+        plan: &mut RecallPlan,
+    ) -> Result<(), FillError> {
+        self.recall_some(|e| part.intersect(e.span()) == e.span(), plan)
+    }
+
+    fn recall_some(
+        &mut self,
+        concerned: impl Fn(&Extent) -> bool,
+        plan: &mut RecallPlan,
+    ) -> Result<(), FillError> {
         while plan.moves.is_empty() {
-            let abroad = self.abroad(region);
+            let abroad = self.abroad(&concerned);
             if abroad.is_empty() {
                 break;
             }
@@ -118,8 +138,8 @@ impl<M: Memory> Tracker<M> {
         self.backing.regions.inherited();
     }
 
-    /// Some of what is viewed of `region`.
-    fn abroad(&self, region: Option<RegionId>) -> ArrayVec<ExtentId, MAX_PIECES> {
+    /// Some of what is viewed of regions, and is `concerned`.
+    fn abroad(&self, concerned: &impl Fn(&Extent) -> bool) -> ArrayVec<ExtentId, MAX_PIECES> {
         let mut found: ArrayVec<ExtentId, MAX_PIECES> = ArrayVec::new();
         let leaving = self.leaving.iter().flat_map(|l| l.views.iter_from(0));
         for (_, v) in self.views.iter_from(0).chain(leaving) {
@@ -127,8 +147,8 @@ impl<M: Memory> Tracker<M> {
                 continue;
             }
             let e = self.extents.get(v.extent);
-            let concerned = e.is_foreign() && region.is_none_or(|r| r == e.region);
-            if concerned && !found.contains(&v.extent) && found.try_push(v.extent).is_err() {
+            let abroad = e.is_foreign() && concerned(e);
+            if abroad && !found.contains(&v.extent) && found.try_push(v.extent).is_err() {
                 break;
             }
         }

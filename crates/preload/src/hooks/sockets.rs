@@ -2,6 +2,7 @@
 //!
 //! unsafe: see the crate.
 
+use super::copy::host;
 use super::files::used_past;
 use super::signals;
 use crate::process::PROCESS;
@@ -16,6 +17,8 @@ use uncopy_log_service::PlainReason;
 use uncopy_stack::buffers::{piece, take};
 use uncopy_stack::calls::OutputCall;
 use uncopy_stack::endpoint;
+use uncopy_stack::linux::file;
+use uncopy_stack::sendfile::{self, FilePart};
 use uncopy_tcp_calls::data::answer;
 use uncopy_tcp_socket::kernel::AT_MARK;
 
@@ -304,7 +307,8 @@ pub unsafe fn before_control(header: &msghdr) -> bool {
 /// this many bytes copied once.
 const BY_RING: usize = 64 << 10;
 
-/// `sendfile(2)`: a little of a file is read and sent through the ring; what is more goes by Linux.
+/// `sendfile(2)`: a little of a file is read and sent through the ring, and so is what is kept of
+/// one, from where it is kept; what is more goes by Linux.
 ///
 /// # Safety
 /// The caller keeps the contract of the man page.
@@ -324,6 +328,46 @@ pub unsafe extern "C" fn sendfile(to: c_int, from: c_int, at: *mut off_t, n: siz
 unsafe fn sendfile_to_connection(to: c_int, from: c_int, at: *mut off_t, n: size_t) -> ssize_t {
     // SAFETY: the program's own arguments.
     unsafe {
+        if !file::perhaps(&PROCESS, n) {
+            return sendfile_otherwise(to, from, at, n);
+        }
+        match send_kept_file(to, from, at, n) {
+            None => sendfile_otherwise(to, from, at, n),
+            Some((answer, true)) => answer,
+            // (It was kept so far.)
+            Some((sent, false)) => {
+                let more = sendfile_otherwise(to, from, at, n - sent as usize);
+                if more < 0 {
+                    PROCESS.tcp.keeps_error(to);
+                }
+                sent + more.max(0)
+            }
+        }
+    }
+}
+
+/// `None`: nothing has happened. Else the answer, and whether it is the call's.
+unsafe fn send_kept_file(
+    to: c_int,
+    from: c_int,
+    at: *mut off_t,
+    n: usize,
+) -> Option<(ssize_t, bool)> {
+    let mut is_over = false;
+    let send = |place: off_t, bytes: usize| {
+        let part = FilePart { to, from, at: place as u64, bytes };
+        let sent = if is_over { None } else { sendfile::send_kept(&part, &host()) }?;
+        is_over = sent.is_over;
+        Some(sent.answer)
+    };
+    // SAFETY: the program's own arguments.
+    let answer = unsafe { in_parts(to, from, at, n, send) }?;
+    Some((answer, is_over || answer == n as ssize_t))
+}
+
+unsafe fn sendfile_otherwise(to: c_int, from: c_int, at: *mut off_t, n: size_t) -> ssize_t {
+    // SAFETY: the program's own arguments.
+    unsafe {
         if (1..=BY_RING).contains(&n)
             && PROCESS.tcp.is_at_ring(to)
             && let Some(sent) = read_and_send(to, from, at, n)
@@ -336,6 +380,29 @@ unsafe fn sendfile_to_connection(to: c_int, from: c_int, at: *mut off_t, n: size
 
 /// `None`: nothing has happened.
 unsafe fn read_and_send(to: c_int, from: c_int, at: *mut off_t, n: usize) -> Option<ssize_t> {
+    let mut sends = false;
+    let send = |place: off_t, n: usize| {
+        let direct = PROCESS.tcp.send_file(to, from, place as u64, n);
+        // SAFETY: as the caller says.
+        let read = || unsafe { send_part(to, from, place, n) };
+        let outcome = direct.or_else(|| (sends || is_regular(from)).then(read));
+        sends = true;
+        outcome
+    };
+    // SAFETY: as the caller says.
+    unsafe { in_parts(to, from, at, n, send) }
+}
+
+/// Sends a file from `*at` on, or from its position, which moves, by `send`: that is named the next
+/// place and how many bytes are left, and answers as `sendfile` does. `None` of it: no more goes
+/// so. `None`: nothing has happened.
+unsafe fn in_parts(
+    to: c_int,
+    from: c_int,
+    at: *mut off_t,
+    n: usize,
+    mut send: impl FnMut(off_t, usize) -> Option<ssize_t>,
+) -> Option<ssize_t> {
     let begun = match at.is_null() {
         // SAFETY: asks only.
         true => unsafe { libc::lseek(from, 0, libc::SEEK_CUR) },
@@ -346,11 +413,7 @@ unsafe fn read_and_send(to: c_int, from: c_int, at: *mut off_t, n: usize) -> Opt
     }
     let mut sent = 0;
     while sent < n {
-        let place = begun + sent as off_t;
-        let direct = PROCESS.tcp.send_file(to, from, place as u64, n - sent);
-        // SAFETY: as the caller says.
-        let read = || unsafe { send_part(to, from, place, n - sent) };
-        let outcome = direct.or_else(|| (sent > 0 || is_regular(from)).then(read))?;
+        let Some(outcome) = send(begun + sent as off_t, n - sent) else { break };
         if outcome <= 0 {
             if sent == 0 {
                 return Some(outcome);
@@ -362,6 +425,9 @@ unsafe fn read_and_send(to: c_int, from: c_int, at: *mut off_t, n: usize) -> Opt
             break;
         }
         sent += outcome as usize;
+    }
+    if sent == 0 {
+        return None;
     }
     let end = begun + sent as off_t;
     if at.is_null() {

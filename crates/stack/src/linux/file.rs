@@ -104,7 +104,7 @@ fn seek(file: BorrowedFd<'_>, by: i64) -> Option<u64> {
 
 /// Has the chunks of `len` bytes from `from` read, where they are not there. Returns whether all
 /// are.
-fn fill(kept: &Kept, file: BorrowedFd<'_>, from: u64, len: usize, host: &Host) -> bool {
+pub(crate) fn fill(kept: &Kept, file: BorrowedFd<'_>, from: u64, len: usize, host: &Host) -> bool {
     for chunk in chunks(from, len) {
         match kept.need(chunk) {
             Chunk::There => {}

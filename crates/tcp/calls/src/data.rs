@@ -338,6 +338,23 @@ impl<'a> Ring<'a> {
         self.connection()?.flow.settling(bytes)
     }
 
+    /// Where that lies which has settled and makes room ([`Flow::unused`]).
+    pub fn unused(&self) -> Option<(usize, usize)> {
+        self.connection()?.flow.unused()
+    }
+
+    /// From how many bytes on a part of a kept file may go by the ring ([`Flow::files_from`]).
+    pub fn files_from(&self) -> usize {
+        self.connection().map_or(usize::MAX, |connection| connection.flow.files_from())
+    }
+
+    /// Such a part goes so ([`Flow::sends_file`]).
+    pub fn sends_file(&self) {
+        if let Some(connection) = self.connection() {
+            connection.flow.sends_file();
+        }
+    }
+
     /// The parts of these that may be given on ([`Flow::forward`]).
     pub fn forward<K>(&self, parts: &[iovec], kept: &mut [Option<K>]) -> Option<Forward>
     where

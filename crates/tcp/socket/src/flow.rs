@@ -80,6 +80,8 @@ pub struct Flow {
     pub(crate) full: Full,
     /// See [`Flow::brings_much`].
     pub(crate) much: AtomicBool,
+    /// Parts of files that were tried by the ring: see `settling`.
+    pub(crate) files: AtomicU32,
     /// The first bytes of the inward ring are lent, so many: see `lent`.
     pub(crate) lent: AtomicU32,
     /// The counts by way.
@@ -125,6 +127,7 @@ impl Flow {
             owes: AtomicBool::new(false),
             full: Full::default(),
             much: AtomicBool::new(false),
+            files: AtomicU32::new(0),
             lent: AtomicU32::new(0),
             counts: Counts::default(),
         })

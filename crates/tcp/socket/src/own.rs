@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use uncopy_kernel::descriptors::Kept;
-use uncopy_kernel::placement;
+use uncopy_kernel::{clock, placement};
 use uncopy_tcp_blocks::pages::{Block, Pages};
 use uncopy_tcp_shared::arena::{ARENA, Arena};
 use uncopy_tcp_shared::copy::Fault;
@@ -21,6 +21,16 @@ pub(crate) const PAGES: u32 = (ARENA / PAGE) as u32;
 
 /// Of an arena's pages one in so many may be taken by what has [settled](crate::settling).
 const SETTLED_SHARE: u32 = 4;
+/// After so many ms in which nobody was given it, what has settled makes room for others.
+const UNUSED: u64 = 5000;
+
+/// A block that has settled.
+#[derive(Debug)]
+struct Settled {
+    block: Block,
+    /// When it was last given to somebody, in ms.
+    given: u64,
+}
 
 /// This process' arena.
 #[derive(Debug)]
@@ -35,7 +45,7 @@ pub struct Own {
     /// The process that fills it.
     process: u32,
     /// Blocks that have settled, by their first pages.
-    settled: Guarded<BTreeMap<u32, Block>>,
+    settled: Guarded<BTreeMap<u32, Settled>>,
     /// Pages of these.
     settled_pages: AtomicU32,
     /// A bit for each first page of a block that nothing views any more.
@@ -135,9 +145,34 @@ impl Own {
             return None;
         }
         let block = self.take_pages(&mut pages, wanted)?;
-        lock(&self.settled).insert(block.page, block);
+        lock(&self.settled).insert(block.page, Settled { block, given: clock::millis() });
         self.settled_pages.fetch_add(wanted, Ordering::Release);
         Some(block)
+    }
+
+    /// Bytes at this offset, which have settled, are given to somebody.
+    pub(crate) fn is_given(&self, at: u32) {
+        let mut settled = lock(&self.settled);
+        if let Some((_, block)) = settled.range_mut(..=at / PAGE as u32).next_back() {
+            block.given = clock::millis();
+        }
+    }
+
+    /// Room is short. Of what has settled: where that lies which nobody was given for longest, and
+    /// for long; it is named once. `None`: all was given lately.
+    pub(crate) fn unused(&self) -> Option<(usize, usize)> {
+        self.unused_at(clock::millis())
+    }
+
+    fn unused_at(&self, now: u64) -> Option<(usize, usize)> {
+        let mut settled = lock(&self.settled);
+        let oldest = settled.values_mut().min_by_key(|block| block.given)?;
+        if now.saturating_sub(oldest.given) < UNUSED {
+            return None;
+        }
+        oldest.given = now;
+        let Block { page, pages } = oldest.block;
+        Some((self.memory.base() + page as usize * PAGE, pages as usize * PAGE))
     }
 
     /// The block that begins here, which had settled, is not viewed any more. Any thread may say
@@ -163,7 +198,7 @@ impl Own {
             while bits != 0 {
                 let page = i as u32 * u64::BITS + bits.trailing_zeros();
                 bits &= bits - 1;
-                if let Some(block) = settled.remove(&page) {
+                if let Some(Settled { block, .. }) = settled.remove(&page) {
                     pages.give_back(block);
                     self.settled_pages.fetch_sub(block.pages, Ordering::Release);
                 }
@@ -237,5 +272,35 @@ impl Drop for Settling {
         if !self.settled.get() {
             self.own.released(self.range().0);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settled(own: &Arc<Own>, bytes: usize) -> Option<usize> {
+        let block = Settling::new(own.clone(), bytes)?;
+        let at = block.range().0;
+        block.is_settled();
+        Some(at)
+    }
+
+    #[test]
+    fn what_nobody_was_given_for_long_makes_room_the_oldest_first() {
+        let own = Arc::new(Own::new(|_| true).unwrap());
+        let quarter = ARENA / SETTLED_SHARE as usize;
+        let [a, b] = [(); 2].map(|()| settled(&own, quarter / 2).unwrap());
+        assert_eq!(settled(&own, 1), None, "a quarter is taken");
+        let now = clock::millis();
+        assert_eq!(own.unused_at(now), None);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        own.is_given((a - own.range().0) as u32 + 5000);
+        let later = clock::millis() + UNUSED - 10;
+        assert_eq!(own.unused_at(later), Some((b, quarter / 2)));
+        assert_eq!(own.unused_at(later), None, "the other one was given since");
+        own.released(b);
+        assert_eq!(settled(&own, 1), Some(b));
+        assert_eq!(own.unused_at(later + UNUSED), Some((a, quarter / 2)));
     }
 }

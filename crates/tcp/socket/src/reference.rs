@@ -93,13 +93,15 @@ impl Flow {
     }
 
     /// The receiver may be given what of so many bytes lies in blocks already: it views large
-    /// messages.
+    /// messages, or has our arena.
     pub fn gives_on(&self, bytes: usize) -> bool {
         self.attached().is_some_and(|attached| {
+            let takes = || attached.out().consumed.flags.load(Relaxed) & TAKES_BLOCKS != 0;
+            let has = || self.context.has_settled() && Self::has_arena(attached);
             bytes >= attached.mapped.blocks.from
                 && (self.context.has_arenas() || self.context.has_settled())
                 && attached.mapped.process == self.context.process()
-                && attached.out().consumed.flags.load(Relaxed) & TAKES_BLOCKS != 0
+                && (takes() || has())
         })
     }
 
@@ -244,9 +246,10 @@ impl Flow {
 
     /// One more was copied, as from the ring.
     pub(crate) fn refuses_block(attached: &Attached, own: &mut Locked<Receiving>) {
-        own.refused += 1;
+        // (It is given what lies there already also while it rests.)
+        own.refused = own.refused.saturating_add(1);
         if own.refused.is_multiple_of(REFUSED) && !attached.mapped.blocks.always {
-            own.rests = (own.refused * REFUSED).min(MOST_RESTS);
+            own.rests = own.refused.saturating_mul(REFUSED).min(MOST_RESTS);
             attached.inward().consumed.flags.fetch_and(!TAKES_BLOCKS, Release);
         }
     }

@@ -220,7 +220,7 @@ impl Flow {
                 continue;
             }
             self.sees_head(attached, own)?;
-            let blocks = self.blocks(attached, from.left());
+            let blocks = self.blocks(attached, &*from);
             let sent = from.put(attached, own, blocks)?;
             if blocks.is_some() {
                 self.counts_blocks(own);
@@ -265,12 +265,14 @@ impl Flow {
 
     /// Whether what is left of a call goes in blocks.
     #[inline]
-    fn blocks(&self, attached: &Attached, left: usize) -> Option<Wanted<'_>> {
+    fn blocks(&self, attached: &Attached, source: &impl Source) -> Option<Wanted<'_>> {
         let from = attached.mapped.blocks.from;
-        if left < from || self.context.gives_nothing.load(Relaxed) {
+        if source.left() < from || self.context.gives_nothing.load(Relaxed) {
             return None;
         }
-        if Self::takes_blocks(attached) && self.gives_blocks(attached) {
+        let takes =
+            || Self::takes_blocks(attached) || source.lies_in_arenas() && Self::has_arena(attached);
+        if takes() && self.gives_blocks(attached) {
             return Some(Wanted { from, context: &self.context });
         }
         add(&self.context.settings.counters.tcp_blocks_unwanted, 1);
@@ -281,6 +283,12 @@ impl Flow {
     pub(crate) fn takes_blocks(attached: &Attached) -> bool {
         let asks = || attached.out().consumed.flags.load(Relaxed) & TAKES_BLOCKS != 0;
         attached.mapped.blocks.always || asks()
+    }
+
+    /// The other side has our arena. What lies there it is given also while it rests from blocks:
+    /// nothing is copied for that, and it copies as much as from the ring.
+    pub(crate) fn has_arena(attached: &Attached) -> bool {
+        attached.out().consumed.arenas[usize::from(NUMBER)].load(Relaxed) == OWN
     }
 
     /// The process' totals know what went in blocks.
@@ -298,7 +306,7 @@ impl Flow {
     pub(crate) fn gives_blocks(&self, attached: &Attached) -> bool {
         let mapped = &attached.mapped;
         let own = mapped.process == self.context.process();
-        let has = attached.out().consumed.arenas[usize::from(NUMBER)].load(Relaxed) == OWN;
+        let has = Self::has_arena(attached);
         if own && !has {
             self.context.offers_arena(&mapped.exchange, (mapped.id, mapped.side));
         }
@@ -365,6 +373,14 @@ impl Flow {
     fn leave_for_room(&self, attached: &Attached, own: &mut Locked<Sending>) -> Result<(), Errno> {
         self.leave(attached, own)?;
         self.flush(attached, own)
+    }
+
+    /// The bytes that are sent next may go into the ring, which they did not so far.
+    pub(crate) fn may_go_by_ring(&self, attached: &Attached) -> bool {
+        let own = attached.mapped.ends.sending(attached.slot, self.context.process());
+        attached.out().switch.phase.at() == Ok(At::Linux)
+            && own.withdrawn.is_none()
+            && self.may_offer(attached, &own, 0)
     }
 
     fn may_offer(&self, attached: &Attached, own: &Locked<Sending>, flags: i32) -> bool {

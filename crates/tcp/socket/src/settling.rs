@@ -14,21 +14,65 @@ use crate::own::{Own, Settling};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+/// Of large parts of kept files so many go by the ring whatever the receiver takes: it asks for
+/// blocks only once it has received much by it. If it does not they go by Linux, which sends a
+/// file's pages as they are;
+const TRIED: u32 = 8;
+/// and one in so many is tried.
+const PROBE: u32 = 64;
+
 impl Flow {
     /// From how many bytes on a message that is sent again may settle: its receiver views large
-    /// ones, and has our arena. (`usize::MAX`: none may.)
+    /// ones, or rests from that, and has our arena. (`usize::MAX`: none may.)
     pub fn settles_from(&self) -> usize {
         self.attached().and_then(|attached| self.settles_for(attached)).unwrap_or(usize::MAX)
     }
 
     fn settles_for(&self, attached: &Attached) -> Option<usize> {
+        let from = self.blocks_from(attached)?;
+        (self.sends_by_ring() && self.gives_what_settled(attached)).then_some(from)
+    }
+
+    fn gives_what_settled(&self, attached: &Attached) -> bool {
+        (Self::takes_blocks(attached) || Self::has_arena(attached)) && self.gives_blocks(attached)
+    }
+
+    /// From how many bytes on a message may go in blocks.
+    fn blocks_from(&self, attached: &Attached) -> Option<usize> {
         let from = attached.mapped.blocks.from;
         let may = from != Blocks::NONE.from && !self.context.gives_nothing.load(Relaxed);
-        let goes = may
-            && Self::takes_blocks(attached)
-            && self.sends_by_ring()
-            && self.gives_blocks(attached);
-        goes.then_some(from)
+        may.then_some(from)
+    }
+
+    /// From how many bytes on a part of a file may go by the ring, from where the file is kept: the
+    /// receiver has our arena, or it is tried. (`usize::MAX`: none may.)
+    pub fn files_from(&self) -> usize {
+        let from = |attached| {
+            let from = self.blocks_from(attached)?;
+            let may = (self.gives_what_settled(attached) || self.is_to_be_tried())
+                && (self.sends_by_ring() || self.may_go_by_ring(attached));
+            may.then_some(from)
+        };
+        self.attached().and_then(from).unwrap_or(usize::MAX)
+    }
+
+    fn is_to_be_tried(&self) -> bool {
+        self.files.load(Relaxed) < TRIED || self.files.fetch_add(1, Relaxed).is_multiple_of(PROBE)
+    }
+
+    /// A part of a file goes so.
+    pub fn sends_file(&self) {
+        if self.attached().is_some_and(|attached| self.gives_what_settled(attached)) {
+            self.files.store(0, Relaxed);
+        } else if self.files.load(Relaxed) < TRIED {
+            self.files.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// There was no block for what is to settle. Where that lies which has settled, and which
+    /// nobody was given for long: it is to be called back. `None`: all was given lately.
+    pub fn unused(&self) -> Option<(usize, usize)> {
+        self.attached()?.mapped.exchange.own()?.unused()
     }
 
     /// Whether so many bytes more may settle.

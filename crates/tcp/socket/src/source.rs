@@ -28,6 +28,10 @@ pub(crate) struct Wanted<'a> {
 pub(crate) trait Source {
     /// How many bytes. (None may be sent, too.)
     fn left(&self) -> usize;
+    /// Some of them lie in arenas already.
+    fn lies_in_arenas(&self) -> bool {
+        false
+    }
     /// Puts into the ring what fits, and publishes it; EAGAIN: nothing fits. It goes in `blocks`
     /// where these are wanted.
     fn put(
@@ -132,6 +136,9 @@ impl<'a> Buffers<'a> {
         context.gives_on.store(true, Relaxed);
         let which = (number, whose);
         let handle = mapped.exchange.give_on(returns, (slot, bytes), which, keeps, sole)?;
+        if let Whose::Own(arena) = whose {
+            arena.is_given(at);
+        }
         let run = Run { position, bytes, at, arena: number, handle };
         let produced = &attached.out().produced;
         own.runs.push(attached.slot().queue(mapped.side), produced, run);
@@ -313,6 +320,11 @@ impl Source for Buffers<'_> {
     #[inline]
     fn left(&self) -> usize {
         self.parts().iter().map(|part| part.iov_len).sum()
+    }
+
+    #[inline]
+    fn lies_in_arenas(&self) -> bool {
+        self.forward.is_some()
     }
 
     #[inline]

@@ -859,3 +859,86 @@ fn relayed(rng: &mut fastrand::Rng, receives: Receives) -> u64 {
     parts.iter().chain(kept.iter().map(|(_, part)| part)).for_each(|part| give_back(&d, part));
     y.0.bytes_given_on()
 }
+
+/// Two ends of programs whose messages of 1,000 bytes and more go in blocks, where the receiver
+/// asks for them.
+fn that_ask(service: &str) -> (End, End, &'static Counters) {
+    let counters: &Counters = Box::leak(Box::default());
+    let blocks = Blocks { from: 1000, always: false };
+    let settings =
+        |counters| Settings { waiting: Waiting::Sleep, counters, blocks, ..Settings::new(service) };
+    let others: &Counters = Box::leak(Box::default());
+    let (x, y) = (Context::new(settings(counters)), Context::new(settings(others)));
+    let (a, b) = at_rings(&x.unwrap(), &y.unwrap());
+    (a, b, counters)
+}
+
+/// Sends what has settled, which is as long as `right`, and says how much went where it lies.
+fn send_settled((a, b): (&End, &End), counters: &Counters, at: usize, right: &[u8]) -> u64 {
+    let parts = [iovec { iov_base: at as *mut _, iov_len: right.len() }];
+    let forward = a.flow.forward(&parts, 1, Arc::new(())).expect("it lies in an arena");
+    let before = counters.tcp_given_on_bytes.load(Relaxed);
+    // SAFETY: a block that has settled.
+    assert_eq!(unsafe { a.flow.send_on(&parts, 0, &forward) }, Ok(right.len()));
+    let mut got = vec![0; right.len()];
+    assert_eq!(b.receive(&mut got), Ok(right.len()));
+    assert!(got == right, "other bytes");
+    counters.tcp_given_on_bytes.load(Relaxed) - before
+}
+
+#[test]
+fn what_has_settled_is_given_to_a_receiver_that_rests_from_blocks() {
+    let service = service();
+    let (a, b, counters) = that_ask(&service.name);
+    let (block_bytes, right) = (|| counters.tcp_block_bytes.load(Relaxed), message(50_000, 3));
+    let copies = || {
+        let before = block_bytes();
+        a.send(&right).unwrap();
+        let mut got = vec![0; right.len()];
+        assert_eq!(b.receive(&mut got), Ok(right.len()));
+        block_bytes() > before
+    };
+    assert_eq!(a.flow.settles_from(), usize::MAX, "the other side has no arena of ours");
+    wait_until("it asks for blocks, and gets them", || {
+        let _ = b.flow.await_blocks((1, 1), libc::MSG_DONTWAIT);
+        let _ = b.flow.peer();
+        copies()
+    });
+    wait_until("it rests", || !copies());
+    assert_eq!(a.flow.settles_from(), 1000);
+    let block = a.flow.settling(right.len()).expect("there is room");
+    // SAFETY: ours.
+    unsafe { block.fill(right.as_ptr()) }.unwrap();
+    let (own, at) = (block.own().clone(), block.range().0);
+    block.is_settled();
+    for _ in 0..100 {
+        assert_eq!(send_settled((&a, &b), counters, at, &right), right.len() as u64);
+    }
+    assert!(!copies(), "what is copied goes by the ring");
+    own.released(at);
+}
+
+#[test]
+fn parts_of_files_go_by_the_ring_to_who_may_ask_for_blocks_and_else_are_tried() {
+    let service = service();
+    let (a, b, counters) = that_ask(&service.name);
+    let goes = || a.flow.files_from() == 1000;
+    let count = |calls: u32| {
+        let went = |_: &u32| {
+            let goes = goes();
+            goes.then(|| a.flow.sends_file());
+            goes
+        };
+        (0..calls).filter(went).count()
+    };
+    assert_eq!(count(20), 8);
+    assert_eq!(count(6400), 100);
+    wait_until("it asks for blocks, and gets them", || {
+        a.send(&message(5000, 1)).unwrap();
+        let _ = b.flow.await_blocks((1, 1), libc::MSG_DONTWAIT);
+        let _ = b.flow.peer();
+        assert_eq!(b.receive(&mut [0; 5000]), Ok(5000));
+        counters.tcp_block_bytes.load(Relaxed) > 0
+    });
+    assert_eq!(count(100), 100);
+}

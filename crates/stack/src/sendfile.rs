@@ -1,0 +1,78 @@
+//! Files that are kept go over rings from where they are kept, as the program's own memory would:
+//! what is sent again and again settles in the arena that receivers map, and nothing is copied for
+//! it any more.
+//!
+//! Whether a file is kept, and that it cannot change while it is, is [`uncopy_kept::files`]'s
+//! business. What was sent never changes, whatever becomes of the file.
+
+use crate::buffers::Buffers;
+use crate::calls::OutputCall;
+use crate::linux::file::{self, READ_MIN};
+use crate::output::output;
+use crate::ring;
+use crate::stack::Host;
+use core::ffi::c_int;
+use rustix::fd::BorrowedFd;
+use uncopy_counters::add;
+
+/// A call's part of a larger file, in bytes: its pieces fit one plan.
+const PART: usize = 4 << 20;
+
+/// A part of a file that a program sends.
+#[derive(Clone, Copy, Debug)]
+pub struct FilePart {
+    /// The connection that it is sent to.
+    pub to: c_int,
+    /// The file.
+    pub from: c_int,
+    /// Where in it.
+    pub at: u64,
+    /// How many bytes.
+    pub bytes: usize,
+}
+
+/// The outcome of sending one.
+#[derive(Clone, Copy, Debug)]
+pub struct Sent {
+    /// As of `sendfile(2)`.
+    pub answer: isize,
+    /// The program's call ends here: the file does, or there is no room, or an error.
+    pub is_over: bool,
+}
+
+/// Sends the first bytes of such a part by the ring, if the file is kept. `None`: nothing has
+/// happened, and it is to be sent otherwise.
+pub fn send_kept(part: &FilePart, host: &Host) -> Option<Sent> {
+    let &FilePart { to, from, at, bytes } = part;
+    if from < 0 || !file::perhaps(host.process, bytes) {
+        return None;
+    }
+    let ring = host.process.tcp.ring(to)?;
+    let least = ring.files_from().max(READ_MIN);
+    if bytes < least {
+        return None;
+    }
+    // SAFETY: used for calls that answer EBADF if it is not open.
+    let fd = unsafe { BorrowedFd::borrow_raw(from) };
+    let kept = host.process.files.ask(fd, from, bytes)?;
+    let left = usize::try_from(kept.size().checked_sub(at)?).ok()?;
+    if left == 0 {
+        return Some(Sent { answer: 0, is_over: true });
+    }
+    let most = bytes.min(left);
+    // (What is left of it is large, too.)
+    let want = if most < 2 * PART { most } else { PART };
+    if want < least || !file::fill(&kept, fd, at, want, host) {
+        return None;
+    }
+    ring.sends_file();
+    let buf = kept.address(at);
+    let call = OutputCall::Send { buf: buf as *const _, n: want, flags: 0 };
+    let answer = output(&mut ring::Send::new(ring, to, &call), &Buffers::one(buf, want), host);
+    if answer > 0 {
+        let counters = host.process.space.counters();
+        add(&counters.kept_sends, 1);
+        add(&counters.kept_sent_bytes, answer as u64);
+    }
+    Some(Sent { answer, is_over: answer < want as isize || want == left })
+}
