@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# uncopy in a container, with the distribution's default seccomp profile and with examples/container/profile.py's. As root; needs
-# crun, mmdebstrap and the default profile (Debian's golang-github-containers-common).
+# uncopy in a container, with the distribution's default seccomp profile, with examples/container/profile.py's, and with one that
+# ends programs for all calls but systemd's @system-service, as a unit's SystemCallFilter= does. As root; needs crun, mmdebstrap and
+# the default profile (Debian's golang-github-containers-common).
 #
 #   tests/container/run.sh      ROOT=DIR: where the clean Debian is kept (default target/package-root, as for tests/package)
 set -uo pipefail
@@ -36,14 +37,24 @@ group=4711
 chown 0:$group "$dir/userfaultfd"
 chmod 660 "$dir/userfaultfd"
 "$repo/examples/container/profile.py" "$default" >"$dir/uncopy.json" || exit 1
+python3 - >"$dir/service.json" <<'PY' || exit 1
+import json, subprocess
+def names(group):
+    listed = subprocess.run(["systemd-analyze", "syscall-filter", group], check=True, capture_output=True, text=True).stdout
+    for line in map(str.strip, listed.splitlines()[1:]):
+        if line.startswith("@"): yield from names(line)
+        elif line and not line.startswith("#"): yield line
+print(json.dumps({"defaultAction": "SCMP_ACT_KILL_PROCESS", "syscalls": [{"names": sorted(set(names("@system-service"))), "action": "SCMP_ACT_ALLOW"}]}))
+PY
 head -c 524288 /dev/urandom >"$dir/input"
 chmod 644 "$dir/input"
 
-# inside PROFILE CAPABILITY DEVICE: what a program says that copies its input, as a user in the device's group.
+# inside PROFILE CAPABILITY DEVICE [MESSAGES [PRIVILEGES]]: what a program says that copies its input, as a user in the device's
+# group; with MESSAGES one that receives it again and again from another one, by --tcp. PRIVILEGES: it may gain some.
 inside() {
     python3 - "$dir" "$root" "$repo" "$group" "$@" <<'PY'
 import json, os, platform, subprocess, sys
-dir, root, repo, group, profile, capability, device = sys.argv[1:]
+dir, root, repo, group, profile, capability, device, messages, privileges = (sys.argv[1:] + ["", ""])[:9]
 bundle = os.path.join(dir, "bundle")
 os.makedirs(bundle, exist_ok=True)
 config = json.loads(subprocess.run(["crun", "spec", "-f", "/dev/stdout"], cwd=bundle, check=True, capture_output=True).stdout)
@@ -57,8 +68,33 @@ for i in range(3000):
     file.seek(0); file.readinto(data)
     sys.stdout.buffer.write(bytes(data))
 """
+options = ["--verbose"]
+if messages:
+    options += ["--tcp", "--backoff=no"]
+    code = """
+import os, socket, sys
+data = open("/input", "rb").read() * 2
+l = socket.create_server(("127.0.0.1", 0))
+if os.fork() == 0:
+    s = socket.create_connection(l.getsockname())
+    for i in range(400): s.sendall(data); s.recv(1)
+    os._exit(0)
+c, _ = l.accept()
+room = bytearray(len(data)); view = memoryview(room)
+for i in range(400):
+    got = 0
+    while got < len(data): got += c.recv_into(view[got:])
+    if i % 50 == 49: assert room == data, i
+    c.sendall(b"n")
+os.wait()
+sys.stdout.buffer.write(data * 1500)
+"""
 process.update(terminal=False, user={"uid": 1000, "gid": 1000, "additionalGids": [int(group)]},
-               args=["/uncopy/uncopy", "run", "--verbose", "--", "python3", "-c", code])
+               args=["/uncopy/uncopy", "run", *options, "--", "python3", "-c", code])
+process["noNewPrivileges"] = not privileges
+process["env"].append(f"UNCOPY_TCP_SERVICE=uncopy-container-{os.getpid()}")
+# (Of a network of its own nobody makes the loopback device work.)
+config["linux"]["namespaces"] = [n for n in config["linux"]["namespaces"] if n["type"] != "network"]
 process["capabilities"] = {kind: capabilities for kind in ("bounding", "effective", "permitted", "inheritable", "ambient")}
 config["root"] = {"path": root, "readonly": True}
 mounts = [(f"{repo}/target/release", "/uncopy"), (f"{dir}/input", "/input")]
@@ -84,8 +120,10 @@ for rule in profile["syscalls"]:
     if rule.get("errnoRet") is not None:
         kept["errnoRet"] = rule["errnoRet"]
     rules.append(kept)
-config["linux"]["seccomp"] = {"defaultAction": profile["defaultAction"], "defaultErrnoRet": profile.get("defaultErrnoRet", 1),
-                              "architectures": ["SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32"], "syscalls": rules}
+config["linux"]["seccomp"] = {"defaultAction": profile["defaultAction"], "architectures": ["SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32"],
+                              "syscalls": rules}
+if profile["defaultAction"] == "SCMP_ACT_ERRNO":
+    config["linux"]["seccomp"]["defaultErrnoRet"] = profile.get("defaultErrnoRet", 1)
 with open(os.path.join(bundle, "config.json"), "w") as f:
     json.dump(config, f)
 name = f"uncopy-test-{os.getpid()}"
@@ -116,5 +154,14 @@ check "with our profile and the capability it elides without the device" "$(insi
     "*: ready*copies left out*every byte status 0"
 check "the capability alone is not enough" "$(inside "$default" CAP_SYS_PTRACE "")" "uncopy: running plainly: *every byte status 0"
 check "nor the profile alone" "$(inside "$dir/uncopy.json" "" "")" "uncopy: running plainly: *every byte status 0"
+check "large messages are viewed where they lie under the default profile" "$(inside "$default" "" device messages privileges)" \
+    "* received, of that *without a copy*every byte status 0"
+check "where a program can gain no rights they are not, and that is said" "$(inside "$default" "" device messages)" \
+    "*no message without a copy*NoNewPrivs*every byte status 0"
+check "a filter that ends programs for userfaultfd ends nobody" "$(inside "$dir/service.json" "" "")" \
+    "uncopy: running plainly: *every byte status 0"
+check "with the device copies are left out there" "$(inside "$dir/service.json" "" device)" "*: ready*copies left out*every byte status 0"
+check "and large messages are viewed" "$(inside "$dir/service.json" "" device messages privileges)" \
+    "* received, of that *without a copy*every byte status 0"
 echo "$passed passed, $failed failed"
 [[ $failed -eq 0 ]]

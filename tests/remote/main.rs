@@ -10,6 +10,7 @@
 
 mod choices;
 mod connecting;
+mod far;
 mod hostile;
 mod looks;
 mod network;
@@ -56,7 +57,12 @@ fn main() -> ExitCode {
         ("a_service_whose_device_is_gone_ends", device_gone),
     ];
     let all = all.into_iter().chain(connecting::ALL).chain(choices::ALL);
-    let all = all.chain(looks::ALL).chain(hostile::ALL).chain(users::ALL).chain(ways::ALL);
+    let all = all
+        .chain(looks::ALL)
+        .chain(hostile::ALL)
+        .chain(users::ALL)
+        .chain(ways::ALL)
+        .chain(far::ALL);
     let trials: Vec<Trial> = all.map(|(name, body)| test(name, body)).collect();
     let mut arguments = Arguments::from_args();
     // (Each has a machine's worth of processes.)

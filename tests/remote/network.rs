@@ -26,6 +26,31 @@ value = ctypes.create_string_buffer(struct.pack("II", 0x17, 0))
 fcntl.ioctl(socket.socket(), 0x8946, struct.pack("16sP16x", sys.argv[1].encode(), ctypes.addressof(value)))
 "#;
 
+/// Makes two TAP devices of these names, and carries frames between them, so many seconds late.
+const CARRIER: &str = r#"
+import collections, fcntl, os, select, struct, sys, time
+def tap(name):
+    fd = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
+    fcntl.ioctl(fd, 0x400454ca, struct.pack("16sH22x", name.encode(), 0x1002))
+    return fd
+fds, late = [tap("inner"), tap("outer")], float(sys.argv[1])
+print("carries", flush=True)
+queues = [collections.deque(), collections.deque()]
+while True:
+    first = min((queue[0][0] for queue in queues if queue), default=None)
+    left = None if first is None else max(0, first - time.monotonic())
+    for fd in select.select(fds, [], [], left)[0]:
+        queue = queues[fds.index(fd)]
+        try:
+            for _ in range(64): queue.append((time.monotonic() + late, os.read(fd, 65536)))
+        except OSError: pass
+    now = time.monotonic()
+    for queue, to in zip(queues, reversed(fds)):
+        while queue and queue[0][0] <= now:
+            try: os.write(to, queue.popleft()[1])
+            except OSError: pass
+"#;
+
 /// Connects, and stays.
 const KNOCK: &str = "import socket, sys, time\ns = socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=20)\nprint('here', flush=True)\ntime.sleep(20)";
 
@@ -37,6 +62,8 @@ pub struct Network {
     /// The other options of each service.
     options: &'static [&'static str],
     scratch: tempfile::TempDir,
+    /// Between devices that are no veth.
+    carrier: Option<Beside>,
 }
 
 /// How a network is made, and how its services reach their devices.
@@ -75,18 +102,41 @@ impl Network {
         Self::of(which, USUAL)
     }
 
-    /// One of another kind.
-    pub fn of(which: &str, kind: Kind) -> Result<Self, Stop> {
+    fn named(which: &str, options: &'static [&'static str]) -> Result<Self, Stop> {
         let id = format!("{which}{}", std::process::id());
         let (inner, outer) = (format!("ucri{id}"), format!("ucro{id}"));
         let scratch = tempfile::tempdir().map_err(|e| e.to_string())?;
         let name = format!("uncopy-tcp-remote-{id}");
-        let network = Self { inner, outer, name, options: kind.options, scratch };
+        let network = Self { inner, outer, name, options, scratch, carrier: None };
+        shell(&format!("ip netns add {} && ip netns add {}", network.inner, network.outer))?;
+        Ok(network)
+    }
+
+    /// One whose frames come so late, each way: between two TAPs, which leave nothing to each
+    /// other.
+    pub fn far(which: &str, late: Duration) -> Result<Self, Stop> {
+        let mut network = Self::named(which, &[])?;
+        let late = late.as_secs_f64().to_string();
+        let mut carrier = network.inside_python(CARRIER, &[&late])?;
+        carrier.says("carries").map_err(|_| Stop::Skip("no TAP device can be made".to_owned()))?;
+        network.carrier = Some(carrier);
+        let (inner, outer) = (&network.inner, &network.outer);
+        shell(&format!(
+            "ip -n {inner} link set outer netns {outer} && \
+             ip -n {inner} addr add {ADDRESS}/24 dev inner && ip -n {outer} addr add {OUTSIDE}/24 dev outer && \
+             ip -n {inner} link set inner txqueuelen 5000 up && ip -n {outer} link set outer txqueuelen 5000 up && \
+             ip -n {inner} link set lo up && ip -n {outer} link set lo up"
+        ))?;
+        Ok(network)
+    }
+
+    /// One of another kind.
+    pub fn of(which: &str, kind: Kind) -> Result<Self, Stop> {
+        let network = Self::named(which, kind.options)?;
         let (inner, outer) = (&network.inner, &network.outer);
         let queues = format!("numrxqueues {0} numtxqueues {0}", kind.queues);
         shell(&format!(
-            "ip netns add {inner} && ip netns add {outer} && \
-             ip -n {inner} link add inner {queues} type veth peer name outer {queues} netns {outer} && \
+            "ip -n {inner} link add inner {queues} type veth peer name outer {queues} netns {outer} && \
              ip -n {inner} addr add {ADDRESS}/24 dev inner && ip -n {inner} link set inner up && \
              ip -n {outer} addr add 10.78.9.1/24 dev outer && ip -n {outer} link set outer up && \
              ip -n {inner} link set lo up && ip -n {outer} link set lo up"

@@ -226,6 +226,8 @@ counters! {
     off_thread,
     /// The program entered a sandbox, or locked all its memory.
     off_sandbox,
+    /// A filter of system calls would end the program for those that it takes.
+    off_filter,
     /// Our descriptors were closed, or the kernel stopped taking our calls.
     off_descriptors,
 
@@ -285,6 +287,11 @@ counters! {
     tcp_blocks_unwanted,
     /// The same, because no block was free: the receiver keeps too many, or all are out.
     tcp_blocks_short,
+    /// This program gives no blocks and takes none: a filter of system calls does not let pass what
+    /// they take, or by which programs look into each other (1 where that is so).
+    tcp_blocks_filtered,
+    /// The same, because it can gain no rights (NoNewPrivs), as sandboxes can that show nowhere.
+    tcp_blocks_no_new_privs,
     /// Blocks that were copied because the call site's data is touched too often.
     tcp_views_refused,
     /// Connections that this program closed with bytes unread in the ring: reset, as Linux does.
@@ -295,6 +302,10 @@ counters! {
     /// Connections whose other program wrote into the ring what no honest one writes: a reset is
     /// reported. Each direction counts.
     tcp_poisoned,
+
+    /// All connections stayed with Linux: a filter of system calls would end the program for what
+    /// shared memory takes (1 where that is so).
+    tcp_filtered,
 
     // Why a connection stayed with Linux.
     /// The other end's program is not under uncopy, or took too long to use it.

@@ -60,6 +60,18 @@ pub fn phrases(s: &Snapshot) -> Vec<String> {
     ] {
         say(n, format!("{} reported: {why}", counted(n, "reset", "resets")));
     }
+    say(
+        s.tcp_filtered,
+        "no connection through shared memory: a filter of system calls would end the program for \
+         what that takes ('uncopy doctor' names it)"
+            .to_owned(),
+    );
+    for (n, why) in [
+        (s.tcp_blocks_filtered, "a filter of system calls does not let pass what it takes"),
+        (s.tcp_blocks_no_new_privs, "it was started with NoNewPrivs"),
+    ] {
+        say(n, format!("no message without a copy (tcp-references): {why}"));
+    }
     let refused = copies(s.refusals);
     say(s.refusals, format!("{refused} made because the kernel would not move the pages"));
     for (n, of, option) in [
@@ -87,6 +99,11 @@ fn obstacles(s: &Snapshot) -> impl Iterator<Item = (u64, &'static str)> {
         (
             s.off_sandbox,
             "nothing more was left out once the program entered a sandbox or locked its memory",
+        ),
+        (
+            s.off_filter,
+            "a filter of system calls would end the program for those that it takes ('uncopy \
+             doctor' names them)",
         ),
         (
             s.off_descriptors,

@@ -20,6 +20,7 @@
 //! | [`ids`] | whose rights a thread has |
 //! | [`once`] | a value that is made once |
 //! | [`clock`] | how late it is |
+//! | [`survey`] | what a filter of system calls lets through |
 //! | [`limits`], [`procfs`] | what the program's limits leave; what the kernel says in `/proc` |
 //! | [`imports`] | what we call of libc is libc's own |
 //! | [`early`] | copies before libc's routines are known |
@@ -57,6 +58,8 @@ pub mod remote_mem;
 pub mod sigpipe;
 #[cfg(not(loom))]
 pub mod sleeping;
+#[cfg(not(loom))]
+pub mod survey;
 pub mod sync;
 #[cfg(not(loom))]
 pub mod thread;

@@ -52,10 +52,33 @@ pub fn whole(path: &CStr, most: usize) -> Option<Vec<u8>> {
 /// Whether a filter of system calls (seccomp) is in force on this thread: one might end the program
 /// for a call that it does not make otherwise. `None`: that is not told.
 pub fn is_filtered() -> Option<bool> {
+    status(filtered)
+}
+
+/// How many are: filters stay, and more may come. `None`: that is not told (before Linux 5.9).
+pub fn filters() -> Option<u32> {
+    status(|text, whole| match filtered(text, whole)? {
+        false => Some(0),
+        true => number(text, b"Seccomp_filters:\t").filter(|number| *number > 0),
+    })
+}
+
+/// Whether this thread gains no rights by executing. `None`: that is not told.
+pub fn no_new_privs() -> Option<bool> {
+    status(|text, _| number(text, b"NoNewPrivs:\t").map(|it| it != 0))
+}
+
+/// What the kernel says of this thread; `whole`: that is all.
+fn status<T>(of: impl FnOnce(&[u8], bool) -> Option<T>) -> Option<T> {
     let mut room = [0; 4096];
     let had = room.len();
     let text = read(c"/proc/thread-self/status", &mut room)?;
-    filtered(text, text.len() < had)
+    of(text, text.len() < had)
+}
+
+fn number(text: &[u8], name: &[u8]) -> Option<u32> {
+    let found = text.split(|&c| c == b'\n').find_map(|line| line.strip_prefix(name))?;
+    core::str::from_utf8(found).ok()?.parse().ok()
 }
 
 /// `whole`: the text is all that there is.
@@ -78,5 +101,7 @@ mod tests {
         assert_eq!(filtered(b"Name:\tx\nGroups:\t1 2 3", true), Some(false));
         assert_eq!(filtered(b"Name:\tx\nGroups:\t1 2 3", false), None);
         assert_eq!(filtered(b"", true), None);
+        assert_eq!(number(b"Seccomp:\t2\nSeccomp_filters:\t12\n", b"Seccomp_filters:\t"), Some(12));
+        assert_eq!(number(b"Seccomp:\t2\n", b"Seccomp_filters:\t"), None);
     }
 }

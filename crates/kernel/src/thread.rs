@@ -271,9 +271,9 @@ const ALLOWED: [i64; 20] = [
 /// The calling thread gives up all that it can, for good: capabilities, the right to gain any by
 /// executing, its directory, and all system calls but `ALLOWED`. A right that the kernel does not
 /// let it give up it keeps: it has no use for it. (In the namespaces and with the user of the
-/// thread that made it, it stays.) `unfiltered`: no filter of system calls is in force that might
-/// end the process for one that the program does not make.
-pub fn give_up_rights(unfiltered: bool) {
+/// thread that made it, it stays.) `passes`: no filter of system calls would end the process for
+/// capset(2).
+pub fn give_up_rights(passes: bool) {
     const LAST_CAPABILITY: usize = 63;
     let call = |n: i64, a: usize, b: usize, c: usize| {
         // SAFETY: calls that concern this thread alone; their structures outlive them.
@@ -286,7 +286,7 @@ pub fn give_up_rights(unfiltered: bool) {
             break;
         }
     }
-    if unfiltered {
+    if passes {
         // `struct __user_cap_header_struct` (version 3, this thread) and two of
         // `__user_cap_data_struct`.
         let (header, none) = ([0x2008_0522u32, 0], [0u32; 6]);

@@ -6,9 +6,13 @@
 //! promise, kept by only ever naming pool pages and pages of the program under test.
 //!
 //! System calls are made directly (rustix), never through libc: `errno` belongs to the program.
+//!
+//! A static: whether the call by which one is made would end the program. Makers of them are made
+//! where nothing else is in hand.
 
 use crate::descriptors::{OwnFd, duplicate};
 use crate::inject;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use uncopy_inject::{Call, Error};
@@ -29,6 +33,27 @@ const UFFDIO_COPY: u32 = 0xc028_aa03;
 const UFFDIO_ZEROPAGE: u32 = 0xc020_aa04;
 const UFFDIO_MOVE: u32 = 0xc028_aa05;
 const USERFAULTFD_IOC_NEW: u32 = 0xaa00;
+
+/// See [`call_ends`].
+pub(crate) static CALL_ENDS: AtomicBool = AtomicBool::new(false);
+
+/// Whether a filter would end the program for userfaultfd(2), as far as it was found out.
+pub fn call_ends() -> bool {
+    CALL_ENDS.load(Relaxed)
+}
+
+/// The device's request for one.
+pub(crate) const NEW: u32 = USERFAULTFD_IOC_NEW;
+/// The requests to one that are made here.
+pub(crate) const REQUESTS: [u32; 7] = [
+    UFFDIO_API,
+    UFFDIO_REGISTER,
+    UFFDIO_UNREGISTER,
+    UFFDIO_WAKE,
+    UFFDIO_COPY,
+    UFFDIO_ZEROPAGE,
+    UFFDIO_MOVE,
+];
 
 const REGISTER_MODE_MISSING: u64 = 1;
 const MOVE_MODE_DONTWAKE: u64 = 1;
@@ -162,6 +187,7 @@ impl Maker {
                     unsafe { OwnedFd::from_raw_fd(fd as i32) }
                 })
             }
+            Self::SystemCall if call_ends() => Err(Errno::PERM),
             Self::SystemCall => {
                 use rustix::mm::{UserfaultfdFlags, userfaultfd};
                 // SAFETY: creates a descriptor; registers nothing.

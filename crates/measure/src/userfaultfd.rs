@@ -10,6 +10,9 @@ use std::os::unix::fs::MetadataExt;
 
 use nix::errno::Errno;
 
+use uncopy_kernel::survey::{Group, Survey};
+use uncopy_kernel::uffd;
+
 use crate::failure::Failure;
 
 /// The device that hands out userfaultfds to whoever may open it.
@@ -42,6 +45,8 @@ pub enum NoUserfaultfd {
     Handshake(io::Error),
     /// The kernel of this release cannot move pages.
     NoMove(String),
+    /// A filter of system calls ends programs for this one.
+    Ends(&'static str),
 }
 
 impl Display for NoUserfaultfd {
@@ -53,6 +58,7 @@ impl Display for NoUserfaultfd {
                 write!(f, "the kernel does not answer userfaultfd's handshake ({why})")
             }
             Self::NoMove(release) => write!(f, "this kernel ({release}) has no UFFDIO_MOVE"),
+            Self::Ends(call) => write!(f, "a filter of system calls ends programs for {call}"),
         }
     }
 }
@@ -62,6 +68,9 @@ impl std::error::Error for NoUserfaultfd {}
 impl NoUserfaultfd {
     /// The advice.
     pub fn advice(&self) -> String {
+        if matches!(self, Self::Ends(_)) {
+            return "have it let that pass, or refuse it (SystemCallErrorNumber=EPERM)".to_owned();
+        }
         if !matches!(self, Self::Refused(_)) {
             return "Linux 6.8 or newer is needed".to_owned();
         }
@@ -79,11 +88,17 @@ impl From<NoUserfaultfd> for Failure {
     }
 }
 
-/// Checks that the library will get what it needs.
+/// Checks that the library will get what it needs. Where a filter of system calls is in force,
+/// children ask it before, so that it ends nobody else.
 ///
 /// # Errors
 /// [`NoUserfaultfd`], with what can be done.
 pub fn check() -> Result<(), Failure> {
+    let survey = Survey::new();
+    survey.look();
+    if let Some(call) = survey.ends(Group::Elision) {
+        return Err(NoUserfaultfd::Ends(call).into());
+    }
     Ok(look()?)
 }
 
@@ -114,6 +129,9 @@ fn open() -> io::Result<OwnedFd> {
         })
     });
     by_device.or_else(|_| {
+        if uffd::call_ends() {
+            return Err(io::Error::from_raw_os_error(libc::EPERM));
+        }
         // SAFETY: the call takes flags only.
         let fd =
             unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | libc::O_NONBLOCK) };

@@ -278,7 +278,7 @@ extern "C" fn run<S: Server>(slot: usize) {
     let mut own = Some(own);
     let mut place = Affinity::anywhere(&monitor.whereabouts, server.bindings());
     let mut sources = server.sources();
-    thread::give_up_rights(monitor.whereabouts.unfiltered());
+    thread::give_up_rights(monitor.whereabouts.gives_up());
     monitor.tell(RUNS);
     while order.load(Ordering::Acquire) == WAIT {
         order.wait(WAIT);

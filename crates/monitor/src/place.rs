@@ -7,8 +7,8 @@
 //! monitor is bound to that core; it is unbound with the first fault after the thread has moved, or
 //! is not alone any more.
 //!
-//! Not for real-time threads, which would never let it run; not under a seccomp filter, which might
-//! end the program for the call; and not where somebody else has changed where it may run, but to
+//! Not for real-time threads, which would never let it run; not under a seccomp filter that does not
+//! let the calls pass ([`Survey`]); and not where somebody else has changed where it may run, but to
 //! what he allows.
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering::Relaxed};
@@ -16,25 +16,30 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use uncopy_counters::add;
 use uncopy_inject::Call;
 use uncopy_kernel::call::syscall4;
+use uncopy_kernel::survey::{Group, Survey};
 use uncopy_kernel::threads::LibcsCount;
-use uncopy_kernel::{inject, procfs, thread};
+use uncopy_kernel::{inject, thread};
 
 /// So many faults in a row while the books are used on one core.
 const STEADY: u32 = 8;
 /// No core.
 const NOWHERE: i32 = -1;
 
-/// Whether a seccomp filter was in force when the first thread was made.
+/// What filters of system calls let pass when the first thread was made: nobody has asked, or bits.
 const UNKNOWN: u8 = 0;
-const UNFILTERED: u8 = 2;
+const ASKED: u8 = 1;
+const BINDS: u8 = 2;
+const GIVES_UP: u8 = 4;
 
 /// Values that the threads of the program tell, and questions that are asked of them.
 #[derive(Debug, Default)]
 pub struct Whereabouts {
     /// Where the books were used last, and 1 more; 0: nowhere.
     used_on: AtomicI32,
-    /// [`UNKNOWN`], 1 (one was) or [`UNFILTERED`].
-    filter: AtomicU8,
+    /// What filters that were there before the program let pass.
+    pub survey: Survey,
+    /// [`UNKNOWN`], or [`ASKED`] and others.
+    passes: AtomicU8,
     /// Whether the monitor may be bound at all.
     allowed: AtomicBool,
     /// Whether the program has one thread.
@@ -46,7 +51,8 @@ impl Whereabouts {
     pub const fn new() -> Self {
         Self {
             used_on: AtomicI32::new(0),
-            filter: AtomicU8::new(UNKNOWN),
+            survey: Survey::new(),
+            passes: AtomicU8::new(UNKNOWN),
             allowed: AtomicBool::new(false),
             threads: LibcsCount::new(),
         }
@@ -71,18 +77,28 @@ impl Whereabouts {
         self.allowed.store(false, Relaxed);
     }
 
-    /// Whether no seccomp filter was in force when the first thread was made. For the monitor,
-    /// before it has its own.
-    pub(crate) fn unfiltered(&self) -> bool {
+    /// Whether the monitor's thread may ask where it may run, and change it.
+    fn binds(&self) -> bool {
+        self.passes() & BINDS != 0
+    }
+
+    /// Whether it may give its capabilities up.
+    pub(crate) fn gives_up(&self) -> bool {
+        self.passes() & GIVES_UP != 0
+    }
+
+    /// For the monitor, before it has a filter of its own.
+    fn passes(&self) -> u8 {
         // (Asked once: the file would cost each forked child more than its fork.)
-        let filter = self.filter.load(Relaxed);
-        let filter = if filter == UNKNOWN {
-            1 + u8::from(procfs::is_filtered() == Some(false))
-        } else {
-            filter
-        };
-        self.filter.store(filter, Relaxed);
-        filter == UNFILTERED
+        let mut passes = self.passes.load(Relaxed);
+        if passes == UNKNOWN {
+            passes = ASKED;
+            for (group, bit) in [(Group::Binding, BINDS), (Group::Rights, GIVES_UP)] {
+                passes |= if self.survey.passes(group) { bit } else { 0 };
+            }
+            self.passes.store(passes, Relaxed);
+        }
+        passes
     }
 
     /// In a forked child: nobody has used its books.
@@ -116,7 +132,7 @@ pub(crate) struct Affinity {
 impl Affinity {
     /// Wherever the thread may run that made it. Before anybody is told that the monitor runs.
     pub(crate) fn anywhere(known: &'static Whereabouts, bindings: &'static AtomicU64) -> Self {
-        let cores = if known.unfiltered() { sched_getaffinity(None).ok() } else { None };
+        let cores = if known.binds() { sched_getaffinity(None).ok() } else { None };
         known.allowed.store(cores.is_some(), Relaxed);
         Self { known, bindings, cores, bound_to: NOWHERE, last: NOWHERE, steady: 0 }
     }

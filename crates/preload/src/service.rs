@@ -11,12 +11,13 @@ use crate::hooks::cancelling;
 use crate::process::PROCESS;
 use crate::real;
 use core::ffi::{CStr, c_char, c_int, c_void};
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use uncopy_kernel::call::{syscall4, syscall6};
-use uncopy_kernel::critical;
+use uncopy_kernel::survey::Group;
+use uncopy_kernel::{critical, procfs};
 use uncopy_tcp_calls::{Blocks, Settings, Waiting};
 use uncopy_tcp_service::{Rendezvous, commands};
 
@@ -57,6 +58,7 @@ pub fn begin(
         start,
         after,
         blocks,
+        no_blocks,
         may_hold: |bytes| PROCESS.space.may_hold(bytes),
         counters: PROCESS.space.counters(),
         publish: || PROCESS.space.statistics.publish(),
@@ -66,6 +68,16 @@ pub fn begin(
         is_to_end: cancelling::is_to_end,
         goes_on,
     });
+}
+
+/// Why this program gives and takes no blocks, where that is known.
+fn no_blocks() -> Option<&'static AtomicU64> {
+    let counters = PROCESS.space.counters();
+    if !PROCESS.space.survey().passes(Group::Blocks) {
+        return Some(&counters.tcp_blocks_filtered);
+    }
+    // (The service lets none through: a domain of Landlock's shows nowhere.)
+    (procfs::no_new_privs() == Some(true)).then_some(&counters.tcp_blocks_no_new_privs)
 }
 
 /// Whether all handlers that ran want interrupted calls to go on.

@@ -23,6 +23,7 @@ use uncopy_inject::Plan;
 use uncopy_kernel::clock;
 use uncopy_kernel::imports;
 use uncopy_kernel::inject;
+use uncopy_kernel::survey::Group;
 use uncopy_kernel::uffd::Refusal;
 use uncopy_kernel::user_access;
 use uncopy_log_files::Settings as LogSettings;
@@ -295,14 +296,19 @@ fn set_up(found: Environment) {
     const FOLLOW: usize = index_of("follow-exec");
 
     let Environment { values, costs, entry, mut places } = found;
+    PROCESS.space.survey().look();
     let vectors = choose_copies(&values);
     // A library that chains handlers behind us (libjsig) would take our entry for the program's
     // handler, and the program's for nobody's.
     let chained = !real::of_libc::is_next();
-    let tcp = values.get(TCP) != 0 && !chained;
+    let passes = PROCESS.space.survey().ends(Group::Connections).is_none();
+    let tcp = values.get(TCP) != 0 && !chained && passes;
     if values.get(STATS) != 0 {
         PROCESS.space.statistics.directory.name_session(places.session.take());
         PROCESS.space.statistics.allow();
+    }
+    if values.get(TCP) != 0 && !passes {
+        PROCESS.space.counters().tcp_filtered.store(1, Ordering::Relaxed);
     }
     if tcp {
         begin_connections(&values, entry.library, &mut places);
@@ -311,7 +317,11 @@ fn set_up(found: Environment) {
         let entry = ExecEntry { follows: values.get(FOLLOW) != 0, ..entry };
         EXEC.store(Box::into_raw(Box::new(entry)), Ordering::Release);
     }
-    let twin = !places.valgrind && !chained && begin_allocator(&values, vectors.is_some());
+    let ends = PROCESS.space.survey().ends(Group::Elision);
+    let twin = !places.valgrind
+        && !chained
+        && ends.is_none()
+        && begin_allocator(&values, vectors.is_some());
     let wants_answers = places.wants_answers();
     let log = !chained && begin_log(&mut places);
     let mut beside = Beside { twin, tcp, log, answers: false };
@@ -322,9 +332,10 @@ fn set_up(found: Environment) {
     if summary::is_wanted() {
         signals::hold_ending();
     }
-    match stands_aside(&values, chained, places.valgrind) {
-        Some(aside) => summary::banner(&values, aside),
-        None => begin_tracking(&values, costs, places, beside),
+    match (stands_aside(&values, chained, places.valgrind), ends) {
+        (Some(aside), _) => summary::banner(&values, aside),
+        (None, Some(call)) => filter_ends(call, &values, places.required),
+        (None, None) => begin_tracking(&values, costs, places, beside),
     }
 }
 
@@ -437,7 +448,8 @@ fn begin_tracking(values: &Values, costs: Costs, places: Places, beside: Beside)
     match PROCESS.space.init(values.get(THRESHOLD) as usize, settings) {
         Ok(()) => {
             // (Bytes that are lent, or sent from a file that is kept, go past libc.)
-            if values.get(LEND) != 0 && !beside.answers {
+            let lends = PROCESS.space.survey().ends(Group::Lending).is_none();
+            if values.get(LEND) != 0 && lends && !beside.answers {
                 PROCESS.lending.allow(costs.lend_from());
             }
             let kept = if beside.answers { 0 } else { values.get(FILE_MEMORY) as usize };
@@ -451,13 +463,24 @@ fn begin_tracking(values: &Values, costs: Costs, places: Places, beside: Beside)
     }
 }
 
-/// Nothing is elided. Where `uncopy run --require` started the process, it ends here.
 fn cannot_track(why: Refusal, values: &Values, required: bool) {
     let state = match why {
         Refusal::Permission => "userfaultfd is not permitted: nothing is elided",
         Refusal::Kernel => "the kernel has no UFFDIO_MOVE (Linux 6.8): nothing is elided",
         Refusal::Other(_) => "userfaultfd failed: nothing is elided",
     };
+    elides_nothing(state, values, required);
+}
+
+/// A filter that was there before the program would end it for this call.
+fn filter_ends(call: &str, values: &Values, required: bool) {
+    PROCESS.space.off(&PROCESS.space.counters().off_filter);
+    let state = format!("a filter of system calls ends programs for {call}: nothing is elided");
+    elides_nothing(&state, values, required);
+}
+
+/// Nothing is elided. Where `uncopy run --require` started the process, it ends here.
+fn elides_nothing(state: &str, values: &Values, required: bool) {
     if required {
         let said = format!("uncopy: refused: {state}\n");
         // SAFETY: it is as long as that. The program has not begun: nothing of it is lost.

@@ -22,6 +22,7 @@ use uncopy_kernel::clock;
 use uncopy_kernel::ids::Ids;
 use uncopy_kernel::once::OnceInit;
 use uncopy_kernel::own_process::OwnProcess;
+use uncopy_kernel::survey::Survey;
 use uncopy_kernel::uffd::{Fds, Maker};
 use uncopy_monitor::Monitor;
 use uncopy_ranges::allowance::Allowance;
@@ -190,6 +191,11 @@ impl Space {
             repeats: Repeats::new(),
             list: List::new(),
         }
+    }
+
+    /// What filters of system calls let through that were there before the program.
+    pub fn survey(&self) -> &Survey {
+        &self.monitor.whereabouts.survey
     }
 
     /// The counters of the work that was done.

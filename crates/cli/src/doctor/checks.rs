@@ -13,6 +13,7 @@ use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use serde::Serialize;
 use uncopy_kernel::descriptors::LEAST_LIMIT;
 use uncopy_kernel::procfs;
+use uncopy_kernel::survey::{Group, Outcome, Survey};
 use uncopy_kernel::uffd::{FEATURE_EVENTS, FEATURE_MOVE, Maker, Refusal};
 use uncopy_measure::userfaultfd::{self, DEVICE};
 use uncopy_measure::{Failure, units};
@@ -217,10 +218,26 @@ fn sandbox() -> Check {
     check(
         "sandbox",
         !filtered,
-        found,
+        [found].into_iter().map(str::to_owned).chain(minds()).collect::<Vec<_>>().join(", "),
         "a filter may refuse userfaultfd: then nothing is elided, unless the device is let in",
     )
     .by(format!("docker run --device {DEVICE} ..."))
+}
+
+/// What filters of system calls mind, as children have found out.
+fn minds() -> impl Iterator<Item = String> {
+    let survey = Survey::new();
+    survey.look();
+    Group::ALL.into_iter().filter_map(move |group| match survey.found(group)? {
+        Outcome::Ends(call) => Some(format!("which ends programs for {call}")),
+        // (Calls of the others are made so that the kernel refuses them.)
+        Outcome::Refused(call)
+            if matches!(group, Group::Binding | Group::Rights | Group::Blocks) =>
+        {
+            Some(format!("which refuses {call}"))
+        }
+        _ => None,
+    })
 }
 
 fn setting(path: &str) -> Option<String> {

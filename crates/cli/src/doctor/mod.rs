@@ -97,8 +97,9 @@ fn doctor(args: &DoctorArgs) -> Result<bool, Failure> {
     let machine = Machine::own();
     let cores = cores::available()?.len();
     let busy_share = machine::busy_share();
-    let checks = checks::all(&machine.kernel, cores);
+    // (Before anything else asks for it: a filter might end this process for that.)
     let uffd = userfaultfd::check();
+    let checks = checks::all(&machine.kernel, cores);
     let pages = uffd.is_ok();
     let obstacle = library::find(None).err().or(uffd.err()).map(String::from);
     // In a thread of its own: it binds itself to cores.

@@ -59,9 +59,9 @@ impl Machine {
     }
 }
 
-/// System calls that the library makes in a service and a filter may well refuse: most end the
-/// service for that. Calls that every program makes (reading, mapping memory, waiting) are not
-/// listed.
+/// System calls that the library makes in a service and a filter may well refuse: most would end the
+/// service for that, so that nothing is elided there (`kernel::survey`). Calls that every program
+/// makes (reading, mapping memory, waiting) are not listed.
 const CALLS: &[&str] = &[
     "clone",
     "close_range",
@@ -225,8 +225,8 @@ fn the_filter(unit: &Unit, found: &mut Obstacles) {
         // Not written by us: should the unit drop its own list one day, ours alone would be all
         // that the service may do.
         found.blocks.push(format!(
-            "SystemCallFilter= refuses {calls}, and the service would be ended for it; 'systemctl \
-             edit {}' lets them pass: [Service] SystemCallFilter={calls}",
+            "SystemCallFilter= refuses {calls}, without which less is elided, or nothing; \
+             'systemctl edit {}' lets them pass: [Service] SystemCallFilter={calls}",
             unit.name
         ));
     }

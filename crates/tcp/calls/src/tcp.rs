@@ -18,7 +18,6 @@ use uncopy_kernel::critical;
 use uncopy_kernel::descriptors::have_room;
 use uncopy_kernel::fd_table::{FdGuard, FdTable};
 use uncopy_kernel::lock::Lock;
-use uncopy_kernel::procfs;
 use uncopy_tcp_socket::{
     Blocks, Context, Flow, Rendezvous, Settings as OfContext, StayReason, Waiting, stayed,
 };
@@ -39,6 +38,8 @@ pub struct Settings {
     pub after: Option<u32>,
     /// Which messages go in blocks.
     pub blocks: Blocks,
+    /// Why this program gives and takes none: where that is counted.
+    pub no_blocks: fn() -> Option<&'static AtomicU64>,
     /// Whether these may take so many bytes of memory.
     pub may_hold: fn(u64) -> bool,
     /// Where it counts.
@@ -72,8 +73,8 @@ pub struct Tcp {
     pub(crate) cancels: AtomicBool,
     /// It takes and gives no arenas, whichever context it has.
     pub(crate) no_arenas: AtomicBool,
-    /// It was asked whether a filter of system calls is in force.
-    filter_known: AtomicBool,
+    /// It was asked whether there are to be any.
+    blocks_known: AtomicBool,
     /// Some socket has an option that rings do not have.
     pub(crate) options: AtomicBool,
     /// Some socket signs its segments.
@@ -107,7 +108,7 @@ impl Tcp {
             stopped: AtomicU64::new(0),
             cancels: AtomicBool::new(false),
             no_arenas: AtomicBool::new(false),
-            filter_known: AtomicBool::new(false),
+            blocks_known: AtomicBool::new(false),
             options: AtomicBool::new(false),
             signs: AtomicBool::new(false),
             over_fork: AtomicPtr::new(core::ptr::null_mut()),
@@ -201,10 +202,11 @@ impl Tcp {
         // locks of files), which it makes nowhere else. (Asked once: forked children have the
         // same.)
         if settings.blocks != Blocks::NONE
-            && !self.filter_known.swap(true, Relaxed)
-            && procfs::is_filtered() != Some(false)
+            && !self.blocks_known.swap(true, Relaxed)
+            && let Some(reason) = (settings.no_blocks)()
         {
             self.no_arenas.store(true, Relaxed);
+            reason.store(1, Relaxed);
         }
         let context = Context::new(OfContext {
             waiting: settings.waiting,

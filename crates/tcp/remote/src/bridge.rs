@@ -7,19 +7,23 @@
 //! That much a near peer sends again and again while it lies in caches. A far one waits a round
 //! trip for it each time: so it may send what the program's ring has room for, while what comes
 //! goes there. Then the protocol is told that bytes were read when the program has received them.
+//! Where what comes goes by Linux (a program that has ended its stream has no ring to receive from),
+//! it may send as much while Linux has room: its buffers hold more than that.
 //!
 //! unsafe: that ring's bytes, for the kernel to read.
 
-use crate::inward::{Inward, MOST, Spare};
+use crate::inward::{Inward, MOST};
 use crate::limit::Limit;
+use crate::outward::Outward;
 use crate::parts::Part;
+use crate::spare::Spares;
 use crate::stand_in;
 use libc::{EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP};
 use rustix::io::Errno;
 use rustix::net::{getpeername, sockopt};
 use std::net::SocketAddrV4;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use uncopy_tcp_events::line::Line;
 use uncopy_tcp_proto::FlowId;
@@ -63,35 +67,6 @@ const ROOM: u32 = (1 << MOST) / 3;
 /// room. A program that has ended its stream too, and takes none of what came for so long, has its
 /// connection reset. (Linux would wait without end; but here the service has its buffers.)
 const UNREAD_FOR: Duration = Duration::from_secs(60 * 60);
-
-/// The bytes that go to the wire: a circular buffer, and how many bytes ever went in and out.
-#[derive(Debug)]
-struct Buffer {
-    bytes: Box<[u8]>,
-    came: u64,
-    went: u64,
-}
-
-impl Buffer {
-    fn new(bits: u8) -> Self {
-        Self { bytes: vec![0; 1 << bits].into(), came: 0, went: 0 }
-    }
-
-    fn piece(&self, from: u64, length: u64) -> core::ops::Range<usize> {
-        let at = from as usize & (self.bytes.len() - 1);
-        at..at + (self.bytes.len() - at).min(length as usize)
-    }
-
-    /// Nothing is in it.
-    fn is_empty(&self) -> bool {
-        self.came == self.went
-    }
-
-    /// The next room in it, likewise.
-    fn room(&self) -> core::ops::Range<usize> {
-        self.piece(self.came, (self.bytes.len() as u64).saturating_sub(self.came - self.went))
-    }
-}
 
 /// The lane's work that the protocol has yet to hear of.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -160,8 +135,9 @@ pub struct Bridge {
     straight: u32,
     /// Of what went to the program so many bytes are read.
     received: u64,
-    /// The bytes that come go to the program's ring, when that was looked at last.
-    by_ring: bool,
+    /// The bytes that come go to the program's ring, or Linux has room for them, when that was
+    /// looked at last.
+    goes_on: bool,
     /// The peer is far away: as much may come as that ring has room for.
     wide: bool,
     /// The protocol was not told of that yet.
@@ -170,7 +146,7 @@ pub struct Bridge {
     measured: u64,
     /// That ring has less room than sets tell of.
     full: bool,
-    outward: Buffer,
+    outward: Outward,
     /// As much may be on that way: what is lent takes none of the buffer.
     limit: Limit,
     /// Of what went that way so many of the last bytes are not in the buffer: they lie in the
@@ -236,24 +212,24 @@ impl Connection {
 }
 
 impl Bridge {
-    /// With buffers of so many bytes, as powers of two, of which one may grow by what there is to
-    /// `spare`; as much as `limit` says may go outward at once.
-    pub fn new(key: u64, bits: u8, limit: Limit, spare: Arc<Spare>) -> Self {
+    /// With buffers of so many bytes, as powers of two, which may grow by what there is to `spare`
+    /// for each of both ways; as much as `limit` says may go outward at once.
+    pub fn new(key: u64, bits: u8, limit: Limit, spare: Spares) -> Self {
         Self {
             key,
             line: None,
             connecting: false,
-            inward: Inward::new(bits, spare),
+            inward: Inward::new(bits, spare.inward),
             bits,
             grown: None,
             straight: 0,
             received: 0,
-            by_ring: false,
+            goes_on: false,
             wide: false,
             resized: false,
             measured: 0,
             full: false,
-            outward: Buffer::new(bits),
+            outward: Outward::new(bits, limit.most(), spare.outward),
             limit,
             lent: 0,
             waits: false,
@@ -285,9 +261,10 @@ impl Bridge {
     }
 
     /// A segment's payload: how many of its bytes were taken. Bytes that are next in order go to
-    /// the program's ring where the buffer has no room for them, as far as the ring has; so does a
-    /// large payload where nothing is before it and it is the connection's `own` lane that has
-    /// received it. Bytes in order come by [`came`](Self::came) next.
+    /// the program's ring where the buffer has no room for them, as far as the ring has (or to
+    /// Linux, where a wide window said so); so does a large payload where nothing is before it and
+    /// it is the connection's `own` lane that has received it. Bytes in order come by
+    /// [`came`](Self::came) next.
     pub fn place(&mut self, place: Place, payload: &[u8], own: bool) -> u32 {
         let bytes = &payload[place.skip as usize..][..place.to.len as usize];
         let mut gone = 0;
@@ -339,16 +316,17 @@ impl Bridge {
         self.grown = None;
     }
 
-    /// The program's ring is where the next so many bytes are to go.
+    /// The program's ring is where the next so many bytes are to go, or Linux.
     fn goes_straight(&mut self, bytes: usize, own: bool) -> bool {
         let has_room = self.inward.has_room(bytes);
         let is_large = own && bytes >= STRAIGHT && self.inward.waiting() == 0;
         let is_open = self.wire == Wire::Open && !self.connecting && !self.failed && !self.left;
+        let by_ring = || self.line.as_ref().is_some_and(Line::sends_by_ring);
         if has_room && !is_large
             || !is_open
             || self.stuck
             || self.finished
-            || !self.line.as_ref().is_some_and(Line::sends_by_ring)
+            || !(!has_room && self.wide || by_ring())
         {
             return false;
         }
@@ -388,9 +366,9 @@ impl Bridge {
     pub fn fetch(&mut self, range: RingRange, to: &mut [u8]) -> bool {
         let (here, lent) = self.parts(range);
         let (mut first, second) = to.split_at_mut(here.len as usize);
-        for piece in here.pieces(self.outward.bytes.len()) {
+        for piece in here.pieces(self.outward.bytes().len()) {
             let (part, rest) = first.split_at_mut(piece.len());
-            part.copy_from_slice(&self.outward.bytes[piece]);
+            part.copy_from_slice(&self.outward.bytes()[piece]);
             first = rest;
         }
         let fetched = lent.is_empty()
@@ -403,8 +381,8 @@ impl Bridge {
     pub fn lend(&self, range: RingRange, with: &mut dyn FnMut(&[Piece<'_>; PIECES])) -> bool {
         let (here, lent) = self.parts(range);
         let mut pieces = [Piece::NONE; PIECES];
-        for (to, piece) in pieces.iter_mut().zip(here.pieces(self.outward.bytes.len())) {
-            *to = self.outward.bytes[piece].into();
+        for (to, piece) in pieces.iter_mut().zip(here.pieces(self.outward.bytes().len())) {
+            *to = self.outward.bytes()[piece].into();
         }
         if !lent.is_empty() {
             let bytes = lent.end - lent.start;
@@ -421,14 +399,14 @@ impl Bridge {
 
     /// The part of a range that lies in the buffer, and the lent bytes that follow it.
     fn parts(&self, range: RingRange) -> (RingRange, core::ops::Range<u32>) {
-        let Buffer { bytes, came, went } = &self.outward;
+        let (came, went) = (self.outward.came(), self.outward.went());
         // (All of it has come, and none of it was acknowledged.)
-        let ahead = u64::from(range.start).wrapping_sub(*went) & ((1 << self.limit.most()) - 1);
+        let ahead = u64::from(range.start).wrapping_sub(went) & ((1 << self.limit.most()) - 1);
         let first_lent = came - u64::from(self.lent);
         let from = went + ahead;
         let here = first_lent.saturating_sub(from).min(range.len.into()) as u32;
         let skip = (from + u64::from(here)).saturating_sub(first_lent) as u32;
-        let start = from as u32 & (bytes.len() as u32 - 1);
+        let start = from as u32 & (self.outward.bytes().len() as u32 - 1);
         (RingRange { start, len: here }, skip..skip + (range.len - here))
     }
 
@@ -498,22 +476,23 @@ impl Bridge {
         if much {
             self.measured = self.inward.went();
         }
-        much && self.by_ring && !self.wide && self.wire == Wire::Open
+        much && self.goes_on && !self.wide && self.wire == Wire::Open
     }
 
     /// So long a round trip to the peer takes.
     pub fn is_away(&mut self, round_trip: Duration) {
-        if round_trip >= FAR && self.by_ring && self.has_room_for_all() {
+        if round_trip >= FAR && self.goes_on && self.has_room_for_all() {
             self.is_wide(true);
         }
     }
 
     /// The ring and the buffer have room for a wide window. Bytes that lie in the ring now count as
     /// read, and are in no window: they must not be more than the buffer has by right. (The sender
-    /// finds out where the program has written nonsense.)
+    /// finds out where the program has written nonsense.) Linux has room until it says otherwise.
     fn has_room_for_all(&self) -> bool {
         match self.line.as_ref().map(Line::in_ring) {
             Some(Ok(Some(found))) => found.bytes.saturating_add(LINE) <= 1 << self.bits,
+            Some(Ok(None)) => !self.stuck,
             _ => false,
         }
     }
@@ -527,17 +506,16 @@ impl Bridge {
     /// room, and now there is; or the program has its ring back, or room in it, which it may wait
     /// for.)
     pub fn acked(&mut self, bytes: u32) -> bool {
-        let waited = self.waits || self.limit.left(self.outward.came, self.outward.went) == 0;
-        self.outward.went += u64::from(bytes);
-        self.limit.acknowledged(self.outward.went);
+        let waited = self.waits || self.limit.left(self.outward.on_the_way()) == 0;
+        self.outward.goes(bytes);
+        self.limit.acknowledged(self.outward.went());
         let done_with = self.done_with();
         waited || done_with >= ROOM || done_with > 0 && self.outward.is_empty()
     }
 
     /// How many of the lent bytes were acknowledged.
     fn done_with(&self) -> u32 {
-        let waiting = self.outward.came - self.outward.went;
-        self.lent.saturating_sub(waiting as u32)
+        self.lent.saturating_sub(self.outward.on_the_way() as u32)
     }
 
     /// Gives acknowledged bytes of the lent ones back to the program.
@@ -548,7 +526,7 @@ impl Bridge {
             line.receives_lent(bytes);
             self.lent -= bytes;
         }
-        if self.waits && self.lent == 0 && !self.outward.room().is_empty() {
+        if self.waits && self.lent == 0 && !self.outward.is_full() {
             (self.waits, self.readable) = (false, true);
         }
     }
@@ -615,14 +593,15 @@ impl Bridge {
                 self.unread_until = self.stuck.then(|| Instant::now() + UNREAD_FOR);
             }
             while self.readable && !self.ended && self.wire == Wire::Open {
-                let left = self.limit.left_for_more(self.outward.came, self.outward.went);
+                let (came, on_the_way) = (self.outward.came(), self.outward.on_the_way());
+                let left = self.limit.left_for_more(came, on_the_way);
                 if left == 0 {
                     break;
                 }
                 match line.lend(left) {
                     Lent::More(bytes) => {
                         self.lent += bytes;
-                        self.outward.came += u64::from(bytes);
+                        self.outward.comes(bytes);
                         self.unreported.written += bytes;
                         continue;
                     }
@@ -632,19 +611,18 @@ impl Bridge {
                     }
                     Lent::Nothing | Lent::Elsewhere => {}
                 }
-                let room = self.outward.room();
-                if self.lent == 0 && room.is_empty() {
+                if self.lent == 0 && !self.outward.makes_room() {
                     (self.waits, self.readable) = (true, false);
                     break;
                 }
-                match line.receive(&mut self.outward.bytes[room]) {
+                match line.receive(self.outward.room(left)) {
                     Ok(0) => {
                         self.ended = true;
                         // (Refused, the connection stays until its peer ends it.)
                         let _ = stand_in::asks(line.descriptor(), self.fin_timeout);
                     }
                     Ok(bytes) => {
-                        self.outward.came += bytes as u64;
+                        self.outward.comes(bytes as u32);
                         self.unreported.written += bytes as u32;
                     }
                     Err(Errno::AGAIN | Errno::INTR) => self.readable = false,
@@ -654,9 +632,9 @@ impl Bridge {
             }
             Ok(())
         })();
-        self.by_ring = line.sends_by_ring();
+        self.goes_on = !self.stuck || line.sends_by_ring();
         self.failed |= moved.is_err();
-        if !self.by_ring {
+        if !self.goes_on {
             self.is_wide(false);
         }
         self.has_received(false);
@@ -745,7 +723,7 @@ impl Bridge {
             let receives = !self.ended
                 && !self.waits
                 && self.wire == Wire::Open
-                && self.limit.left(self.outward.came, self.outward.went) > 0;
+                && self.limit.left(self.outward.on_the_way()) > 0;
             let waits_for_room = self.stuck || self.full;
             let events = if receives { IN } else { 0 } | if waits_for_room { OUT } else { 0 };
             // (Of a program that sends no more it is to be heard that it has gone.)
@@ -780,9 +758,19 @@ fn send(line: &Line, bytes: &[u8]) -> Result<usize, Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spare::Spare;
 
     fn bridge() -> Bridge {
-        Bridge::new(1, 4, Limit::new(4, 4), Spare::new(0))
+        Bridge::new(1, 4, Limit::new(4, 4), Spare::of_both_ways(0))
+    }
+
+    /// So many bytes have come from the program and were acknowledged, and so many more have come.
+    fn goes(bridge: &mut Bridge, acked: u32, more: u32) {
+        bridge.outward.comes(acked);
+        bridge.outward.goes(acked);
+        let room = bridge.outward.room(more);
+        room.fill(b'x');
+        bridge.outward.comes(more);
     }
 
     #[test]
@@ -797,30 +785,32 @@ mod tests {
         assert_eq!(bridge.inward.front(), b"cd");
         bridge.inward.goes(2);
         assert_eq!(bridge.inward.waiting(), 0);
-        (bridge.outward.went, bridge.outward.came) = (14, 18);
-        bridge.outward.bytes[14..].copy_from_slice(b"ef");
-        bridge.outward.bytes[..2].copy_from_slice(b"gh");
+        goes(&mut bridge, 14, 0);
+        goes(&mut bridge, 0, 2);
+        bridge.outward.room(2).copy_from_slice(b"gh");
+        bridge.outward.comes(2);
         let mut sent = [0; 4];
         assert!(bridge.fetch(RingRange { start: 14, len: 4 }, &mut sent));
-        assert_eq!(sent, *b"efgh");
+        assert_eq!(sent, *b"xxgh");
     }
 
     #[test]
     fn room_is_what_is_not_acknowledged_yet() {
         let mut bridge = bridge();
-        bridge.outward.came = 16;
-        assert!(bridge.outward.room().is_empty());
+        goes(&mut bridge, 0, 16);
+        assert!(bridge.outward.room(100).is_empty() && !bridge.outward.makes_room());
         assert!(bridge.acked(4));
-        assert_eq!(bridge.outward.room(), 0..4);
+        assert_eq!(bridge.outward.room(100).len(), 4);
         assert!(!bridge.acked(4));
-        assert_eq!(bridge.outward.room(), 0..8);
+        assert_eq!((bridge.outward.room(100).len(), bridge.outward.room(3).len()), (8, 3));
     }
 
     #[test]
     fn lent_bytes_follow_copied_ones_wherever_the_buffer_wraps() {
         // The first 20 bytes were acknowledged, 4 more were copied, and then some are lent.
         let mut bridge = bridge();
-        (bridge.outward.went, bridge.outward.came, bridge.lent) = (20, 34, 10);
+        goes(&mut bridge, 20, 14);
+        bridge.lent = 10;
         let range = |from: u64, len| RingRange { start: (from % 16) as u32, len };
         let at = |from, len| RingRange { start: from, len };
         assert_eq!(bridge.parts(range(20, 14)), (at(4, 4), 0..10));
@@ -841,8 +831,9 @@ mod tests {
 
     #[test]
     fn a_lane_gives_a_ring_back_once_there_is_room_that_the_program_is_told_of() {
-        let mut bridge = Bridge::new(1, 4, Limit::new(20, 20), Spare::new(0));
-        (bridge.outward.came, bridge.lent) = ((1 << 20) - 64, (1 << 20) - 64);
+        let mut bridge = Bridge::new(1, 4, Limit::new(20, 20), Spare::of_both_ways(0));
+        bridge.lent = (1 << 20) - 64;
+        bridge.outward.comes(bridge.lent);
         assert!(!bridge.acked(ROOM - 1));
         assert!(bridge.acked(1));
     }
@@ -850,8 +841,9 @@ mod tests {
     #[test]
     fn a_ring_that_cannot_be_read_ends_its_connection_with_a_reset_and_sends_nothing() {
         let mut bridge = bridge();
-        bridge.outward.bytes.fill(b'x');
-        (bridge.outward.came, bridge.lent) = (6, 4);
+        goes(&mut bridge, 0, 2);
+        bridge.outward.comes(4);
+        bridge.lent = 4;
         let mut frame = [0; 2];
         assert!(bridge.fetch(RingRange { start: 0, len: 2 }, &mut frame), "these were copied");
         assert_eq!((frame, bridge.wants()), (*b"xx", Wants::Nothing));
@@ -879,7 +871,7 @@ mod tests {
     #[test]
     fn a_program_that_has_gone_is_told_to_the_peer_once_that_has_what_it_sent() {
         let mut bridge = bridge();
-        bridge.outward.came = 3;
+        bridge.outward.comes(3);
         bridge.ended = true;
         assert_eq!(bridge.wants(), Wants::Shutdown);
         bridge.done(Wants::Shutdown);

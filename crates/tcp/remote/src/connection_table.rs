@@ -7,12 +7,13 @@
 
 use crate::active_opens::{ActiveOpens, Before, Opening};
 use crate::bridge::{Bridge, Connection, Heard, Unreported, Wants};
-use crate::inward::{self, Spare};
+use crate::inward;
 use crate::limit::Limit;
 use crate::listeners::{self, Listener, Listeners, Listens};
 use crate::owner_lookup::OwnerLookup;
 use crate::parts::Parts;
 use crate::programs::Programs;
+use crate::spare::{Spare, Spares};
 use crate::stand_in;
 use rustix::event::epoll;
 use rustix::fd::{AsRawFd, BorrowedFd};
@@ -187,7 +188,7 @@ pub struct Sizes {
 pub struct ConnectionTable {
     bits: u8,
     /// The bytes that buffers may grow by together: as much again as all have by right.
-    spare: Arc<Spare>,
+    spare: Spares,
     /// How connections slow down of which the program does not say.
     congestion: Algorithm,
     /// Lanes that have connections.
@@ -256,7 +257,7 @@ impl ConnectionTable {
         };
         Ok(Self {
             bits,
-            spare: Spare::new((flows as u64) << bits),
+            spare: Spare::of_both_ways((flows as u64) << bits),
             congestion,
             carrying,
             fin_timeout: stand_in::fin_timeout(),

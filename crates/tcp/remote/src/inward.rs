@@ -9,35 +9,14 @@
 //! for too long. Bytes that find no room have not come: the protocol is told so, and its peer sends
 //! them again.
 
+use crate::circle;
+use crate::spare::Spare;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// A buffer has so many bytes at most, as a power of two, unless it has more by right: as many as a
 /// program's ring. So large are the windows of peers whose bytes go there.
 pub const MOST: u8 = 20;
-
-/// Bytes that buffers may have together, beside what each has by right. (A count, and no memory: so
-/// its order with anything else is nobody's matter.)
-#[derive(Debug)]
-pub struct Spare(AtomicU64);
-
-impl Spare {
-    /// So many.
-    pub fn new(bytes: u64) -> Arc<Self> {
-        Arc::new(Self(AtomicU64::new(bytes)))
-    }
-
-    fn take(&self, bytes: usize) -> bool {
-        let less = |left: u64| left.checked_sub(bytes as u64);
-        self.0.fetch_update(Relaxed, Relaxed, less).is_ok()
-    }
-
-    fn give(&self, bytes: usize) {
-        self.0.fetch_add(bytes as u64, Relaxed);
-    }
-}
 
 /// See the module.
 #[derive(Debug)]
@@ -136,8 +115,7 @@ impl Inward {
 
     /// Where the bytes from this position on lie, up to the buffer's end.
     fn piece(&self, from: u64, length: u64) -> Range<usize> {
-        let at = from as usize & (self.bytes.len() - 1);
-        at..at + (self.bytes.len() - at).min(length as usize)
+        circle::piece(self.bytes.len(), from, length)
     }
 
     /// Has room for so many, if there is something to spare.
@@ -150,7 +128,7 @@ impl Inward {
         if size <= self.bytes.len() || !self.spare.take(size - self.bytes.len()) {
             return;
         }
-        self.moves(size);
+        self.bytes = circle::moved(&self.bytes, self.went..self.end, size);
     }
 
     /// Forgets the bytes that came before their turn: the protocol was told so. The buffer is as
@@ -162,25 +140,9 @@ impl Inward {
         let size = (self.waiting() as usize).next_power_of_two().max(self.own);
         if size < self.bytes.len() {
             let more = self.bytes.len() - size;
-            self.moves(size);
+            self.bytes = circle::moved(&self.bytes, self.went..self.end, size);
             self.spare.give(more);
         }
-    }
-
-    /// All that is in it has room in so many bytes.
-    fn moves(&mut self, size: usize) {
-        let mut other: Box<[u8]> = vec![0; size].into();
-        let mut at = self.went;
-        while at < self.end {
-            // (A piece that does not pass the end of the smaller one does not pass the larger
-            // one's.)
-            let from = self.piece(at, self.end - at);
-            let to = at as usize & (size - 1);
-            let bytes = from.len().min(size - to);
-            at += bytes as u64;
-            other[to..to + bytes].copy_from_slice(&self.bytes[from.start..from.start + bytes]);
-        }
-        self.bytes = other;
     }
 }
 
@@ -202,10 +164,6 @@ mod tests {
         (from..to).map(byte).collect()
     }
 
-    fn left(spare: &Spare) -> u64 {
-        spare.0.load(Relaxed)
-    }
-
     #[test]
     fn a_buffer_grows_for_what_comes_before_its_turn_and_is_as_it_was_once_it_is_empty() {
         let spare = Spare::new(100);
@@ -213,22 +171,22 @@ mod tests {
         assert_eq!(inward.put(0, &stream(0, 10)), 10);
         inward.comes(10);
         assert_eq!(inward.put(20, &stream(30, 40)), 10);
-        assert_eq!((inward.bytes.len(), left(&spare)), (64, 52));
+        assert_eq!((inward.bytes.len(), spare.left()), (64, 52));
         // It may not grow so much: what has room stays.
         assert_eq!(inward.put(0, &stream(10, 200)), 54);
         assert_eq!(inward.put(100, &stream(110, 120)), 0);
-        assert_eq!(left(&spare), 52);
+        assert_eq!(spare.left(), 52);
         inward.comes(54);
         assert_eq!(inward.front(), stream(0, 64));
         inward.goes(60);
         assert_eq!(inward.bytes.len(), 64);
         inward.goes(4);
-        assert_eq!((inward.bytes.len(), left(&spare)), (16, 100));
+        assert_eq!((inward.bytes.len(), spare.left()), (16, 100));
         // And where it ends with something in it.
         assert_eq!(inward.put(0, &stream(64, 90)), 26);
-        assert_eq!(left(&spare), 84);
+        assert_eq!(spare.left(), 84);
         drop(inward);
-        assert_eq!(left(&spare), 100);
+        assert_eq!(spare.left(), 100);
     }
 
     #[test]
@@ -242,9 +200,9 @@ mod tests {
             assert_eq!(inward.put(0, &stream(begins, begins + in_order)), in_order as u32);
             inward.comes(in_order as u32);
             assert_eq!(inward.put(200, &stream(0, 1)), 1);
-            assert_eq!((inward.bytes.len(), left(&spare)), (256, 1000 - 240));
+            assert_eq!((inward.bytes.len(), spare.left()), (256, 1000 - 240));
             inward.forgets();
-            assert_eq!((inward.bytes.len(), left(&spare)), (size, 1000 - (size as u64 - 16)));
+            assert_eq!((inward.bytes.len(), spare.left()), (size, 1000 - (size as u64 - 16)));
             let mut went = begins;
             while inward.waiting() > 0 {
                 let next = inward.front().to_vec();
@@ -256,7 +214,7 @@ mod tests {
             // It has shown that it holds what others may need.
             assert_eq!(inward.put(200, &stream(0, 1)), 0);
         }
-        assert_eq!(left(&spare), 1000);
+        assert_eq!(spare.left(), 1000);
     }
 
     #[test]
@@ -264,7 +222,7 @@ mod tests {
         let spare = Spare::new(u64::MAX / 2);
         let mut inward = Inward::new(4, spare.clone());
         assert_eq!(inward.put(0, &vec![1; 3 << MOST]), 1 << MOST);
-        assert_eq!(left(&spare), u64::MAX / 2 - (1 << MOST) + 16);
+        assert_eq!(spare.left(), u64::MAX / 2 - (1 << MOST) + 16);
     }
 
     #[test]
@@ -328,10 +286,10 @@ mod tests {
                     inward.goes(goes);
                     went += goes as u64;
                 }
-                assert_eq!(left(&spare) + (inward.bytes.len() - (1 << bits)) as u64, all);
+                assert_eq!(spare.left() + (inward.bytes.len() - (1 << bits)) as u64, all);
             }
             drop(inward);
-            assert_eq!(left(&spare), all);
+            assert_eq!(spare.left(), all);
         }
     }
 }

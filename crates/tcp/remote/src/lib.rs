@@ -12,6 +12,9 @@
 //! | [`stand_in`] | a socket with a peer's name, connected to a listener of this host |
 //! | [`bridge`] | one connection: between the wire's buffers and the stand-in |
 //! | [`inward`] | what has come by the wire and did not go to the program yet |
+//! | [`outward`] | what goes to the wire and lies in no program's ring |
+//! | [`circle`] | places in such buffers |
+//! | [`spare`] | the bytes that such buffers may have beside what each has by right |
 //! | [`limit`] | how many bytes may be on the way to a peer |
 //! | [`programs`] | the service's programs as the protocol's applications, with their limits |
 //! | [`listeners`] | who listens, and whether that one still does |
@@ -30,6 +33,7 @@
 
 pub mod active_opens;
 pub mod bridge;
+pub mod circle;
 pub mod connection_table;
 pub mod detour;
 pub mod inward;
@@ -38,6 +42,7 @@ pub mod listeners;
 pub mod multi_device;
 mod opening;
 pub mod options;
+pub mod outward;
 pub mod owner_lookup;
 pub mod packets;
 pub mod parts;
@@ -45,6 +50,7 @@ pub mod privileges;
 pub mod programs;
 mod report;
 pub mod serve;
+pub mod spare;
 pub mod stand_in;
 
 pub use multi_device::Remotes;

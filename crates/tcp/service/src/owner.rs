@@ -111,6 +111,10 @@ struct Standing {
     capabilities: u64,
     /// None: there is no security module.
     label: Option<Vec<u8>>,
+    /// Under filters of system calls, the control group and the namespace of mounts: who is alike in
+    /// these, and has as many filters, was put under the same ones by whoever started it. (Which
+    /// they are the kernel tells nobody.)
+    place: Option<(Vec<u8>, PathBuf)>,
 }
 
 impl Standing {
@@ -133,8 +137,15 @@ impl Standing {
             Err(_) => return None,
         };
         let namespaces = [namespace("user")?, namespace("pid")?];
+        let place = match value("Seccomp:") {
+            None | Some("0") => None,
+            Some(_) => {
+                let group = std::fs::read(format!("/proc/{process}/cgroup")).ok()?;
+                Some((group, namespace("mnt")?))
+            }
+        };
         // (Older kernels do not say how many filters there are, or have none.)
-        (ids.len() >= 3).then_some(Self { namespaces, ids, capabilities, label })
+        (ids.len() >= 3).then_some(Self { namespaces, ids, capabilities, label, place })
     }
 
     /// Yama, of this scope, lets one such process trace another that it has not made.
@@ -171,6 +182,7 @@ mod tests {
             ids: vec![],
             capabilities: !TRACES,
             label: None,
+            place: None,
         };
         assert_eq!([0, 1, 2, 3].map(|scope| none.traces(scope)), [true, false, false, false]);
         let has = Standing { capabilities: TRACES, ..none };
