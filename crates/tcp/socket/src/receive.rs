@@ -544,7 +544,7 @@ impl Flow {
                     let over = ended && matches!(got, Ok(0) | Err(Errno::CONNRESET));
                     // (Once.)
                     let first = over && !std::mem::replace(&mut own.ended, true);
-                    if (first || over && self.shut.load(Relaxed)) && got == Ok(0) {
+                    if (first || over && attached.is_shut()) && got == Ok(0) {
                         self.sees_end(attached);
                         return attached.error().take().map_or(got, Err);
                     }
@@ -602,7 +602,7 @@ impl Flow {
                 return Err(error);
             }
             if own.ended {
-                if self.shut.load(Relaxed) {
+                if attached.is_shut() {
                     // (It may have been this side's own end so far. A reset since then is told by
                     // who knows of what the peer has left unread: this side, or Linux.)
                     self.sees_end(attached);
@@ -611,7 +611,7 @@ impl Flow {
                 return attached.error().take().map_or(Ok(0), Err);
             }
             let hint = inward.produced.flags.load(Acquire) & FINISHED != 0;
-            let asks = hint || self.shut.load(Relaxed) || self.is_to_ask(&mut own.asks);
+            let asks = hint || attached.is_shut() || self.is_to_ask(&mut own.asks);
             if !asks && !self.take_ask() {
                 return Err(Errno::AGAIN);
             }
