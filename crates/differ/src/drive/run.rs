@@ -804,6 +804,11 @@ impl<'a> Run<'a> {
         if self.world.expect(call).returns && !matches!(call, Call::Stream { .. }) {
             return skip("not");
         }
+        // (Nor does one that goes on if it has nothing, where bytes are held back: by a ring they
+        // have come.)
+        if restart && self.world.may_have_something(call) {
+            return skip("held back");
+        }
         self.interrupt(actor, restart)
     }
 

@@ -11,6 +11,7 @@ use crate::flow::{Flow, ROUNDS};
 use crate::kept_error::is_told_once;
 use crate::kernel;
 use crate::lent;
+use crate::mapped::Registered;
 use crate::source::advance;
 use crate::wait::For;
 use libc::{MSG_DONTWAIT, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, iovec};
@@ -19,6 +20,7 @@ use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Instant;
+use uncopy_tcp_service::protocol::StayReason;
 use uncopy_tcp_shared::arena;
 use uncopy_tcp_shared::layout::PAGE;
 use uncopy_tcp_shared::phase::At;
@@ -173,9 +175,28 @@ impl Flow {
             return got.and(Err(Errno::NOTCONN));
         }
         if got.is_ok() && flags & MSG_PEEK == 0 {
-            own.before_mark = kernel::unread(self.fd()).unwrap_or(0);
+            self.stands_before_mark(&mut own);
         }
         got
+    }
+
+    /// The urgent byte was received. Linux counts up to it, and does not tell of it any more.
+    fn stands_before_mark(&self, own: &mut Locked<Receiving>) {
+        own.before_mark = kernel::unread(self.fd()).unwrap_or(0);
+    }
+
+    /// A call of Linux' has received the urgent byte while the connection had no slot: later nobody
+    /// could say where that byte stood. So it gets none.
+    #[cold]
+    pub fn urgent_is_received(&self) {
+        if self.attached().is_none() {
+            self.stays(StayReason::Used);
+        }
+        // (It has got one during the call.)
+        if let Some(attached) = self.attached() {
+            let mut own = attached.mapped.ends.receiving(attached.slot, self.context.process());
+            self.stands_before_mark(&mut own);
+        }
     }
 
     /// A call that looks ahead has seen so many bytes and waits for more.
@@ -205,7 +226,11 @@ impl Flow {
             }
             if let Some(_bypass) = self.unattached(false) {
                 // SAFETY: the caller's promise.
-                return unsafe { self.receive_linuxs(to, flags, goes_on) };
+                let got = unsafe { self.receive_linuxs(to, flags, goes_on) };
+                if flags & (MSG_OOB | MSG_PEEK) == MSG_OOB && got.is_ok() {
+                    self.urgent_is_received();
+                }
+                return got;
             }
         };
         if flags & MSG_OOB != 0 {
