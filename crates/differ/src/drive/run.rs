@@ -41,6 +41,8 @@ enum Ends {
     Here,
 }
 
+/// So long nothing may come of what was sent.
+const PATIENCE: Duration = Duration::from_secs(8);
 /// After this whoever calls asks whether its peer lives.
 const TOLD: Duration = Duration::from_millis(12);
 /// Bytes of a call to somebody whose answer is a reset.
@@ -599,7 +601,7 @@ impl<'a> Run<'a> {
         if self.is_received_from(end) {
             return skip("used");
         }
-        let until = Instant::now() + Duration::from_secs(8);
+        let mut until = Instant::now() + PATIENCE;
         let mut exact = true;
         let chunk = if self.world.end(end).unread() > SURE { chunk.max(1000) } else { chunk };
         loop {
@@ -632,7 +634,9 @@ impl<'a> Run<'a> {
                 fault.of(&format!("of {} bytes {} are received", before.end(end).hi, e.copied))
             })?;
             self.comes_about(&before)?;
-            if answer.result <= 0 {
+            if answer.result > 0 {
+                until = Instant::now() + PATIENCE;
+            } else {
                 let holds = self.world.end((end.0, 1 - end.1)).holds;
                 if answer.errno != libc::EAGAIN || holds {
                     break;
