@@ -883,6 +883,58 @@ impl<'a> Run<'a> {
         Ok(Entry { text: "killed".into(), exact: true })
     }
 
+    /// All calls that wait are ended. `known`: the model knows what they are to say.
+    fn ends_calls(&mut self, known: bool) -> Result<(), Fault> {
+        // A stream ends with its connection: any actor that is free, once the other calls have
+        // ended, shuts it down.
+        let streams: Vec<End> = self
+            .waiting
+            .iter()
+            .flatten()
+            .filter_map(|call| match call {
+                Call::Stream { end, .. } => Some(*end),
+                _ => None,
+            })
+            .collect();
+        let cut = !streams.is_empty() || !known;
+        let is_stream = |call: &Call| matches!(call, Call::Stream { .. });
+        for &actor in Actor::ALL {
+            match &self.waiting[actor.index()] {
+                Some(call) if cut && !is_stream(call) => self.ends_unjudged(actor)?,
+                Some(_) if !cut => drop(self.interrupt(actor, false)?),
+                _ => {}
+            }
+        }
+        for process in 0..2 {
+            for handle in self.world.processes[process].handles.into_iter().flatten() {
+                let actors =
+                    [[Actor::A, Actor::A1, Actor::A2], [Actor::B, Actor::B1, Actor::B2]][process];
+                let free = actors.into_iter().find(|actor| self.runs(*actor));
+                if let Some(actor) = free
+                    && streams.contains(&(handle.connection, handle.side))
+                {
+                    self.pair.call(actor, &format!("shut {} rdwr", handle.number))?;
+                }
+            }
+        }
+        for &actor in Actor::ALL {
+            if self.waiting[actor.index()].is_some() {
+                self.ends_unjudged(actor)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A call that waits is ended, of which the model no longer knows what it is to say.
+    fn ends_unjudged(&mut self, actor: Actor) -> Result<(), Fault> {
+        if self.pair.sleeps(actor)?.is_none() {
+            self.pair.signal(actor, libc::SIGUSR1);
+            self.pair.returns(actor, "all is ended")?;
+        }
+        self.waiting[actor.index()] = None;
+        Ok(())
+    }
+
     /// Calls that still wait are ended, and all is closed.
     fn finish(&mut self) -> Result<(), Fault> {
         self.log.push(Entry { text: "the end".into(), exact: true });
@@ -907,42 +959,7 @@ impl<'a> Run<'a> {
         if !self.pair.is_whole() {
             return Ok(());
         }
-        // A stream ends with its connection: any actor that is free shuts it down.
-        let streams: Vec<End> = self
-            .waiting
-            .iter()
-            .flatten()
-            .filter_map(|call| match call {
-                Call::Stream { end, .. } => Some(*end),
-                _ => None,
-            })
-            .collect();
-        let cut = !streams.is_empty() || !known;
-        for process in 0..2 {
-            for handle in self.world.processes[process].handles.into_iter().flatten() {
-                let actors =
-                    [[Actor::A, Actor::A1, Actor::A2], [Actor::B, Actor::B1, Actor::B2]][process];
-                let free = actors.into_iter().find(|actor| self.runs(*actor));
-                if let Some(actor) = free
-                    && streams.contains(&(handle.connection, handle.side))
-                {
-                    self.pair.call(actor, &format!("shut {} rdwr", handle.number))?;
-                }
-            }
-        }
-        for actor in Actor::ALL {
-            if self.waiting[actor.index()].is_none() {
-                continue;
-            }
-            if cut {
-                // (The model no longer knows.)
-                self.pair.signal(*actor, libc::SIGUSR1);
-                self.pair.returns(*actor, "all is ended")?;
-                self.waiting[actor.index()] = None;
-            } else {
-                self.interrupt(*actor, false)?;
-            }
-        }
+        self.ends_calls(known)?;
         for (process, actor) in [(0, Actor::A), (1, Actor::B)] {
             let handles = self.world.processes[process].handles.into_iter().flatten();
             let sets = self.world.sets[process].iter().flatten().map(|set| set.number);
