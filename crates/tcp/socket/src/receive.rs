@@ -85,7 +85,7 @@ impl Flow {
                     to = &rest;
                 }
                 Err(Errno::AGAIN) if may_wait && !self.is_nonblocking() => {
-                    let what = if got > 0 { For::Rest } else { For::Data };
+                    let what = For::bytes(got, looks);
                     if let Err(error) = self.wait_in_call(what, &mut deadline) {
                         // (Of no bytes Linux waits once, whatever has ended that.)
                         let none = total == 0 && !(self.context.settings.interrupted)();
@@ -623,6 +623,10 @@ impl Flow {
                 inward.switch.phase.left();
                 continue;
             }
+            let passes = flags & MSG_PEEK == 0 && !goes_on;
+            if passes && std::mem::take(&mut own.stands_at_mark) {
+                self.passes_mark();
+            }
             if let Some(error) = attached.error().take() {
                 return Err(error);
             }
@@ -642,6 +646,10 @@ impl Flow {
             }
             let seen = kernel::look(self.fd());
             if seen == Ok(None) {
+                if passes && kernel::is_at_mark(self.fd()) {
+                    // (Somebody has sent it past the library: nothing else comes behind a ring.)
+                    self.passes_mark();
+                }
                 return Err(Errno::AGAIN);
             }
             // The bytes that it published before it ended are seen now.
