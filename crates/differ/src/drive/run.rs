@@ -159,7 +159,7 @@ impl<'a> Run<'a> {
         while again {
             again = false;
             for actor in Actor::ALL {
-                again |= self.goes_on(*actor)?;
+                again |= self.goes_on(*actor, before)?;
             }
             if again {
                 let before = self.world.clone();
@@ -169,14 +169,18 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// A call that waits returns, if it is to.
-    fn goes_on(&mut self, actor: Actor) -> Result<bool, Fault> {
+    /// A call that waits returns, if it is to. `before`: as it was before the line.
+    fn goes_on(&mut self, actor: Actor, before: &World) -> Result<bool, Fault> {
         let Some(mut call) = self.waiting[actor.index()].take() else { return Ok(false) };
         let expected = self.world.expect(&call);
         let answer = match (expected.returns, expected.waits) {
             (true, false) => Some(self.pair.returns(actor, &brief(&call))?),
             (true, true) => self.pair.sleeps(actor)?,
             (false, _) if self.world.absorbs(&mut call) => self.pair.sleeps(actor)?,
+            // (It may have told of what the line has taken since.)
+            (false, _) if self.world.by_turns && matches!(call, Call::Wait { .. }) => {
+                self.pair.sleeps(actor)?
+            }
             (false, _) => self.pair.wait(actor, Duration::ZERO)?,
         };
         let Some(answer) = answer.map(|answer| ordered(&call, answer)) else {
@@ -188,7 +192,10 @@ impl<'a> Run<'a> {
             }
             return Ok(false);
         };
-        let entry = judged(&answer, self.world.take(&call, &answer, Because::Later))
+        let verdict = self.world.take(&call, &answer, Because::Later);
+        let told_before = || self.world.told_before(&call, &answer, before);
+        let verdict = verdict.or_else(|why| if told_before() { Ok(false) } else { Err(why) });
+        let entry = judged(&answer, verdict)
             .map_err(|fault| fault.of(&format!("{actor} waited: {}", brief(&call))))?;
         if let Some(last) = self.log.last_mut() {
             last.text += &format!("; {actor}: {}", entry.text);
