@@ -80,6 +80,26 @@ static void ends_receiving(int fd) {
     say("recv that would wait: %zd", recv(fd, bytes, 10, 0));
     close(fd);
 }
+/* A child shuts it down, just after this process has found nothing. */
+static void by_a_child_that_ends_it(int fd, int how) {
+    int go[2], done[2], status;
+    char byte;
+    MUST(pipe(go) == 0 && pipe(done) == 0);
+    pid_t child = fork();
+    MUST(child >= 0);
+    if (child == 0) {
+        MUST(read(go[0], &byte, 1) == 1 && shutdown(fd, how) == 0 && write(done[1], &byte, 1) == 1);
+        _exit(0);
+    }
+    for (int i = 0; i < 2; i++) say("before: %zd", recv(fd, bytes, 10, MSG_DONTWAIT));
+    MUST(write(go[1], "g", 1) == 1 && read(done[0], &byte, 1) == 1);
+    for (int i = 0; i < 5; i++) say("since then: %zd", recv(fd, bytes, 10, MSG_DONTWAIT));
+    MUST(waitpid(child, &status, 0) == child && status == 0);
+    close(go[0]), close(go[1]), close(done[0]), close(done[1]);
+    close(fd);
+}
+static void a_child_ends_receiving(int fd) { by_a_child_that_ends_it(fd, SHUT_RD); }
+static void a_child_ends_both_ways(int fd) { by_a_child_that_ends_it(fd, SHUT_RDWR); }
 static void sink(int fd) {
     while (recv(fd, bytes, sizeof bytes, 0) > 0) {}
 }
@@ -89,5 +109,9 @@ int main(void) {
     run_pair("whether calls wait", echo, whether_calls_wait);
     run_pair("how long", sleeps, how_long);
     for (int i = 0; i < 5; i++) run_pair("receiving that is shut down", sink, ends_receiving);
+    for (int i = 0; i < 5; i++) {
+        run_pair("receiving that a child shuts down", sink, a_child_ends_receiving);
+        run_pair("both ways that a child shuts down", sink, a_child_ends_both_ways);
+    }
     return 0;
 }

@@ -188,6 +188,45 @@ static void sets_sends(int fd) {
     ask_all(fd);
 }
 
+/* The byte is fetched before the connection may have a ring, and more comes behind its mark, by whichever way: nothing counts or looks past that. */
+static void before_a_ring(void) {
+    enum { ROUNDS = 60 };
+    if (!is_wanted("before a ring")) return;
+    struct sockaddr_in at;
+    int l = listener(&at);
+    char byte;
+    other = fork();
+    MUST(other >= 0);
+    if (other == 0) {
+        alarm(60);
+        int fd = connected(&at);
+        close(l);
+        urge(fd, "012345678!");
+        for (int i = 0; i < ROUNDS; i++) receive_all(fd, &byte, 1), put(fd, "x");
+        put(fd, "after"), arrived(fd);
+        MUST(recv(fd, &byte, 1, 0) == 0);
+        _exit(0);
+    }
+    int fd = accepted(l);
+    close(l);
+    struct pollfd p = {.fd = fd, .events = POLLPRI};
+    MUST(poll(&p, 1, 5000) == 1);
+    got("urgent", fd, 1, MSG_OOB);
+    for (int i = 0; i < ROUNDS; i++) {
+        put(fd, "y"), usleep(1000);
+        MUST(recv(fd, bytes, 100, MSG_PEEK | MSG_DONTWAIT) == 9);
+    }
+    is_told();
+    mark(fd);
+    got("looked at", fd, 100, MSG_PEEK);
+    mark(fd);
+    got("before it", fd, 100, 0);
+    got("behind it", fd, 100, 0);
+    close(fd);
+    other_ends();
+    say("before a ring: done");
+}
+
 int main(void) {
     alarm(150);
     MUST(pipe(told) == 0);
@@ -198,5 +237,6 @@ int main(void) {
     run_pair("discarded", discarded, discarded_sends);
     run_pair("by a signal", by_signal, signals_sends);
     run_pair("in sets", in_sets, sets_sends);
+    before_a_ring();
     return 0;
 }

@@ -195,7 +195,12 @@ impl<'a> Receive<'a> {
             // (The way's references are kept while Linux makes the call.)
             let way = ring.way(false);
             if !matches!(way, Way::Here) || flags & RECEIVES_OTHERWISE != 0 {
-                return by_linux(pieces, told);
+                let received = by_linux(pieces, told);
+                let urgent = flags & (libc::MSG_OOB | libc::MSG_PEEK) == libc::MSG_OOB;
+                if urgent && matches!(way, Way::Bypass(_)) && received.is_some_and(|n| n >= 0) {
+                    ring.urgent_is_received();
+                }
+                return received;
             }
             drop(way);
             if parts.is_none() {

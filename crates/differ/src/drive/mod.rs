@@ -11,6 +11,8 @@ use run::{Entry, Run};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
 use uncopy_differ::script::Script;
 use uncopy_differ::shrink::shrink;
 use variant::Variant;
@@ -60,7 +62,21 @@ impl fmt::Display for Fault {
 struct Stage {
     way: Option<Variant>,
     pair: Option<Pair>,
-    tally: Tally,
+}
+
+/// The outcome of one script in one way.
+struct Ran {
+    log: Vec<Entry>,
+    fault: Option<Fault>,
+    /// Its connections had no rings in time.
+    late: bool,
+    counters: [u64; 3],
+}
+
+impl Ran {
+    fn failed(fault: Fault) -> Self {
+        Self { log: vec![], fault: Some(fault), late: false, counters: [0; 3] }
+    }
 }
 
 /// The results of one way.
@@ -78,40 +94,84 @@ pub struct Tally {
 
 impl Stage {
     fn new(way: Option<Variant>) -> Self {
-        Self { way, pair: None, tally: Tally::default() }
+        Self { way, pair: None }
+    }
+
+    fn run(&mut self, starts: &Starts, script: &Script) -> Ran {
+        let mut pair = match self.pair.take() {
+            Some(pair) => pair,
+            None => match Pair::start(starts, self.way.as_ref()) {
+                Ok(pair) => pair,
+                Err(fault) => return Ran::failed(fault),
+            },
+        };
+        let (log, done) = Run::script(&mut pair, script, self.way.as_ref());
+        let whole = pair.is_whole();
+        let counters = if whole && done.is_ok() { pair.counters() } else { [0; 3] };
+        let late = done == Ok(false);
+        let fault = done.err();
+        if fault.is_none() && whole {
+            self.pair = Some(pair);
+        }
+        Ran { log, fault, late, counters }
+    }
+}
+
+/// A stage with a thread of its own: so a script is run in all ways at the same time. (Much of it
+/// is waiting. The thread is its processes' parent, and they end with it.)
+struct Runner {
+    way: Option<Variant>,
+    tally: Tally,
+    asks: Option<mpsc::Sender<Arc<Script>>>,
+    ran: mpsc::Receiver<Ran>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Runner {
+    fn new(starts: &Starts, way: Option<Variant>) -> Self {
+        let (asks, scripts) = mpsc::channel::<Arc<Script>>();
+        let (answers, ran) = mpsc::channel();
+        let (starts, of) = (starts.clone(), way.clone());
+        let thread = std::thread::spawn(move || {
+            let mut stage = Stage::new(of);
+            for script in scripts {
+                if answers.send(stage.run(&starts, &script)).is_err() {
+                    break;
+                }
+            }
+        });
+        let tally = Tally::default();
+        Self { way, tally, asks: Some(asks), ran, thread: Some(thread) }
     }
 
     fn name(&self) -> &'static str {
         self.way.as_ref().map_or("plain", |way| way.name)
     }
 
-    fn run(&mut self, starts: &Starts, script: &Script) -> (Vec<Entry>, Option<Fault>) {
-        if self.pair.is_none() {
-            match Pair::start(starts, self.way.as_ref()) {
-                Ok(pair) => self.pair = Some(pair),
-                Err(fault) => return (vec![], Some(fault)),
-            }
+    fn begins(&self, script: &Arc<Script>) {
+        if let Some(asks) = &self.asks {
+            // (A thread that is gone gives no answer, either.)
+            let _ = asks.send(script.clone());
         }
-        let Some(pair) = &mut self.pair else { return (vec![], None) };
-        let (log, done) = Run::script(pair, script, self.way.as_ref());
-        let whole = pair.is_whole();
-        if whole && done.is_ok() {
-            let counters = pair.counters();
-            for (sum, n) in self.tally.counters.iter_mut().zip(counters) {
-                *sum += n;
-            }
-        }
-        let fault = match done {
-            Ok(attached) => {
-                self.tally.late += usize::from(!attached);
-                None
-            }
-            Err(fault) => Some(fault),
-        };
-        if fault.is_some() || !whole {
-            self.pair = None;
-        }
-        (log, fault)
+    }
+
+    fn ends(&self) -> Ran {
+        let gone = |_| Ran::failed(Fault::harness("a thread of the driver's is gone".into()));
+        self.ran.recv().unwrap_or_else(gone)
+    }
+
+    /// What the last script has left is not the next one's.
+    fn begins_anew(&mut self, starts: &Starts) {
+        let mut anew = Self::new(starts, self.way.clone());
+        anew.tally = self.tally;
+        *self = anew;
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        drop(self.asks.take());
+        let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
@@ -125,15 +185,16 @@ pub struct Driver {
     pub effort: usize,
     /// How often a script is run while it is shrunk, before it counts as right.
     pub tries: usize,
-    plain: Stage,
-    stages: Vec<Stage>,
+    plain: Runner,
+    stages: Vec<Runner>,
 }
 
 impl Driver {
     /// Scripts are run plainly, and in these ways.
     pub fn new(starts: Starts, ways: Vec<Option<Variant>>, directory: PathBuf) -> Self {
-        let stages = ways.into_iter().map(Stage::new).collect();
-        Self { starts, directory, effort: 200, tries: 1, plain: Stage::new(None), stages }
+        let stages = ways.into_iter().map(|way| Runner::new(&starts, way)).collect();
+        let plain = Runner::new(&starts, None);
+        Self { starts, directory, effort: 200, tries: 1, plain, stages }
     }
 
     /// Runs `script` in all ways; reports what differs. `name` names its files.
@@ -141,7 +202,10 @@ impl Driver {
     /// # Errors
     /// When processes or files fail.
     pub fn script(&mut self, name: &str, script: &Script) -> io::Result<()> {
-        let (plain, fault) = self.plain.run(&self.starts, script);
+        let all = Arc::new(script.clone());
+        std::iter::once(&self.plain).chain(&self.stages).for_each(|runner| runner.begins(&all));
+        let Ran { log: plain, fault, .. } = self.plain.ends();
+        let others: Vec<Ran> = self.stages.iter().map(Runner::ends).collect();
         if let Some(fault) = fault {
             self.plain.tally.wrong += 1;
             if fault.is_harness {
@@ -150,18 +214,20 @@ impl Driver {
             return self.report(name, script, None, &plain, &[], &fault);
         }
         self.plain.tally.right += 1;
-        for at in 0..self.stages.len() {
+        for (at, ran) in others.into_iter().enumerate() {
             let stage = &mut self.stages[at];
-            let (log, fault) = stage.run(&self.starts, script);
-            let fault = fault.or_else(|| difference(&plain, &log));
-            let Some(fault) = fault else {
+            stage.tally.late += usize::from(ran.late);
+            for (sum, n) in stage.tally.counters.iter_mut().zip(ran.counters) {
+                *sum += n;
+            }
+            let Some(fault) = ran.fault.or_else(|| difference(&plain, &ran.log)) else {
                 stage.tally.right += 1;
                 continue;
             };
             stage.tally.wrong += 1;
-            stage.pair = None;
+            stage.begins_anew(&self.starts);
             let way = stage.way.clone();
-            self.report(name, script, way.as_ref(), &log, &plain, &fault)?;
+            self.report(name, script, way.as_ref(), &ran.log, &plain, &fault)?;
         }
         Ok(())
     }
@@ -198,11 +264,13 @@ impl Driver {
         let short = shrink(script, self.effort, |script| {
             (0..self.tries.max(1)).any(|_| {
                 // Each begins anew: what scripts before it have left does not count.
-                let mut stage = Stage::new(way.cloned());
-                let (log, fault) = stage.run(&self.starts, script);
+                let Ran { log, fault, .. } = Stage::new(way.cloned()).run(&self.starts, script);
                 // (A difference between two answers that are both right is one, too.)
                 let (plain, wrong) = match way {
-                    Some(_) if fault.is_none() => Stage::new(None).run(&self.starts, script),
+                    Some(_) if fault.is_none() => {
+                        let ran = Stage::new(None).run(&self.starts, script);
+                        (ran.log, ran.fault)
+                    }
                     _ => (vec![], None),
                 };
                 let difference =

@@ -41,6 +41,8 @@ enum Ends {
     Here,
 }
 
+/// So long nothing may come of what was sent.
+const PATIENCE: Duration = Duration::from_secs(8);
 /// After this whoever calls asks whether its peer lives.
 const TOLD: Duration = Duration::from_millis(12);
 /// Bytes of a call to somebody whose answer is a reset.
@@ -157,7 +159,7 @@ impl<'a> Run<'a> {
         while again {
             again = false;
             for actor in Actor::ALL {
-                again |= self.goes_on(*actor)?;
+                again |= self.goes_on(*actor, before)?;
             }
             if again {
                 let before = self.world.clone();
@@ -167,14 +169,18 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// A call that waits returns, if it is to.
-    fn goes_on(&mut self, actor: Actor) -> Result<bool, Fault> {
+    /// A call that waits returns, if it is to. `before`: as it was before the line.
+    fn goes_on(&mut self, actor: Actor, before: &World) -> Result<bool, Fault> {
         let Some(mut call) = self.waiting[actor.index()].take() else { return Ok(false) };
         let expected = self.world.expect(&call);
         let answer = match (expected.returns, expected.waits) {
             (true, false) => Some(self.pair.returns(actor, &brief(&call))?),
             (true, true) => self.pair.sleeps(actor)?,
             (false, _) if self.world.absorbs(&mut call) => self.pair.sleeps(actor)?,
+            // (It may have told of what the line has taken since.)
+            (false, _) if self.world.by_turns && matches!(call, Call::Wait { .. }) => {
+                self.pair.sleeps(actor)?
+            }
             (false, _) => self.pair.wait(actor, Duration::ZERO)?,
         };
         let Some(answer) = answer.map(|answer| ordered(&call, answer)) else {
@@ -186,7 +192,10 @@ impl<'a> Run<'a> {
             }
             return Ok(false);
         };
-        let entry = judged(&answer, self.world.take(&call, &answer, Because::Later))
+        let verdict = self.world.take(&call, &answer, Because::Later);
+        let told_before = || self.world.told_before(&call, &answer, before);
+        let verdict = verdict.or_else(|why| if told_before() { Ok(false) } else { Err(why) });
+        let entry = judged(&answer, verdict)
             .map_err(|fault| fault.of(&format!("{actor} waited: {}", brief(&call))))?;
         if let Some(last) = self.log.last_mut() {
             last.text += &format!("; {actor}: {}", entry.text);
@@ -599,7 +608,7 @@ impl<'a> Run<'a> {
         if self.is_received_from(end) {
             return skip("used");
         }
-        let until = Instant::now() + Duration::from_secs(8);
+        let mut until = Instant::now() + PATIENCE;
         let mut exact = true;
         let chunk = if self.world.end(end).unread() > SURE { chunk.max(1000) } else { chunk };
         loop {
@@ -632,7 +641,9 @@ impl<'a> Run<'a> {
                 fault.of(&format!("of {} bytes {} are received", before.end(end).hi, e.copied))
             })?;
             self.comes_about(&before)?;
-            if answer.result <= 0 {
+            if answer.result > 0 {
+                until = Instant::now() + PATIENCE;
+            } else {
                 let holds = self.world.end((end.0, 1 - end.1)).holds;
                 if answer.errno != libc::EAGAIN || holds {
                     break;
@@ -804,6 +815,11 @@ impl<'a> Run<'a> {
         if self.world.expect(call).returns && !matches!(call, Call::Stream { .. }) {
             return skip("not");
         }
+        // (Nor does one that goes on if it has nothing, where bytes are held back: by a ring they
+        // have come.)
+        if restart && self.world.may_have_something(call) {
+            return skip("held back");
+        }
         self.interrupt(actor, restart)
     }
 
@@ -874,6 +890,58 @@ impl<'a> Run<'a> {
         Ok(Entry { text: "killed".into(), exact: true })
     }
 
+    /// All calls that wait are ended. `known`: the model knows what they are to say.
+    fn ends_calls(&mut self, known: bool) -> Result<(), Fault> {
+        // A stream ends with its connection: any actor that is free, once the other calls have
+        // ended, shuts it down.
+        let streams: Vec<End> = self
+            .waiting
+            .iter()
+            .flatten()
+            .filter_map(|call| match call {
+                Call::Stream { end, .. } => Some(*end),
+                _ => None,
+            })
+            .collect();
+        let cut = !streams.is_empty() || !known;
+        let is_stream = |call: &Call| matches!(call, Call::Stream { .. });
+        for &actor in Actor::ALL {
+            match &self.waiting[actor.index()] {
+                Some(call) if cut && !is_stream(call) => self.ends_unjudged(actor)?,
+                Some(_) if !cut => drop(self.interrupt(actor, false)?),
+                _ => {}
+            }
+        }
+        for process in 0..2 {
+            for handle in self.world.processes[process].handles.into_iter().flatten() {
+                let actors =
+                    [[Actor::A, Actor::A1, Actor::A2], [Actor::B, Actor::B1, Actor::B2]][process];
+                let free = actors.into_iter().find(|actor| self.runs(*actor));
+                if let Some(actor) = free
+                    && streams.contains(&(handle.connection, handle.side))
+                {
+                    self.pair.call(actor, &format!("shut {} rdwr", handle.number))?;
+                }
+            }
+        }
+        for &actor in Actor::ALL {
+            if self.waiting[actor.index()].is_some() {
+                self.ends_unjudged(actor)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A call that waits is ended, of which the model no longer knows what it is to say.
+    fn ends_unjudged(&mut self, actor: Actor) -> Result<(), Fault> {
+        if self.pair.sleeps(actor)?.is_none() {
+            self.pair.signal(actor, libc::SIGUSR1);
+            self.pair.returns(actor, "all is ended")?;
+        }
+        self.waiting[actor.index()] = None;
+        Ok(())
+    }
+
     /// Calls that still wait are ended, and all is closed.
     fn finish(&mut self) -> Result<(), Fault> {
         self.log.push(Entry { text: "the end".into(), exact: true });
@@ -898,42 +966,7 @@ impl<'a> Run<'a> {
         if !self.pair.is_whole() {
             return Ok(());
         }
-        // A stream ends with its connection: any actor that is free shuts it down.
-        let streams: Vec<End> = self
-            .waiting
-            .iter()
-            .flatten()
-            .filter_map(|call| match call {
-                Call::Stream { end, .. } => Some(*end),
-                _ => None,
-            })
-            .collect();
-        let cut = !streams.is_empty() || !known;
-        for process in 0..2 {
-            for handle in self.world.processes[process].handles.into_iter().flatten() {
-                let actors =
-                    [[Actor::A, Actor::A1, Actor::A2], [Actor::B, Actor::B1, Actor::B2]][process];
-                let free = actors.into_iter().find(|actor| self.runs(*actor));
-                if let Some(actor) = free
-                    && streams.contains(&(handle.connection, handle.side))
-                {
-                    self.pair.call(actor, &format!("shut {} rdwr", handle.number))?;
-                }
-            }
-        }
-        for actor in Actor::ALL {
-            if self.waiting[actor.index()].is_none() {
-                continue;
-            }
-            if cut {
-                // (The model no longer knows.)
-                self.pair.signal(*actor, libc::SIGUSR1);
-                self.pair.returns(*actor, "all is ended")?;
-                self.waiting[actor.index()] = None;
-            } else {
-                self.interrupt(*actor, false)?;
-            }
-        }
+        self.ends_calls(known)?;
         for (process, actor) in [(0, Actor::A), (1, Actor::B)] {
             let handles = self.world.processes[process].handles.into_iter().flatten();
             let sets = self.world.sets[process].iter().flatten().map(|set| set.number);

@@ -294,9 +294,19 @@ impl World {
 
     /// A call that receives has nothing yet.
     pub fn has_nothing(&self, call: &Call) -> bool {
+        self.would_have_nothing(call, |end| *end)
+    }
+
+    /// It has nothing of what has surely arrived, and would have something of all that was sent.
+    pub fn may_have_something(&self, call: &Call) -> bool {
+        self.has_nothing(call) && !self.would_have_nothing(call, End::flushed)
+    }
+
+    fn would_have_nothing(&self, call: &Call, view: impl Fn(&End) -> End) -> bool {
         match call {
             Call::Recv { end, len, by, flags, got } => {
-                let (outcome, _) = received_by(self.end(*end), *by, *len, *flags, bytes(got));
+                let end = view(self.end(*end));
+                let (outcome, _) = received_by(&end, *by, *len, *flags, bytes(got));
                 got.is_empty() && matches!(outcome, Outcome::Waits(more) if more.is_empty())
             }
             _ => true,

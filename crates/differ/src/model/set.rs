@@ -1,7 +1,7 @@
 //! Epoll sets: what a wait must tell and what it may.
 
 use super::end::Side;
-use super::{Mismatch, World};
+use super::{Because, Call, Mismatch, Said, World};
 use crate::op::Events;
 
 /// A member of a set.
@@ -140,6 +140,17 @@ impl World {
         for set in self.sets.iter_mut().flatten().flatten() {
             set.entries.retain(|entry| !entry.member.is_of((connection, side)));
         }
+    }
+
+    /// A set by rings that was waited for has told of what was so `before`, and was taken since: by
+    /// edge too, where it had told of that already (docs/inside/tcp-differences.md).
+    pub fn told_before(&self, call: &Call, said: &Said, before: &Self) -> bool {
+        let once = |entry: &Entry| entry.events.has(Events::ONESHOT);
+        let knows = |set: &Set| !set.entries.iter().any(once);
+        let is_known = |side: Side, set: usize| self.sets[side][set].as_ref().is_some_and(knows);
+        self.by_turns
+            && matches!(*call, Call::Wait { side, set, .. } if is_known(side, set))
+            && before.clone().take(call, said, Because::Later).is_ok()
     }
 
     /// The events that a wait has told are judged, and noted. `late`: it waited while things

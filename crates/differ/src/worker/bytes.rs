@@ -7,8 +7,9 @@ use libc::{iovec, mmsghdr, msghdr};
 use uncopy_differ::op::{RecvBy, SendBy};
 use uncopy_differ::stream::{self, Digest};
 
-/// So long a stream waits for room.
-const TIMEOUT: c_int = 6000;
+/// So long a stream waits for room, longer than any script: whether it should have had some is the
+/// driver's to say, which makes the other side receive.
+const TIMEOUT: c_int = 100_000;
 
 /// A thread that makes calls.
 #[derive(Debug, Default)]

@@ -316,7 +316,8 @@ const BY_RING: usize = 64 << 10;
 pub unsafe extern "C" fn sendfile(to: c_int, from: c_int, at: *mut off_t, n: size_t) -> ssize_t {
     // SAFETY: the program's own arguments.
     unsafe {
-        if PROCESS.tcp.in_use() {
+        // (Of no bytes the connection is not asked: an error of its is the next call's.)
+        if n > 0 && PROCESS.tcp.in_use() {
             let _plain = [to, from].map(|fd| PROCESS.log.plainly(fd, PlainReason::NotAppended));
             return sendfile_to_connection(to, from, at, n);
         }

@@ -304,6 +304,14 @@ impl<'a> Ring<'a> {
         self.connection().map_or(Way::Linux, |connection| connection.flow.way(sends))
     }
 
+    /// A call of Linux' has received the urgent byte ([`Flow::urgent_is_received`]).
+    #[cold]
+    pub fn urgent_is_received(&self) {
+        if let Some(connection) = self.connection() {
+            connection.flow.urgent_is_received();
+        }
+    }
+
     /// Sends `parts` by the ring. `None`: the call was interrupted, and goes on; its
     /// [way](Self::way) is to be asked again.
     ///

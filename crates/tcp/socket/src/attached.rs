@@ -62,6 +62,12 @@ impl Attached {
         ends[1 - self.mapped.side].attached.load(Ordering::Acquire) == self.generation
     }
 
+    /// The program receives no more, whichever of its processes said so.
+    #[inline]
+    pub fn is_shut(&self) -> bool {
+        self.mapped.ends.shut(self.slot).load(Ordering::Relaxed)
+    }
+
     /// No other process holds our end.
     pub fn is_sole(&self) -> bool {
         self.mapped.ends.processes(self.slot).load(Ordering::Acquire) == 1

@@ -24,22 +24,25 @@ impl Flow {
             // (Linux refuses it where the peer has reset the connection.)
             self.sees_end(attached);
         }
+        // (Either this sees the slot, or who attaches it sees these.)
         if !matches!(how, Shutdown::Write) {
-            self.shut.store(true, Relaxed);
+            self.shut.store(true, SeqCst);
         }
         if !matches!(how, Shutdown::Read) {
             self.finishes.store(true, SeqCst);
-            fence(SeqCst);
         }
+        fence(SeqCst);
         let sends_no_more = |attached: &Attached| {
             attached.out().produced.flags.load(Relaxed) & FINISHED != 0
                 || !matches!(how, Shutdown::Read)
         };
-        if let Some(attached) = self.attached()
-            && self.shut.load(Relaxed)
-            && sends_no_more(attached)
-        {
-            self.enters_what_is_offered(attached);
+        if let Some(attached) = self.attached() {
+            if !matches!(how, Shutdown::Write) {
+                attached.mapped.ends.shut(attached.slot).store(true, Relaxed);
+            }
+            if attached.is_shut() && sends_no_more(attached) {
+                self.enters_what_is_offered(attached);
+            }
         }
         if let Some(attached) = self.attached()
             && !matches!(how, Shutdown::Read)
@@ -100,7 +103,7 @@ impl Flow {
     /// As above: what comes by Linux from now on is answered by a reset. So what the ring has is
     /// not given back, either.
     pub(crate) fn resets_what_comes(&self, attached: &Attached) -> bool {
-        self.shut.load(Relaxed) && attached.out().produced.flags.load(Relaxed) & FINISHED != 0
+        attached.is_shut() && attached.out().produced.flags.load(Relaxed) & FINISHED != 0
     }
 
     /// Bytes that were withdrawn or given back are with Linux, whatever it takes: the stream ends

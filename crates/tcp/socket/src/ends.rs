@@ -12,7 +12,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 use uncopy_kernel::placement;
 use uncopy_tcp_shared::Poisoned;
@@ -120,6 +120,10 @@ struct Guarded<T> {
 struct End {
     sending: Guarded<Sending>,
     receiving: Guarded<Receiving>,
+    /// See [`Ends::shut`].
+    shut: AtomicBool,
+    /// See [`Ends::leaves`].
+    leaves: AtomicU64,
     processes: AtomicU32,
     /// Which they are, as far as there is room: a process that has died cannot say that it holds it
     /// no more.
@@ -217,6 +221,18 @@ impl Ends {
     pub fn head(&self, slot: usize) -> u32 {
         // SAFETY: within the mapping; an atomic.
         unsafe { &(*self.at(slot)).receiving.at }.load(Ordering::Relaxed)
+    }
+
+    /// The program receives no more: some process that holds this end has shut that down.
+    pub fn shut(&self, slot: usize) -> &AtomicBool {
+        // SAFETY: within the mapping; an atomic.
+        unsafe { &(*self.at(slot)).shut }
+    }
+
+    /// How often sending has left the ring, by whichever process: sets look whether it has since.
+    pub fn leaves(&self, slot: usize) -> &AtomicU64 {
+        // SAFETY: within the mapping; an atomic.
+        unsafe { &(*self.at(slot)).leaves }
     }
 
     /// How many processes hold this end.

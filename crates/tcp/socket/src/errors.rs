@@ -135,7 +135,7 @@ impl Flow {
     /// resets the connection. A call that is told of that is to say so ([`KeptError::told`]), or
     /// the reset would be taken for a death later.
     pub(crate) fn may_be_reset_by_linux(&self, attached: &Attached) -> bool {
-        self.shut.load(Relaxed)
+        attached.is_shut()
             && attached.out().produced.flags.load(Relaxed) & FINISHED != 0
             && attached.has_sent_unread()
     }

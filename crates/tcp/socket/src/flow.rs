@@ -70,7 +70,7 @@ pub struct Flow {
     closed: AtomicBool,
     /// A forked child has inherited it.
     inherited: bool,
-    /// The program receives no more.
+    /// This process has said that the program receives no more: see [`Attached::is_shut`].
     pub(crate) shut: AtomicBool,
     /// The program has ended its stream, or is about to.
     pub(crate) finishes: AtomicBool,
@@ -373,6 +373,13 @@ impl Flow {
     /// Another process has it from now on, or had it: what it sets of the socket nobody tells here.
     pub(crate) fn may_be_set_elsewhere(&self) {
         self.is_set_elsewhere.store(true, Ordering::Relaxed);
+    }
+
+    /// A process that had it, too, has shut receiving down.
+    pub(crate) fn was_shut_elsewhere(&self) -> bool {
+        self.is_set_elsewhere.load(Ordering::Relaxed)
+            && kernel::hung_up(self.fd())
+            && !kernel::has_peer_ended(self.fd())
     }
 
     /// Its slot, if it has one. `None`: every call is Linux's, just as it is.

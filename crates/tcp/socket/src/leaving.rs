@@ -7,7 +7,6 @@ use crate::attached::Attached;
 use crate::ends::{Locked, Receiving, Sending};
 use crate::flow::{Flow, ROUNDS};
 use crate::kernel;
-use crate::mapped::Registered;
 use rustix::event::PollFlags;
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
@@ -347,10 +346,10 @@ impl Flow {
         };
         if mine {
             self.withdrawn(attached, own)?;
-            self.counts.leaves.fetch_add(1, Relaxed);
-            // Room is Linux's matter from now on. (Told after Linux has got what it takes.)
+            self.has_left_ring(attached);
+            // (Told after Linux has got what it takes.)
             let flushed = self.flush(attached, own);
-            self.tell_sets(true);
+            self.tell_of_room(attached);
             return flushed;
         }
         self.flush(attached, own)

@@ -11,6 +11,7 @@ use crate::flow::{Flow, ROUNDS};
 use crate::kept_error::is_told_once;
 use crate::kernel;
 use crate::lent;
+use crate::mapped::Registered;
 use crate::source::advance;
 use crate::wait::For;
 use libc::{MSG_DONTWAIT, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, iovec};
@@ -19,6 +20,7 @@ use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Instant;
+use uncopy_tcp_service::protocol::StayReason;
 use uncopy_tcp_shared::arena;
 use uncopy_tcp_shared::layout::PAGE;
 use uncopy_tcp_shared::phase::At;
@@ -83,7 +85,7 @@ impl Flow {
                     to = &rest;
                 }
                 Err(Errno::AGAIN) if may_wait && !self.is_nonblocking() => {
-                    let what = if got > 0 { For::Rest } else { For::Data };
+                    let what = For::bytes(got, looks);
                     if let Err(error) = self.wait_in_call(what, &mut deadline) {
                         // (Of no bytes Linux waits once, whatever has ended that.)
                         let none = total == 0 && !(self.context.settings.interrupted)();
@@ -173,9 +175,28 @@ impl Flow {
             return got.and(Err(Errno::NOTCONN));
         }
         if got.is_ok() && flags & MSG_PEEK == 0 {
-            own.before_mark = kernel::unread(self.fd()).unwrap_or(0);
+            self.stands_before_mark(&mut own);
         }
         got
+    }
+
+    /// The urgent byte was received. Linux counts up to it, and does not tell of it any more.
+    fn stands_before_mark(&self, own: &mut Locked<Receiving>) {
+        own.before_mark = kernel::unread(self.fd()).unwrap_or(0);
+    }
+
+    /// A call of Linux' has received the urgent byte while the connection had no slot: later nobody
+    /// could say where that byte stood. So it gets none.
+    #[cold]
+    pub fn urgent_is_received(&self) {
+        if self.attached().is_none() {
+            self.stays(StayReason::Used);
+        }
+        // (It has got one during the call.)
+        if let Some(attached) = self.attached() {
+            let mut own = attached.mapped.ends.receiving(attached.slot, self.context.process());
+            self.stands_before_mark(&mut own);
+        }
     }
 
     /// A call that looks ahead has seen so many bytes and waits for more.
@@ -205,7 +226,11 @@ impl Flow {
             }
             if let Some(_bypass) = self.unattached(false) {
                 // SAFETY: the caller's promise.
-                return unsafe { self.receive_linuxs(to, flags, goes_on) };
+                let got = unsafe { self.receive_linuxs(to, flags, goes_on) };
+                if flags & (MSG_OOB | MSG_PEEK) == MSG_OOB && got.is_ok() {
+                    self.urgent_is_received();
+                }
+                return got;
             }
         };
         if flags & MSG_OOB != 0 {
@@ -544,7 +569,7 @@ impl Flow {
                     let over = ended && matches!(got, Ok(0) | Err(Errno::CONNRESET));
                     // (Once.)
                     let first = over && !std::mem::replace(&mut own.ended, true);
-                    if (first || over && self.shut.load(Relaxed)) && got == Ok(0) {
+                    if (first || over && attached.is_shut()) && got == Ok(0) {
                         self.sees_end(attached);
                         return attached.error().take().map_or(got, Err);
                     }
@@ -598,11 +623,15 @@ impl Flow {
                 inward.switch.phase.left();
                 continue;
             }
+            let passes = flags & MSG_PEEK == 0 && !goes_on;
+            if passes && std::mem::take(&mut own.stands_at_mark) {
+                self.passes_mark();
+            }
             if let Some(error) = attached.error().take() {
                 return Err(error);
             }
             if own.ended {
-                if self.shut.load(Relaxed) {
+                if attached.is_shut() {
                     // (It may have been this side's own end so far. A reset since then is told by
                     // who knows of what the peer has left unread: this side, or Linux.)
                     self.sees_end(attached);
@@ -611,12 +640,16 @@ impl Flow {
                 return attached.error().take().map_or(Ok(0), Err);
             }
             let hint = inward.produced.flags.load(Acquire) & FINISHED != 0;
-            let asks = hint || self.shut.load(Relaxed) || self.is_to_ask(&mut own.asks);
+            let asks = hint || attached.is_shut() || self.is_to_ask(&mut own.asks);
             if !asks && !self.take_ask() {
                 return Err(Errno::AGAIN);
             }
             let seen = kernel::look(self.fd());
             if seen == Ok(None) {
+                if passes && kernel::is_at_mark(self.fd()) {
+                    // (Somebody has sent it past the library: nothing else comes behind a ring.)
+                    self.passes_mark();
+                }
                 return Err(Errno::AGAIN);
             }
             // The bytes that it published before it ended are seen now.

@@ -66,6 +66,9 @@ impl Registered for Flow {
         if self.finishes.load(Ordering::SeqCst) || kernel::has_finished(self.fd()) {
             attached.out().produced.flags.fetch_or(FINISHED, Ordering::Release);
         }
+        if self.shut.load(Ordering::SeqCst) || self.was_shut_elsewhere() {
+            mapped.ends.shut(slot).store(true, Ordering::Relaxed);
+        }
         attached.slot_header().ends[mapped.side].attached.store(generation, Ordering::Release);
         // From here on the peer's answers may come by the ring.
         self.push();

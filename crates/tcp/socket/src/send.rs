@@ -18,11 +18,12 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 use std::mem::take;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use uncopy_counters::add;
 use uncopy_tcp_shared::phase::At;
 use uncopy_tcp_shared::ring::{BY_LINUX, FINISHED, GONE, OWES, RECEIVES, TAKES_BLOCKS};
 use uncopy_tcp_shared::runs::Piece;
+use uncopy_tcp_shared::wanted::DOORS;
 
 /// The bytes of a ring that the other side has not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -432,12 +433,36 @@ impl Flow {
                 own.too_late = false;
             }
         }
-        self.counts.leaves.fetch_add(1, Relaxed);
-        // Room is Linux's matter from now on; and a receiver that sleeps over the ring has
-        // something to see.
-        self.tell_sets(true);
+        self.has_left_ring(attached);
+        // A receiver that sleeps over the ring has something to see.
+        self.tell_of_room(attached);
         attached.tell(attached.out().consumed.data.take());
         flushed.or_else(|error| if is_told_once(error) { Err(error) } else { Ok(()) })
+    }
+
+    /// Sending goes by Linux from now on.
+    pub(crate) fn has_left_ring(&self, attached: &Attached) {
+        self.counts.leaves.fetch_add(1, Relaxed);
+        attached.mapped.ends.leaves(attached.slot).fetch_add(1, AcqRel);
+    }
+
+    /// Room is Linux's matter from now on: sets look, also those of the other processes that hold
+    /// the end. (To them it is as if the other side had news: a notice at each of their doors.)
+    pub(crate) fn tell_of_room(&self, attached: &Attached) {
+        self.tell_sets(true);
+        if !attached.is_sole() {
+            let Attached { mapped, slot, .. } = attached;
+            for door in 0..DOORS {
+                mapped.region.notice(mapped.side, door).post(*slot);
+            }
+            self.context.wake_sleepers();
+        }
+    }
+
+    /// How often sending has left the ring.
+    pub(crate) fn leaves(&self) -> u64 {
+        let of = |attached: &Attached| attached.mapped.ends.leaves(attached.slot).load(Acquire);
+        self.attached().map_or(0, of)
     }
 
     /// Bytes that the receiver has not read are to go by Linux.

@@ -39,11 +39,24 @@ pub(crate) fn until(deadline: Option<Instant>) -> Option<Duration> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum For {
     Data,
+    /// The same, for a call that receives them: it passes an urgent byte that comes.
+    Next,
     /// More of it, for a call that has some: it ends at an urgent byte, too.
     Rest,
     /// More than so many bytes, which are there and were looked at.
     More(u32),
     Room,
+}
+
+impl For {
+    /// Of a call that has received so many bytes, or only looks.
+    pub(crate) fn bytes(got: usize, looks: bool) -> Self {
+        match got {
+            0 if looks => Self::Data,
+            0 => Self::Next,
+            _ => Self::Rest,
+        }
+    }
 }
 
 impl Flow {
@@ -52,7 +65,7 @@ impl Flow {
     pub(crate) fn has_news(&self, what: For) -> bool {
         let Some(attached) = self.attached() else { return false };
         match what {
-            For::Data | For::Rest | For::More(_) => {
+            For::Data | For::Next | For::Rest | For::More(_) => {
                 let inward = attached.inward();
                 let known = if let For::More(bytes) = what { bytes } else { 0 };
                 match inward.switch.phase.at() {
@@ -169,7 +182,7 @@ impl Flow {
             For::More(_) => vec![],
             For::Room => vec![PollFd::from_borrowed_fd(self.fd(), PollFlags::OUT)],
             For::Data => vec![PollFd::from_borrowed_fd(self.fd(), PollFlags::IN)],
-            For::Rest => {
+            For::Next | For::Rest => {
                 vec![PollFd::from_borrowed_fd(self.fd(), PollFlags::IN | PollFlags::PRI)]
             }
         };
@@ -196,7 +209,7 @@ impl Flow {
             attached = self.attached();
         }
         let word = attached.map(|attached| match what {
-            For::Data | For::Rest | For::More(_) => &attached.inward().consumed.data,
+            For::Data | For::Next | For::Rest | For::More(_) => &attached.inward().consumed.data,
             For::Room => &attached.out().produced.room,
         });
         if let Some(word) = word {
@@ -207,7 +220,7 @@ impl Flow {
         let most = if what == For::Room { self.waits_for_ring() } else { None };
         let events = match what {
             For::Data | For::More(_) => E::IN | E::RDHUP,
-            For::Rest => E::IN | E::RDHUP | E::PRI,
+            For::Next | For::Rest => E::IN | E::RDHUP | E::PRI,
             For::Room if most.is_some() => E::RDHUP,
             // (By level the end of the peer's stream is told without end, and has nothing to do
             // with room. A death is told in any case.)

@@ -116,7 +116,7 @@ impl Set {
             known_by: AtomicI32::new(fd),
             shares: AtomicBool::new(false),
             at_ring: AtomicBool::new(false),
-            leaves: AtomicU64::new(flow.counts.leaves.load(Relaxed)),
+            leaves: AtomicU64::new(flow.leaves()),
             had: AtomicU64::new(0),
             ended: AtomicBool::new(false),
             process: self.context.process(),

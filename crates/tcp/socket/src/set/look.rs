@@ -112,7 +112,7 @@ impl Set {
             return None;
         }
         let arming = entry.arming.load(Acquire);
-        let leaves = flow.counts.leaves.load(Acquire);
+        let leaves = flow.leaves();
         if !entry.at_ring.swap(true, Relaxed) {
             self.at_ring.store(true, Relaxed);
         }

@@ -15,7 +15,7 @@ use rustix::event::{EventfdFlags, PollFlags, epoll, eventfd};
 use rustix::io::Errno;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use uncopy_kernel::descriptors::{Kept, OwnFd};
 use uncopy_tcp_shared::wanted::Doors;
 
@@ -132,7 +132,7 @@ impl Entry {
         }
         let ready = || {
             let asked = self.events.load(Relaxed);
-            let leaves = self.flow.counts.leaves.load(Acquire);
+            let leaves = self.flow.leaves();
             let (now, sends_by_ring) = Set::now(&self.flow, asked);
             now | self.room_of_linux(sends_by_ring, asked, leaves) != 0
         };
