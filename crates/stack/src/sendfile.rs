@@ -68,7 +68,9 @@ pub fn send_kept(part: &FilePart, host: &Host) -> Option<Sent> {
     ring.sends_file();
     let buf = kept.address(at);
     let call = OutputCall::Send { buf: buf as *const _, n: want, flags: 0 };
-    let answer = output(&mut ring::Send::new(ring, to, &call), &Buffers::one(buf, want), host);
+    // (It is no memory of a call site's.)
+    let mut send = ring::Send::new(ring, to, &call, 0);
+    let answer = output(&mut send, &Buffers::one(buf, want), host);
     if answer > 0 {
         let counters = host.process.space.counters();
         add(&counters.kept_sends, 1);

@@ -876,7 +876,7 @@ fn that_ask(service: &str) -> (End, End, &'static Counters) {
 /// Sends what has settled, which is as long as `right`, and says how much went where it lies.
 fn send_settled((a, b): (&End, &End), counters: &Counters, at: usize, right: &[u8]) -> u64 {
     let parts = [iovec { iov_base: at as *mut _, iov_len: right.len() }];
-    let forward = a.flow.forward(&parts, 1, Arc::new(())).expect("it lies in an arena");
+    let forward = a.flow.forward(&parts, &mut [Some(())]).expect("it lies in an arena");
     let before = counters.tcp_given_on_bytes.load(Relaxed);
     // SAFETY: a block that has settled.
     assert_eq!(unsafe { a.flow.send_on(&parts, 0, &forward) }, Ok(right.len()));
