@@ -7,7 +7,7 @@ mod machine;
 use machine::foreign::{Foreign, take_released};
 use machine::{BASE, Machine, page_of};
 use std::sync::atomic::Ordering::Relaxed;
-use uncopy_core::plan::{Move, OutputPlan, Went};
+use uncopy_core::plan::{Move, OutputPlan, RecallPlan, Went};
 use uncopy_core::regions::RegionId;
 use uncopy_core::tracker::{Fault, Limits, PoolShape, Tracker};
 use uncopy_counters::Counters;
@@ -50,6 +50,11 @@ impl World {
         if !self.tracker.adopt(VALUE, CALLER, LEN) {
             return false;
         }
+        self.settles();
+        true
+    }
+
+    fn settles(&mut self) {
         let mut plan = OutputPlan::default();
         self.tracker.output_begin(&[(VALUE.start, LEN)], &mut plan);
         let again = self.tracker.sent_again(&plan, LEN);
@@ -61,7 +66,27 @@ impl World {
         assert_eq!(self.tracker.settle(&[Move { id, region: self.region, to }]), 1);
         self.tracker.unpin(&mut plan.pins);
         self.tracker.check().unwrap();
-        true
+    }
+
+    /// It comes home, as before a fork.
+    fn is_recalled(&mut self) {
+        let mut plan = RecallPlan::default();
+        self.tracker.recall_begin(None, &mut plan).unwrap();
+        for copy in &plan.copies {
+            for i in 0..copy.len {
+                *self.tracker.memory.pool_byte(copy.to + i) =
+                    self.tracker.memory.extent_byte(copy.from + i);
+            }
+        }
+        self.tracker.recall_commit(&mut plan);
+        self.gives_back();
+    }
+
+    fn gives_back(&mut self) {
+        while let Some(release) = self.tracker.take_release() {
+            release.carry_out();
+        }
+        assert_eq!(take_released(), [(REGION, Span::sized(REGION, LEN))]);
     }
 
     /// It is sent, and given from where it lies.
@@ -81,10 +106,7 @@ impl World {
             let page = self.tracker.memory.program[page_of(at)].as_mut().unwrap();
             **page = [byte; PAGE];
         }
-        while let Some(release) = self.tracker.take_release() {
-            release.carry_out();
-        }
-        assert_eq!(take_released(), [(REGION, Span::sized(REGION, LEN))]);
+        self.gives_back();
     }
 }
 
@@ -120,6 +142,18 @@ fn a_site_that_writes_to_its_value_now_and_then_goes_on_adopting() {
     let mut w = world();
     for i in 0..60 {
         assert!(w.adopts(), "it rests after {i} values");
+        (0..60).for_each(|_| w.sends());
+        w.is_written(i);
+    }
+}
+
+#[test]
+fn a_value_that_was_called_back_before_a_fork_and_settles_anew_goes_on_earning() {
+    let mut w = world();
+    for i in 0..60 {
+        assert!(w.adopts(), "its site rests after {i} values");
+        w.is_recalled();
+        w.settles();
         (0..60).for_each(|_| w.sends());
         w.is_written(i);
     }

@@ -97,6 +97,8 @@ impl<M: Memory> Tracker<M> {
                 let e = *self.extents.get(id);
                 let h = self.extents.get_mut(home);
                 (h.filled, h.used) = (e.filled, e.used);
+                // (Who sends it goes on earning, and losing, by it.)
+                (h.adopted, h.lender, h.passes, h.mark) = (e.adopted, e.lender, e.passes, e.mark);
                 self.extents.hold(id);
                 plan.moves.push((id, home));
                 plan.copies.push(Copy {
