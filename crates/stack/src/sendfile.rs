@@ -73,7 +73,7 @@ impl KeptFile {
         let want = if most < 2 * PART { most } else { PART };
         // SAFETY: used for calls that answer EBADF if it is not open.
         let fd = unsafe { BorrowedFd::borrow_raw(from) };
-        if want < least || !file::fill(kept, fd, at, want, host) {
+        if want < least || !ring.takes_file() || !file::fill(kept, fd, at, want, host) {
             return None;
         }
         ring.sends_file();
