@@ -344,7 +344,7 @@ unsafe fn sendfile_to_connection(to: c_int, from: c_int, at: *mut off_t, n: size
             Some((sent, false)) => {
                 let more = sendfile_otherwise(to, from, at, n - sent as usize);
                 if more < 0 {
-                    PROCESS.tcp.keeps_error(to);
+                    keeps_error(to);
                 }
                 sent + more.max(0)
             }
@@ -399,7 +399,9 @@ impl Begun {
 unsafe fn send_kept_file(begun: &Begun, at: *mut off_t, n: usize) -> Option<(ssize_t, bool)> {
     let (mut is_over, mut kept) = (false, None);
     let send = |place: off_t, bytes: usize| {
-        if is_over {
+        // (Linux answers what no file can have.)
+        let end = off_t::try_from(bytes).ok().and_then(|bytes| place.checked_add(bytes));
+        if is_over || end.is_none() {
             return None;
         }
         if kept.is_none() {
@@ -472,7 +474,7 @@ unsafe fn in_parts(
             }
             // The next call is told of it.
             if outcome < 0 && call.is_the_same() {
-                PROCESS.tcp.keeps_error(call.to);
+                keeps_error(call.to);
             }
             break;
         }
@@ -489,6 +491,13 @@ unsafe fn in_parts(
         unsafe { user_access::write(at, &end) };
     }
     Some(sent as ssize_t)
+}
+
+/// The connection's error is told to the next call. (A file that cannot be read is no news of it.)
+fn keeps_error(to: c_int) {
+    if std::io::Error::last_os_error().raw_os_error() != Some(libc::EIO) {
+        PROCESS.tcp.keeps_error(to);
+    }
 }
 
 fn is_regular(file: c_int) -> bool {
