@@ -68,7 +68,11 @@ static void server(int fd) {
         sends_rest(fd, file, job.sent);
         receive_all(fd, &byte, 1);
     }
-    off_t at = 4096;
+    for (int i = 0; i < 10; i++) {
+        sends_rest(fd, file, 0);
+        receive_all(fd, &byte, 1);
+    }
+    off_t at = SIZE - MB;
     ssize_t n = sendfile(fd, file, &at, (size_t)-1);
     say("of SIZE_MAX bytes: %zd %s, at %ld", n, n < 0 ? strerror(errno) : "", (long)at);
     close(file);
@@ -99,6 +103,10 @@ static void client(int fd) {
                 break;
             }
         }
+        send_all(fd, "n", 1);
+    }
+    for (int i = 0; i < 10; i++) {
+        for (size_t at = 0; at < SIZE; at += MB) receive_all(fd, room + at, MB);
         send_all(fd, "n", 1);
     }
 }
