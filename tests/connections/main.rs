@@ -28,7 +28,7 @@ const WAYS: &[(&str, Option<&[&str]>)] =
 /// The variable of the way of that name.
 const BLOCKS: (&str, &str) = ("UNCOPY_TCP_BLOCKS", "1");
 /// The programs that send files run so, too, in blocks of any size and of large messages.
-const FILES: &[&str] = &["files", "kept_files"];
+const FILES: &[&str] = &["files", "kept_files", "closed_files"];
 const KEEPING: &[&str] = &["--tcp", "--backoff=no", "--threshold=8K", "--file-memory=64M"];
 const FILE_WAYS: &[(&str, Option<&[&str]>)] =
     &[("kept", Some(KEEPING)), ("kept blocks", Some(KEEPING))];

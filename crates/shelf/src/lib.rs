@@ -229,7 +229,8 @@ impl Shelf {
         {
             return Reservation::At(place, base);
         }
-        if self.files.iter().any(|f| f.state == State::Leaving) {
+        // (One that is still used may be so for long: a call that sends it may wait.)
+        if self.leaving().is_some() {
             return Reservation::Soon;
         }
         let oldest = (0..FILES)

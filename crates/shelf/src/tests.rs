@@ -111,6 +111,24 @@ fn an_unused_file_makes_room_and_a_used_one_does_not() {
 }
 
 #[test]
+fn a_file_that_leaves_and_is_used_for_long_does_not_keep_others_from_being_replaced() {
+    let mut s = shelf();
+    let sent = stamp(1, 2 * MB);
+    let a = keep(&mut s, &sent, 0);
+    let Answer::Kept(hit) = s.ask(&sent, 3, 2 << 20, 1, 0) else { panic!() };
+    let b = keep(&mut s, &stamp(2, 4 * MB), 0);
+    s.leave(a, 0);
+    let third = stamp(3, 4 * MB);
+    read_until_wanted(&mut s, &third, 10 * BUSY);
+    assert_eq!(s.leaving().map(|l| l.0), Some(b), "the oldest one goes");
+    s.gone(b);
+    keep(&mut s, &third, 10 * BUSY);
+    assert_eq!(s.totals(), (1, 6 << 20), "what is used stays where it is");
+    assert!(s.done(&hit));
+    assert_eq!(s.leaving().map(|l| l.0), Some(a));
+}
+
+#[test]
 fn files_do_not_overlap_and_idle_ones_go() {
     let mut s = shelf();
     let spans: Vec<Span> = (1..6)

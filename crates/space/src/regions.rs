@@ -45,18 +45,28 @@ impl Space {
     /// Copies the viewed bytes of `region` (`None`: of all regions) to the pool, and they come
     /// back, but for those that calls under way are reading.
     pub fn recall(&'static self, region: Option<RegionId>) {
-        self.recall_by(|b, plan| b.recall_begin(region, plan));
+        while let Err(error) = self.recall_by(|b, plan| b.recall_begin(region, plan)) {
+            match error {
+                FillError::Again => rustix::thread::sched_yield(),
+                // Only faults can end these views: they do.
+                FillError::Refused => {
+                    self.make_all_ordinary();
+                    return;
+                }
+            }
+        }
     }
 
-    /// As above, of the extents within `part` of a region.
+    /// As above, of the extents within `part` of a region, as far as there is memory now.
     pub fn recall_part(&'static self, part: Span) {
-        self.recall_by(|b, plan| b.recall_part_begin(part, plan));
+        // (That makes room. Where it cannot be had what is there stays.)
+        let _ = self.recall_by(|b, plan| b.recall_part_begin(part, plan));
     }
 
     fn recall_by(
         &'static self,
         begin: impl Fn(&mut Books, &mut RecallPlan) -> Result<(), FillError>,
-    ) {
+    ) -> Result<(), FillError> {
         loop {
             let mut plan = RecallPlan::default();
             let planned = self.with_inner_after_fork(|space| {
@@ -65,16 +75,8 @@ impl Space {
             });
             let copy_bytes = match planned.flatten() {
                 Some((Ok(()), copy_bytes)) if !plan.moves.is_empty() => copy_bytes,
-                Some((Err(FillError::Again), _)) => {
-                    rustix::thread::sched_yield();
-                    continue;
-                }
-                // Only faults can end these views: they do.
-                Some((Err(FillError::Refused), _)) => {
-                    self.make_all_ordinary();
-                    return;
-                }
-                _ => return,
+                Some((Err(error), _)) => return Err(error),
+                _ => return Ok(()),
             };
             for c in &plan.copies {
                 // SAFETY: from bytes that stay as they are until they are released, into an extent

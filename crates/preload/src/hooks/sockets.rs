@@ -7,6 +7,7 @@ use super::files::used_past;
 use super::signals;
 use crate::process::PROCESS;
 use crate::real;
+use core::cell::Cell;
 use core::ffi::{c_int, c_uint, c_void};
 use libc::{msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 use rustix::io::Errno;
@@ -18,7 +19,7 @@ use uncopy_stack::buffers::{piece, take};
 use uncopy_stack::calls::OutputCall;
 use uncopy_stack::endpoint;
 use uncopy_stack::linux::file;
-use uncopy_stack::sendfile::{self, FilePart};
+use uncopy_stack::sendfile::KeptFile;
 use uncopy_tcp_calls::data::answer;
 use uncopy_tcp_socket::kernel::AT_MARK;
 
@@ -332,14 +333,18 @@ unsafe fn sendfile_to_connection(to: c_int, from: c_int, at: *mut off_t, n: size
         if !file::perhaps(&PROCESS, n) {
             return sendfile_otherwise(to, from, at, n);
         }
-        match send_kept_file(to, from, at, n) {
+        let begun = Begun::new(to, from);
+        begun.may_wait();
+        match send_kept_file(&begun, at, n) {
             None => sendfile_otherwise(to, from, at, n),
             Some((answer, true)) => answer,
+            // (Linux would be named another file, or another connection.)
+            Some((sent, false)) if !begun.is_the_same() => sent,
             // (It was kept so far.)
             Some((sent, false)) => {
                 let more = sendfile_otherwise(to, from, at, n - sent as usize);
                 if more < 0 {
-                    PROCESS.tcp.keeps_error(to);
+                    keeps_error(to);
                 }
                 sent + more.max(0)
             }
@@ -347,22 +352,67 @@ unsafe fn sendfile_to_connection(to: c_int, from: c_int, at: *mut off_t, n: size
     }
 }
 
-/// `None`: nothing has happened. Else the answer, and whether it is the call's.
-unsafe fn send_kept_file(
+/// What a call of sendfile began with. Linux holds both for the whole call; ours are named by their
+/// numbers, which may be others' after it has waited.
+struct Begun {
     to: c_int,
     from: c_int,
-    at: *mut off_t,
-    n: usize,
-) -> Option<(ssize_t, bool)> {
-    let mut is_over = false;
+    /// Device and inode of both, once it may wait.
+    were: Cell<Option<[(u64, u64); 2]>>,
+}
+
+impl Begun {
+    fn new(to: c_int, from: c_int) -> Self {
+        Self { to, from, were: Cell::new(None) }
+    }
+
+    fn are(&self) -> Option<[(u64, u64); 2]> {
+        let which = |fd| stat(fd).map(|stat| (stat.st_dev, stat.st_ino));
+        Some([which(self.to)?, which(self.from)?])
+    }
+
+    /// The call may wait from here on.
+    fn may_wait(&self) {
+        if self.were.get().is_none() {
+            self.were.set(self.are());
+        }
+    }
+
+    fn is_the_same(&self) -> bool {
+        self.were.get().is_none_or(|were| self.are() == Some(were))
+    }
+
+    /// The file's own position moves from `begun` to `end`, if nobody has moved it. (Another's that
+    /// has its number by now stays.)
+    fn moves(&self, begun: off_t, end: off_t) {
+        // SAFETY: of the program's own file.
+        unsafe {
+            let waited = self.were.get().is_some();
+            if !waited || self.is_the_same() && libc::lseek(self.from, 0, libc::SEEK_CUR) == begun {
+                libc::lseek(self.from, end, libc::SEEK_SET);
+            }
+        }
+    }
+}
+
+/// `None`: nothing has happened. Else the answer, and whether it is the call's.
+unsafe fn send_kept_file(begun: &Begun, at: *mut off_t, n: usize) -> Option<(ssize_t, bool)> {
+    let (mut is_over, mut kept) = (false, None);
     let send = |place: off_t, bytes: usize| {
-        let part = FilePart { to, from, at: place as u64, bytes };
-        let sent = if is_over { None } else { sendfile::send_kept(&part, &host()) }?;
+        // (Linux answers what no file can have.)
+        let end = off_t::try_from(bytes).ok().and_then(|bytes| place.checked_add(bytes));
+        if is_over || end.is_none() {
+            return None;
+        }
+        if kept.is_none() {
+            kept = KeptFile::new((begun.to, begun.from), bytes, &host());
+        }
+        let sent = kept.as_ref()?.send(place as u64, bytes, &host())?;
         is_over = sent.is_over;
         Some(sent.answer)
     };
     // SAFETY: the program's own arguments.
-    let answer = unsafe { in_parts(to, from, at, n, send) }?;
+    let answer = unsafe { in_parts(begun, at, n, send) }?;
     Some((answer, is_over || answer == n as ssize_t))
 }
 
@@ -381,47 +431,50 @@ unsafe fn sendfile_otherwise(to: c_int, from: c_int, at: *mut off_t, n: size_t) 
 
 /// `None`: nothing has happened.
 unsafe fn read_and_send(to: c_int, from: c_int, at: *mut off_t, n: usize) -> Option<ssize_t> {
+    let begun = Begun::new(to, from);
     let mut sends = false;
     let send = |place: off_t, n: usize| {
         let direct = PROCESS.tcp.send_file(to, from, place as u64, n);
-        // SAFETY: as the caller says.
-        let read = || unsafe { send_part(to, from, place, n) };
+        let read = || {
+            begun.may_wait();
+            // SAFETY: as the caller says.
+            unsafe { send_part(to, from, place, n) }
+        };
         let outcome = direct.or_else(|| (sends || is_regular(from)).then(read));
         sends = true;
         outcome
     };
     // SAFETY: as the caller says.
-    unsafe { in_parts(to, from, at, n, send) }
+    unsafe { in_parts(&begun, at, n, send) }
 }
 
 /// Sends a file from `*at` on, or from its position, which moves, by `send`: that is named the next
 /// place and how many bytes are left, and answers as `sendfile` does. `None` of it: no more goes
 /// so. `None`: nothing has happened.
 unsafe fn in_parts(
-    to: c_int,
-    from: c_int,
+    call: &Begun,
     at: *mut off_t,
     n: usize,
     mut send: impl FnMut(off_t, usize) -> Option<ssize_t>,
 ) -> Option<ssize_t> {
     let begun = match at.is_null() {
         // SAFETY: asks only.
-        true => unsafe { libc::lseek(from, 0, libc::SEEK_CUR) },
+        true => unsafe { libc::lseek(call.from, 0, libc::SEEK_CUR) },
         false => user_access::read(at)?,
     };
     if begun < 0 {
         return None;
     }
     let mut sent = 0;
-    while sent < n {
+    while sent < n && (sent == 0 || call.is_the_same()) {
         let Some(outcome) = send(begun + sent as off_t, n - sent) else { break };
         if outcome <= 0 {
             if sent == 0 {
                 return Some(outcome);
             }
             // The next call is told of it.
-            if outcome < 0 {
-                PROCESS.tcp.keeps_error(to);
+            if outcome < 0 && call.is_the_same() {
+                keeps_error(call.to);
             }
             break;
         }
@@ -432,8 +485,7 @@ unsafe fn in_parts(
     }
     let end = begun + sent as off_t;
     if at.is_null() {
-        // SAFETY: of the program's own file.
-        unsafe { libc::lseek(from, end, libc::SEEK_SET) };
+        call.moves(begun, end);
     } else {
         // SAFETY: the program's own position.
         unsafe { user_access::write(at, &end) };
@@ -441,12 +493,21 @@ unsafe fn in_parts(
     Some(sent as ssize_t)
 }
 
-fn is_regular(file: c_int) -> bool {
-    // SAFETY: plain data; a question.
-    unsafe {
-        let mut stat: libc::stat = core::mem::zeroed();
-        libc::fstat(file, &mut stat) == 0 && stat.st_mode & libc::S_IFMT == libc::S_IFREG
+/// The connection's error is told to the next call. (A file that cannot be read is no news of it.)
+fn keeps_error(to: c_int) {
+    if std::io::Error::last_os_error().raw_os_error() != Some(libc::EIO) {
+        PROCESS.tcp.keeps_error(to);
     }
+}
+
+fn is_regular(file: c_int) -> bool {
+    stat(file).is_some_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFREG)
+}
+
+/// (errno is left alone.)
+fn stat(fd: c_int) -> Option<rustix::fs::Stat> {
+    // SAFETY: the program's number, for the kernel, which checks it.
+    (fd >= 0).then(|| rustix::fs::fstat(unsafe { BorrowedFd::borrow_raw(fd) }).ok()).flatten()
 }
 
 /// The part of a file that has to be waited for, or goes by Linux after all: a little of it by a

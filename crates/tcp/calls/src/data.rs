@@ -356,6 +356,11 @@ impl<'a> Ring<'a> {
         self.connection().map_or(usize::MAX, |connection| connection.flow.files_from())
     }
 
+    /// Whether one that is kept goes so ([`Flow::takes_file`]).
+    pub fn takes_file(&self) -> bool {
+        self.connection().is_some_and(|connection| connection.flow.takes_file())
+    }
+
     /// Such a part goes so ([`Flow::sends_file`]).
     pub fn sends_file(&self) {
         if let Some(connection) = self.connection() {

@@ -208,6 +208,10 @@ impl Own {
 
     /// As above, for an owner that keeps it only as long as something has settled in it.
     pub(crate) fn forgets_gone(&self) {
+        // (A parent's: a thread of it may have had the lock when this process was forked.)
+        if self.process != std::process::id() {
+            return;
+        }
         self.collects(&mut lock(&self.pages));
     }
 

@@ -247,7 +247,7 @@ impl Flow {
     /// One more was copied, as from the ring.
     pub(crate) fn refuses_block(attached: &Attached, own: &mut Locked<Receiving>) {
         // (It is given what lies there already also while it rests.)
-        own.refused = own.refused.saturating_add(1);
+        own.refused = own.refused.wrapping_add(1);
         if own.refused.is_multiple_of(REFUSED) && !attached.mapped.blocks.always {
             own.rests = own.refused.saturating_mul(REFUSED).min(MOST_RESTS);
             attached.inward().consumed.flags.fetch_and(!TAKES_BLOCKS, Release);

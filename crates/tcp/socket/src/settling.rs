@@ -44,16 +44,18 @@ impl Flow {
         may.then_some(from)
     }
 
-    /// From how many bytes on a part of a file may go by the ring, from where the file is kept: the
-    /// receiver has our arena, or it is tried. (`usize::MAX`: none may.)
+    /// From how many bytes on a part of a kept file may go by the ring, from where it is kept.
+    /// (`usize::MAX`: none may.)
     pub fn files_from(&self) -> usize {
-        let from = |attached| {
-            let from = self.blocks_from(attached)?;
-            let may = (self.gives_what_settled(attached) || self.is_to_be_tried())
-                && (self.sends_by_ring() || self.may_go_by_ring(attached));
-            may.then_some(from)
-        };
-        self.attached().and_then(from).unwrap_or(usize::MAX)
+        self.attached().and_then(|attached| self.blocks_from(attached)).unwrap_or(usize::MAX)
+    }
+
+    /// Whether one that is kept goes so now: the receiver has our arena, or it is tried.
+    pub fn takes_file(&self) -> bool {
+        self.attached().is_some_and(|attached| {
+            (self.gives_what_settled(attached) || self.is_to_be_tried())
+                && (self.sends_by_ring() || self.may_go_by_ring(attached))
+        })
     }
 
     fn is_to_be_tried(&self) -> bool {
