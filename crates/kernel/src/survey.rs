@@ -4,19 +4,26 @@
 //! behind them. The program's own process makes none of them before.
 //!
 //! A child is a process of its own memory, made by `clone(2)`, which our threads take too. It makes
-//! system calls only. The program hears nothing of it: it has no signal at its end.
+//! system calls only. The program hears nothing of it: it has no signal at its end. The parent sleeps
+//! in `clone(2)` until the child has ended, however it does (CLONE_VFORK): so it makes no call for
+//! that which nobody knows yet. It has no limit of time: who answers calls for a filter, and does not
+//! answer one of these, has the program wait. A child that has ended is reaped by `wait4(2)`, where
+//! the first one has found that that ends nobody. Else a zombie of it stays until the program ends.
 //!
 //! unsafe: system calls, and a page of memory that both processes have.
 
 use crate::call::syscall6;
 use crate::procfs;
 use crate::uffd;
+use core::fmt::{self, Display};
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Calls that are good for one thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Group {
+    /// A survey's own: its children are reaped. (The first one, so that they can be.)
+    Reaping,
     /// userfaultfd(2), where the device is not to be had.
     Userfaultfd,
     /// The books, the thread that answers faults, the twin allocator.
@@ -37,6 +44,7 @@ pub enum Group {
 impl Group {
     /// All of them.
     pub const ALL: [Self; GROUPS] = [
+        Self::Reaping,
         Self::Userfaultfd,
         Self::Elision,
         Self::Lending,
@@ -47,7 +55,7 @@ impl Group {
     ];
 }
 
-const GROUPS: usize = 7;
+const GROUPS: usize = 8;
 
 /// What became of a group's calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,8 +64,28 @@ pub enum Outcome {
     Passes,
     /// This one was refused.
     Refused(&'static str),
-    /// This one ended the process, or it did not come back.
+    /// This one ended the process.
     Ends(&'static str),
+}
+
+/// Why calls that may fail are not made all the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// This one would end the program.
+    Ends(&'static str),
+    /// Nobody knows: no child could be made.
+    Unknown,
+}
+
+impl Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ends(call) => write!(f, "a filter of system calls ends programs for {call}"),
+            Self::Unknown => {
+                f.write_str("no child could ask a filter of system calls what it ends")
+            }
+        }
+    }
 }
 
 /// What a child knows of its earlier calls.
@@ -112,12 +140,29 @@ fn words(state: &mut State) -> usize {
     state.words.as_mut_ptr() as usize
 }
 
+/// Waits for nothing, for no time.
+fn at_once(state: &mut State) -> isize {
+    state.words[..2].fill(0);
+    made(libc::SYS_ppoll, [0, 0, words(state), 0])
+}
+
+/// Waits until this child has ended, for a moment.
+fn reap(child: usize) -> isize {
+    loop {
+        let waited = made(libc::SYS_wait4, [child, 0, libc::__WALL as usize, 0]);
+        if waited != -(libc::EINTR as isize) {
+            return waited;
+        }
+    }
+}
+
 const DEVICE_FLAGS: usize = (libc::O_RDWR | libc::O_CLOEXEC) as usize;
 const UFFD_FLAGS: usize = (libc::O_CLOEXEC | libc::O_NONBLOCK) as usize;
 
 /// The calls of each group. (Of some the kernel makes nothing, so that they change nothing: a
 /// filter judges them before.)
 static CALLS: [&[Call]; GROUPS] = [
+    &[call("wait4", |_| reap(NONE))],
     &[call("userfaultfd", |state| {
         state.userfaultfd = made(libc::SYS_userfaultfd, [UFFD_FLAGS, 0, 0, 0]);
         state.userfaultfd
@@ -136,6 +181,13 @@ static CALLS: [&[Call]; GROUPS] = [
             }
             0
         }),
+        call("chdir", |_| made(libc::SYS_chdir, [c"/".as_ptr() as usize, 0, 0, 0])),
+        call("getresuid", |state| {
+            let at = words(state);
+            made(libc::SYS_getresuid, [at, at + 8, at + 16, 0])
+        }),
+        call("kill", |state| made(libc::SYS_kill, [state.process, 0, 0, 0])),
+        call("ppoll", at_once),
         call("close_range", |_| made(libc::SYS_close_range, [1 << 30, 1 << 30, 0, 0])),
         call("madvise", |_| made(libc::SYS_madvise, [0, 0, libc::MADV_DONTNEED as usize, 0])),
         call("mremap", |_| made(libc::SYS_mremap, [0; 4])),
@@ -150,6 +202,7 @@ static CALLS: [&[Call]; GROUPS] = [
         call("prctl", |_| {
             made(libc::SYS_prctl, [libc::PR_SET_NAME as usize, c"uncopy".as_ptr() as usize, 0, 0]);
             made(libc::SYS_prctl, [libc::PR_CAPBSET_DROP as usize, 1000, 0, 0]);
+            made(libc::SYS_prctl, [libc::PR_SET_NO_NEW_PRIVS as usize, 1, 0, 0]);
             let filter = libc::SECCOMP_MODE_FILTER as usize;
             made(libc::SYS_prctl, [libc::PR_SET_SECCOMP as usize, filter, 0, 0])
         }),
@@ -212,10 +265,7 @@ static CALLS: [&[Call]; GROUPS] = [
         }),
         call("epoll_ctl", |_| made(libc::SYS_epoll_ctl, [NONE, 0, 0, 0])),
         call("epoll_pwait", |_| made(libc::SYS_epoll_pwait, [NONE, 0, 0, 0])),
-        call("ppoll", |state| {
-            state.words[..2].fill(0);
-            made(libc::SYS_ppoll, [0, 0, words(state), 0])
-        }),
+        call("ppoll", at_once),
         call("madvise", |_| made(libc::SYS_madvise, [0, 0, libc::MADV_DONTDUMP as usize, 0])),
         call("fcntl", |_| made(libc::SYS_fcntl, [NONE, libc::F_GET_SEALS as usize, 0, 0])),
         call("ioctl", |_| made(libc::SYS_ioctl, [NONE, libc::FIONREAD as usize, 0, 0])),
@@ -237,7 +287,7 @@ struct Page {
 /// What was found out. Zeros at first.
 #[derive(Debug)]
 pub struct Survey {
-    /// How many filters were in force then, and 1 more; 0: nobody has looked.
+    /// How many filters were in force then, and 1 more; 0: nobody has looked; [`UNTOLD`].
     filters: AtomicU32,
     /// Of each group: 0 where it passes, else twice which call does not, from 1 on, and 1 more where
     /// that ends the process; [`UNKNOWN`].
@@ -253,6 +303,9 @@ impl Default for Survey {
 /// No child could be made.
 const UNKNOWN: u32 = u32::MAX;
 
+/// How many filters are in force is not told.
+const UNTOLD: u32 = u32::MAX;
+
 impl Survey {
     /// Nobody has looked.
     pub const fn new() -> Self {
@@ -262,21 +315,21 @@ impl Survey {
     /// Looks, where a filter is in force: before the program can have put one of its own in force,
     /// and while it has one thread.
     pub fn look(&self) {
-        // (Where it is not told how many there are, it would not be told of one more.)
-        let Some(filters) = procfs::filters() else { return };
-        if filters > 0 {
+        let filters = procfs::filters();
+        // (Where that is not told there may be one. Children live where there is none.)
+        if filters != Some(0) {
             self.survey();
         }
-        self.filters.store(filters + 1, Relaxed);
-        let ends = matches!(self.found(Group::Userfaultfd), Some(Outcome::Ends(_)));
-        uffd::CALL_ENDS.store(ends, Relaxed);
+        self.filters.store(filters.map_or(UNTOLD, |filters| filters + 1), Relaxed);
+        uffd::CALL_ENDS.store(self.obstacle(Group::Userfaultfd).is_some(), Relaxed);
     }
 
     /// What was found out of these calls. `None`: nothing.
     pub fn found(&self, group: Group) -> Option<Outcome> {
-        if self.filters.load(Relaxed) == 0 {
-            return None;
-        }
+        if self.filters.load(Relaxed) == 0 { None } else { self.outcome(group) }
+    }
+
+    fn outcome(&self, group: Group) -> Option<Outcome> {
         let found = self.found[group as usize].load(Relaxed);
         let name = |found: u32| CALLS[group as usize][(found / 2 - 1) as usize].name;
         (found != UNKNOWN).then(|| match found {
@@ -286,11 +339,13 @@ impl Survey {
         })
     }
 
-    /// The call that would end the program.
-    pub fn ends(&self, group: Group) -> Option<&'static str> {
+    /// Why these calls are not to be made, even where they may be refused: no child has lived
+    /// through them. (Where no filter was in force none had to.)
+    pub fn obstacle(&self, group: Group) -> Option<Obstacle> {
         match self.found(group) {
-            Some(Outcome::Ends(name)) => Some(name),
-            _ => None,
+            Some(Outcome::Passes | Outcome::Refused(_)) => None,
+            Some(Outcome::Ends(call)) => Some(Obstacle::Ends(call)),
+            None => Some(Obstacle::Unknown),
         }
     }
 
@@ -312,7 +367,9 @@ impl Survey {
         let Some(shared) = Shared::new() else { return };
         let page = shared.page();
         let mut next = 0;
-        while next < GROUPS && has_run(page, next) {
+        while next < GROUPS
+            && let Some(child) = run(page, next)
+        {
             let done = page.done.load(Relaxed) as usize;
             for (found, refused) in self.found.iter().zip(&page.refused).take(done).skip(next) {
                 found.store(2 * refused.load(Relaxed), Relaxed);
@@ -321,6 +378,9 @@ impl Survey {
                 found.store(2 * (page.at.load(Relaxed) + 1) + 1, Relaxed);
             }
             next = done + 1;
+            if !matches!(self.outcome(Group::Reaping), Some(Outcome::Ends(_))) {
+                reap(child);
+            }
         }
     }
 }
@@ -350,41 +410,17 @@ impl Drop for Shared {
     }
 }
 
-/// A moment: a child takes two or three.
-const MOMENT: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 100_000 };
-/// It is waited for for so many: a second, and more. (A filter may have somebody else answer.)
-const MOMENTS: u32 = 10_000;
-
-/// A child has made the calls from this group on, as far as it lived. False: there is none.
-fn has_run(page: &Page, from: usize) -> bool {
+/// A child has made the calls from this group on, as far as it lived, and has ended. `None`: there
+/// is none.
+fn run(page: &Page, from: usize) -> Option<usize> {
     page.done.store(from as u32, Relaxed);
     page.at.store(0, Relaxed);
     // (Its memory is its own, and nobody hears of its end.)
-    let child = made(libc::SYS_clone, [0; 4]);
+    let child = made(libc::SYS_clone, [libc::CLONE_VFORK as usize, 0, 0, 0]);
     if child == 0 {
         makes(page, from);
     }
-    if child < 0 {
-        return false;
-    }
-    let child = child as usize;
-    let wait = |flags: i32| loop {
-        let arguments = [child, 0, (flags | libc::__WALL) as usize, 0];
-        let waited = made(libc::SYS_wait4, arguments);
-        if waited != -(libc::EINTR as isize) {
-            return waited;
-        }
-    };
-    let moment = MOMENT;
-    for _ in 0..MOMENTS {
-        if wait(libc::WNOHANG) != 0 {
-            return true;
-        }
-        made(libc::SYS_nanosleep, [(&raw const moment) as usize, 0, 0, 0]);
-    }
-    made(libc::SYS_kill, [child, libc::SIGKILL as usize, 0, 0]);
-    wait(0);
-    true
+    usize::try_from(child).ok()
 }
 
 /// The child's life.
@@ -459,7 +495,7 @@ mod tests {
         use Outcome::Passes;
         let found = under(&[(NOTHING, EPERM)], found);
         // (Elision's and output's calls fail for other reasons: they name nothing.)
-        assert_eq!(found[3..6], [Some(Passes); 3], "{found:?}");
+        assert_eq!(found[4..7], [Some(Passes); 3], "{found:?}");
         let ends = |outcome: &Option<Outcome>| matches!(outcome, Some(Outcome::Ends(_)) | None);
         assert!(!found.iter().any(ends), "{found:?}");
     }
@@ -468,7 +504,7 @@ mod tests {
     fn a_refused_call_is_named_and_others_pass() {
         let found = under(&[(libc::SYS_fstatfs, EPERM), (libc::SYS_capset, EPERM)], found);
         let all = [Outcome::Passes, Outcome::Refused("capset"), Outcome::Refused("fstatfs")];
-        assert_eq!(found[3..6], all.map(Some), "{found:?}");
+        assert_eq!(found[4..7], all.map(Some), "{found:?}");
     }
 
     #[test]
@@ -485,11 +521,106 @@ mod tests {
             let filters: Vec<(i64, u32)> = numbers.map(|number| (number, how)).into();
             let found = under(filters.leak(), found);
             let ends = |name| Some(Outcome::Ends(name));
-            assert_eq!(found[0], ends("userfaultfd"), "{found:?}");
-            assert_eq!(found[1], ends("process_vm_writev"), "{found:?}");
-            assert_eq!(found[2], ends("vmsplice"), "{found:?}");
-            assert_eq!(found[3..5], [Some(Outcome::Passes); 2], "{found:?}");
-            assert_eq!(found[5..], [ends("process_vm_writev"), ends("eventfd2")], "{found:?}");
+            assert_eq!(found[1], ends("userfaultfd"), "{found:?}");
+            assert_eq!(found[2], ends("process_vm_writev"), "{found:?}");
+            assert_eq!(found[3], ends("vmsplice"), "{found:?}");
+            assert_eq!(found[4..6], [Some(Outcome::Passes); 2], "{found:?}");
+            assert_eq!(found[6..], [ends("process_vm_writev"), ends("eventfd2")], "{found:?}");
+        }
+    }
+
+    #[test]
+    fn what_waits_for_a_child_ends_nobody() {
+        let numbers = [
+            libc::SYS_wait4,
+            libc::SYS_waitid,
+            libc::SYS_nanosleep,
+            libc::SYS_clock_nanosleep,
+            libc::SYS_kill,
+        ];
+        for number in numbers {
+            for how in [libc::SECCOMP_RET_KILL_PROCESS, libc::SECCOMP_RET_TRAP, EPERM] {
+                let filters: Vec<(i64, u32)> = vec![(number, how)];
+                let found = under(filters.leak(), found);
+                let ends = |name| (how != EPERM).then_some(Outcome::Ends(name));
+                let reaps = ends("wait4").filter(|_| number == libc::SYS_wait4);
+                assert_eq!(found[0], reaps.or(Some(Outcome::Refused("wait4"))), "{found:?}");
+                let kills = ends("kill").filter(|_| number == libc::SYS_kill);
+                let is_kill = |outcome: &Option<Outcome>| *outcome == ends("kill");
+                assert_eq!(kills.is_some(), how != EPERM && is_kill(&found[2]), "{found:?}");
+                assert_eq!(found[4..7], [Some(Outcome::Passes); 3], "{found:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_child_that_ends_is_reaped_where_that_passes() {
+        // (A thread sees its own children.)
+        let children = |numbers: &'static [(i64, u32)]| {
+            under(numbers, || {
+                found();
+                std::fs::read_to_string("/proc/thread-self/children").unwrap()
+            })
+        };
+        let killed = (libc::SYS_vmsplice, libc::SECCOMP_RET_KILL_PROCESS);
+        assert_eq!(children(Box::leak(Box::new([killed]))), "");
+        let waiting = (libc::SYS_wait4, libc::SECCOMP_RET_KILL_PROCESS);
+        let left = children(Box::leak(Box::new([killed, waiting])));
+        assert_eq!(left.split_whitespace().count(), 3, "{left}");
+    }
+
+    #[test]
+    fn the_parents_signals_stay_as_they_are() {
+        let lines = || {
+            let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+            let of = |line: &&str| line.starts_with("Sig") || line.starts_with("ShdPnd");
+            status.lines().filter(of).map(str::to_owned).collect::<Vec<_>>()
+        };
+        let (before, after) = under(&[(libc::SYS_vmsplice, libc::SECCOMP_RET_TRAP)], move || {
+            let before = lines();
+            found();
+            (before, lines())
+        });
+        assert_eq!(before, after);
+    }
+
+    #[test]
+    fn calls_are_not_made_where_no_child_can_make_them() {
+        let obstacles = |numbers: &'static [(i64, u32)]| {
+            under(numbers, || {
+                let survey = Survey::new();
+                survey.look();
+                let found = Group::ALL.map(|group| survey.obstacle(group));
+                (found, survey.passes(Group::Blocks))
+            })
+        };
+        let (found, passes) = obstacles(&[(libc::SYS_clone, EPERM)]);
+        assert_eq!((found, passes), ([Some(Obstacle::Unknown); GROUPS], false));
+        // No /proc can be opened: that tells of no filter.
+        let (found, passes) = obstacles(&[(libc::SYS_open, EPERM), (libc::SYS_openat, EPERM)]);
+        assert_eq!((found, passes), ([None; GROUPS], false));
+        const KILL: u32 = libc::SECCOMP_RET_KILL_PROCESS;
+        let (found, passes) = obstacles(&[
+            (libc::SYS_open, EPERM),
+            (libc::SYS_openat, EPERM),
+            (libc::SYS_splice, KILL),
+        ]);
+        assert_eq!((found[3], passes), (Some(Obstacle::Ends("splice")), false));
+        assert!(found[..3].iter().chain(&found[4..]).all(Option::is_none), "{found:?}");
+    }
+
+    #[test]
+    fn each_call_of_the_thread_that_answers_faults_is_looked_at() {
+        for (number, name) in [
+            (libc::SYS_chdir, "chdir"),
+            (libc::SYS_getresuid, "getresuid"),
+            (libc::SYS_kill, "kill"),
+            (libc::SYS_ppoll, "ppoll"),
+            (libc::SYS_prctl, "prctl"),
+        ] {
+            let filters: Vec<(i64, u32)> = vec![(number, libc::SECCOMP_RET_KILL_PROCESS)];
+            let found = under(filters.leak(), found);
+            assert_eq!(found[2], Some(Outcome::Ends(name)), "{found:?}");
         }
     }
 

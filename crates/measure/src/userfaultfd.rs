@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 
 use nix::errno::Errno;
 
-use uncopy_kernel::survey::{Group, Survey};
+use uncopy_kernel::survey::{Group, Obstacle, Survey};
 use uncopy_kernel::uffd;
 
 use crate::failure::Failure;
@@ -45,8 +45,8 @@ pub enum NoUserfaultfd {
     Handshake(io::Error),
     /// The kernel of this release cannot move pages.
     NoMove(String),
-    /// A filter of system calls ends programs for this one.
-    Ends(&'static str),
+    /// A filter of system calls ends programs for a call of ours, or may.
+    Filter(Obstacle),
 }
 
 impl Display for NoUserfaultfd {
@@ -58,7 +58,7 @@ impl Display for NoUserfaultfd {
                 write!(f, "the kernel does not answer userfaultfd's handshake ({why})")
             }
             Self::NoMove(release) => write!(f, "this kernel ({release}) has no UFFDIO_MOVE"),
-            Self::Ends(call) => write!(f, "a filter of system calls ends programs for {call}"),
+            Self::Filter(why) => why.fmt(f),
         }
     }
 }
@@ -68,7 +68,7 @@ impl std::error::Error for NoUserfaultfd {}
 impl NoUserfaultfd {
     /// The advice.
     pub fn advice(&self) -> String {
-        if matches!(self, Self::Ends(_)) {
+        if matches!(self, Self::Filter(_)) {
             return "have it let that pass, or refuse it (SystemCallErrorNumber=EPERM)".to_owned();
         }
         if !matches!(self, Self::Refused(_)) {
@@ -96,8 +96,8 @@ impl From<NoUserfaultfd> for Failure {
 pub fn check() -> Result<(), Failure> {
     let survey = Survey::new();
     survey.look();
-    if let Some(call) = survey.ends(Group::Elision) {
-        return Err(NoUserfaultfd::Ends(call).into());
+    if let Some(why) = survey.obstacle(Group::Elision) {
+        return Err(NoUserfaultfd::Filter(why).into());
     }
     Ok(look()?)
 }

@@ -23,7 +23,7 @@ use uncopy_inject::Plan;
 use uncopy_kernel::clock;
 use uncopy_kernel::imports;
 use uncopy_kernel::inject;
-use uncopy_kernel::survey::Group;
+use uncopy_kernel::survey::{Group, Obstacle};
 use uncopy_kernel::uffd::Refusal;
 use uncopy_kernel::user_access;
 use uncopy_log_files::Settings as LogSettings;
@@ -301,7 +301,7 @@ fn set_up(found: Environment) {
     // A library that chains handlers behind us (libjsig) would take our entry for the program's
     // handler, and the program's for nobody's.
     let chained = !real::of_libc::is_next();
-    let passes = PROCESS.space.survey().ends(Group::Connections).is_none();
+    let passes = PROCESS.space.survey().obstacle(Group::Connections).is_none();
     let tcp = values.get(TCP) != 0 && !chained && passes;
     if values.get(STATS) != 0 {
         PROCESS.space.statistics.directory.name_session(places.session.take());
@@ -317,10 +317,10 @@ fn set_up(found: Environment) {
         let entry = ExecEntry { follows: values.get(FOLLOW) != 0, ..entry };
         EXEC.store(Box::into_raw(Box::new(entry)), Ordering::Release);
     }
-    let ends = PROCESS.space.survey().ends(Group::Elision);
+    let obstacle = PROCESS.space.survey().obstacle(Group::Elision);
     let twin = !places.valgrind
         && !chained
-        && ends.is_none()
+        && obstacle.is_none()
         && begin_allocator(&values, vectors.is_some());
     let wants_answers = places.wants_answers();
     let log = !chained && begin_log(&mut places);
@@ -332,9 +332,9 @@ fn set_up(found: Environment) {
     if summary::is_wanted() {
         signals::hold_ending();
     }
-    match (stands_aside(&values, chained, places.valgrind), ends) {
+    match (stands_aside(&values, chained, places.valgrind), obstacle) {
         (Some(aside), _) => summary::banner(&values, aside),
-        (None, Some(call)) => filter_ends(call, &values, places.required),
+        (None, Some(why)) => filter_ends(why, &values, places.required),
         (None, None) => begin_tracking(&values, costs, places, beside),
     }
 }
@@ -448,7 +448,7 @@ fn begin_tracking(values: &Values, costs: Costs, places: Places, beside: Beside)
     match PROCESS.space.init(values.get(THRESHOLD) as usize, settings) {
         Ok(()) => {
             // (Bytes that are lent, or sent from a file that is kept, go past libc.)
-            let lends = PROCESS.space.survey().ends(Group::Lending).is_none();
+            let lends = PROCESS.space.survey().obstacle(Group::Lending).is_none();
             if values.get(LEND) != 0 && lends && !beside.answers {
                 PROCESS.lending.allow(costs.lend_from());
             }
@@ -472,10 +472,10 @@ fn cannot_track(why: Refusal, values: &Values, required: bool) {
     elides_nothing(state, values, required);
 }
 
-/// A filter that was there before the program would end it for this call.
-fn filter_ends(call: &str, values: &Values, required: bool) {
+/// A filter that was there before the program would end it, or might.
+fn filter_ends(why: Obstacle, values: &Values, required: bool) {
     PROCESS.space.off(&PROCESS.space.counters().off_filter);
-    let state = format!("a filter of system calls ends programs for {call}: nothing is elided");
+    let state = format!("{why}: nothing is elided");
     elides_nothing(&state, values, required);
 }
 

@@ -8,7 +8,7 @@
 //! trip for it each time: so it may send what the program's ring has room for, while what comes
 //! goes there. Then the protocol is told that bytes were read when the program has received them.
 //! Where what comes goes by Linux (a program that has ended its stream has no ring to receive from),
-//! it may send as much while Linux has room: its buffers hold more than that.
+//! it may send as much until Linux is full once: its buffers hold more than that.
 //!
 //! unsafe: that ring's bytes, for the kernel to read.
 
@@ -161,6 +161,9 @@ pub struct Bridge {
     readable: bool,
     /// There was no room there.
     stuck: bool,
+    /// Linux had no room once: what goes by it has no wide window from then on, which would be
+    /// closed and opened again and again.
+    linux_was_full: bool,
     wire: Wire,
     /// The peer sends no more; the program was told.
     peer_closed: bool,
@@ -236,6 +239,7 @@ impl Bridge {
             unreported: Unreported::default(),
             readable: false,
             stuck: false,
+            linux_was_full: false,
             wire: Wire::Open,
             peer_closed: false,
             finished: false,
@@ -488,11 +492,11 @@ impl Bridge {
 
     /// The ring and the buffer have room for a wide window. Bytes that lie in the ring now count as
     /// read, and are in no window: they must not be more than the buffer has by right. (The sender
-    /// finds out where the program has written nonsense.) Linux has room until it says otherwise.
+    /// finds out where the program has written nonsense.) Linux has room until it was full once.
     fn has_room_for_all(&self) -> bool {
         match self.line.as_ref().map(Line::in_ring) {
             Some(Ok(Some(found))) => found.bytes.saturating_add(LINE) <= 1 << self.bits,
-            Some(Ok(None)) => !self.stuck,
+            Some(Ok(None)) => !self.linux_was_full,
             _ => false,
         }
     }
@@ -632,7 +636,9 @@ impl Bridge {
             }
             Ok(())
         })();
-        self.goes_on = !self.stuck || line.sends_by_ring();
+        let by_ring = line.sends_by_ring();
+        self.goes_on = !self.stuck || by_ring;
+        self.linux_was_full |= self.stuck && !by_ring;
         self.failed |= moved.is_err();
         if !self.goes_on {
             self.is_wide(false);

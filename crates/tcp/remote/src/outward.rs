@@ -5,8 +5,8 @@
 //! It has room for a small window by right, which a near peer acknowledges soon. A far one would
 //! wait a round trip for it each time. So a buffer that was acknowledged late may have twice as much
 //! from then on, up to as much as a ring, as far as all of a service's together have something to
-//! spare. It has that while it is in use: an empty one is as it was, and is as large again when it
-//! is full.
+//! spare. Where that is less, it has what there is, and earns no more. It has that while it is in
+//! use: an empty one is as it was, and is as large again when it is full.
 
 use crate::circle;
 use crate::limit::Lateness;
@@ -102,7 +102,8 @@ impl Outward {
     /// So many more were acknowledged.
     pub fn goes(&mut self, bytes: u32) {
         self.went += u64::from(bytes);
-        if self.lateness.acknowledged(self.went, FAR) {
+        // (A buffer that could not have what it has earned earns no more.)
+        if self.lateness.acknowledged(self.went, FAR) && self.bytes.len() >= 1 << self.earned {
             self.earned = (self.earned + 1).min(self.most.max(self.own));
         }
         if self.is_empty() && self.bytes.len() > 1 << self.own {
@@ -113,8 +114,10 @@ impl Outward {
 
     #[cold]
     fn grow(&mut self) {
-        let size = 1 << self.earned;
-        if size > self.bytes.len() && self.spare.take(size - self.bytes.len()) {
+        let before = self.bytes.len();
+        let sizes = (self.own..=self.earned).rev().map(|bits| 1 << bits);
+        let mut larger = sizes.take_while(|size| *size > before);
+        if let Some(size) = larger.find(|size| self.spare.take(size - before)) {
             self.bytes = circle::moved(&self.bytes, self.went..self.came, size);
         }
     }
@@ -200,9 +203,34 @@ mod tests {
             is_late(&mut outward, true);
             outward.goes(16);
         }
-        assert_eq!((outward.earned, spare.left()), (6, 15));
-        spare.give(33);
-        assert_eq!(comes(&mut outward, 1000), 64);
+        assert_eq!((outward.earned, spare.left()), (5, 15));
+        spare.give(1);
+        assert_eq!(comes(&mut outward, 1000), 32);
+        is_right(&outward);
+    }
+
+    #[test]
+    fn where_less_is_spared_a_buffer_has_what_there_is() {
+        let spare = Spare::new(48);
+        let mut outward = Outward::new(4, 7, spare.clone());
+        for size in [16, 32, 64] {
+            assert_eq!(comes(&mut outward, 1000), size);
+            is_late(&mut outward, true);
+            outward.goes(size);
+        }
+        assert_eq!((outward.earned, spare.left()), (7, 48));
+        // Of 128 it has 64, then 32 where another one has the rest; and it earns no more.
+        for (others, size) in [(0, 64), (17, 32)] {
+            assert!(spare.take(others));
+            assert_eq!(comes(&mut outward, 1000), size);
+            is_right(&outward);
+            is_late(&mut outward, true);
+            outward.goes(size);
+            assert_eq!(outward.earned, 7);
+            spare.give(others);
+        }
+        spare.give(64);
+        assert_eq!(comes(&mut outward, 1000), 128);
         is_right(&outward);
     }
 }
