@@ -382,11 +382,12 @@ def main():
     sh("mount -t tmpfs none /dev/shm")
     grounds = tempfile.mkdtemp()
     sh(f"mount -t tmpfs none '{grounds}'")
+    works = args.works.split(",")
     end, seed, faults, all_counts, sessions, operations, held = time.monotonic() + args.seconds, args.seed, [], {}, 0, 0, 0
     said = set()
     while time.monotonic() < end - args.run and not faults:
         with tempfile.TemporaryDirectory(dir=grounds) as ground:
-            session = Session(ground, args.kind, seed, args.run, args.works.split(","), args.plain, args.under, args.answers)
+            session = Session(ground, args.kind, seed, args.run, works, args.plain, args.under, args.answers)
             operations, held = operations + session.operations, held + session.held
             said.update(session.answers)
             if session.died:
@@ -402,8 +403,11 @@ def main():
     print(f"power: {args.kind}: seed {args.seed}, {sessions} sessions, {operations} operations, held {held} times; {all_counts}")
     if said:
         print(f"power: {'; '.join(sorted(said))}")
-    if args.answers and not said and not faults:
-        faults.append("nobody has said whether answers wait")
+    if args.answers and not faults:
+        if operations == 0:
+            faults.append("nothing was answered")
+        if set(works) & set(stores.WAIT) and not any(line.startswith("answers wait for syncs") for line in said):
+            faults.append("answers do not wait")
     for fault in faults:
         print(f"FAIL  {fault}")
     sys.exit(bool(faults))

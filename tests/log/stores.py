@@ -28,6 +28,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 KINDS = ("sqlite-wal", "sqlite-delete", "sqlite-persist", "rocksdb", "redis")
 # Servers: what is durable their client says.
 SERVED = ("redis", "http-sqlite-wal", "http-sqlite-delete", "http-sqlite-persist", "http-sqlite-alone", "http-rocksdb", "kv")
+# Those whose answers wait for syncs. (The others write at places, of which nothing is held.)
+WAIT = ("redis", "http-rocksdb", "kv")
 CLIENTS = 4
 
 

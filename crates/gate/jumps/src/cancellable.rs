@@ -11,9 +11,11 @@
 //!      syscall
 //! ```
 //!
-//! A signal that cancels acts between the function's first instruction and the call. One that comes
-//! before, on the way to the judge or while that waits, is found by the look, and one that comes
-//! after the look acts.
+//! A thread that is cancelled already goes on at once: its call is neither judged nor made. A signal
+//! that cancels acts between the function's first instruction and the call. One that comes before,
+//! on the way to the judge or while that waits, is found by the look, and one that comes after the
+//! look acts. A call that the judge has made returns as one does that the kernel has made; the
+//! thread's next call is then not.
 //!
 //! Statics: the instructions have nothing in hand.
 //!
@@ -23,6 +25,9 @@ use crate::trampoline::distance;
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use uncopy_gate_places::{JUMP, Place};
+
+/// In the first byte of where a thread's cancellation is: it is cancelled.
+const CANCELLED: u8 = 8;
 
 /// Where the function goes on; 0: this libc has none.
 static GOES_ON: AtomicU64 = AtomicU64::new(0);
@@ -37,15 +42,18 @@ global_asm!(
     ".balign 16",
     "uncopy_gate_cancellable:",
     ".cfi_startproc",
-    "push rdi",
-    ".cfi_adjust_cfa_offset 8",
+    "mov r11, rdi",
     "mov rax, rsi",
     "mov rdi, rdx",
     "mov rsi, rcx",
     "mov rdx, r8",
     "mov r10, r9",
-    "mov r8, qword ptr [rsp + 16]",
-    "mov r9, qword ptr [rsp + 24]",
+    "mov r8, qword ptr [rsp + 8]",
+    "mov r9, qword ptr [rsp + 16]",
+    "test byte ptr [r11], {cancelled}",
+    "jne 2f",
+    "push r11",
+    ".cfi_adjust_cfa_offset 8",
     // rcx: was it made? All others stay, but rax, if it was.
     "call uncopy_gate_enter",
     "pop r11",
@@ -58,6 +66,7 @@ global_asm!(
     ".size uncopy_gate_cancellable, . - uncopy_gate_cancellable",
     ".popsection",
     goes_on = sym GOES_ON,
+    cancelled = const CANCELLED,
 );
 
 unsafe extern "C" {
@@ -79,7 +88,7 @@ pub(crate) fn prepare(place: &Place) {
 pub(crate) fn text(place: &Place, to: u64, entry: u64) -> Option<Vec<u8>> {
     let mut text = vec![0xe9];
     text.extend(distance(place.from + JUMP, entry)?);
-    text.extend([0x41, 0xf6, 0x03, 8, 0x0f, 0x85]);
+    text.extend([0x41, 0xf6, 0x03, CANCELLED, 0x0f, 0x85]);
     text.extend(distance(place.from + text.len() as u64 + 4, to)?);
     let behind = place.from + text.len() as u64 + 2;
     text.extend([0xeb, i8::try_from(place.call.checked_sub(behind)?).ok()? as u8]);

@@ -386,6 +386,63 @@ static void threads_are_cancelled(void) {
     gate_pending(0);
 }
 
+static volatile int cancelled, came_past;
+
+static void is_cancelled_before(void) {
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+    begun = 1;
+    while (!cancelled) sched_yield();
+    pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
+}
+
+static void *writes_when_cancelled(void *unused) {
+    __attribute__((cleanup(unwinds))) int local;
+    pthread_cleanup_push(cleans, NULL);
+    is_cancelled_before();
+    write(ends[1], "x", 1);
+    came_past = 1;
+    pthread_cleanup_pop(0);
+    return unused;
+}
+
+static void *syncs_when_cancelled(void *unused) {
+    __attribute__((cleanup(unwinds))) int local;
+    pthread_cleanup_push(cleans, NULL);
+    is_cancelled_before();
+    fsync(ends[1]);
+    came_past = 1;
+    pthread_cleanup_pop(0);
+    return unused;
+}
+
+static void makes_no_call(void *(*run)(void *), uint64_t number) {
+    pthread_t thread;
+    void *result;
+    begun = cancelled = came_past = cleaned = unwound = 0;
+    uint64_t before = gate_judged(number);
+    MUST(pthread_create(&thread, NULL, run, NULL) == 0);
+    while (!begun) sched_yield();
+    MUST(pthread_cancel(thread) == 0);
+    cancelled = 1;
+    MUST(pthread_join(thread, &result) == 0 && result == PTHREAD_CANCELED && !came_past);
+    MUST(cleaned == 1 && unwound == 1 && gate_judged(number) == before);
+}
+
+static void a_thread_that_is_cancelled_already_makes_no_call(void) {
+    char byte;
+    MUST(pipe2(ends, O_NONBLOCK) == 0);
+    for (int i = 0; i < 4; i++) {
+        gate_pending(i % 2);
+        gate_answer(i < 2 ? NONE : SYS_write, 1);
+        makes_no_call(writes_when_cancelled, SYS_write);
+        gate_answer(i < 2 ? NONE : SYS_fsync, 0);
+        makes_no_call(syncs_when_cancelled, SYS_fsync);
+    }
+    gate_answer(NONE, 0);
+    gate_pending(0);
+    MUST(read(ends[0], &byte, 1) == -1 && errno == EAGAIN);
+}
+
 /* Reads and writes a byte in turns, and then waits in a read for good. */
 static void *goes_round(void *unused) {
     __attribute__((cleanup(unwinds))) int local;
@@ -895,6 +952,7 @@ static const struct {
     TEST(frames_are_found_through_a_trampoline),
     TEST(threads_are_cancelled),
     TEST(threads_are_cancelled_at_any_moment),
+    TEST(a_thread_that_is_cancelled_already_makes_no_call),
     TEST(vector_registers_stay),
     TEST(general_registers_stay),
     TEST(a_small_alternate_stack_is_enough),

@@ -101,6 +101,7 @@ through_the_gate! {
     frames_are_found_through_a_trampoline
     threads_are_cancelled
     threads_are_cancelled_at_any_moment
+    a_thread_that_is_cancelled_already_makes_no_call
     vector_registers_stay
     general_registers_stay
     a_small_alternate_stack_is_enough

@@ -84,77 +84,87 @@ impl Log {
         if over && !fcntl_getfl(borrowed(fd)).is_ok_and(reads) {
             return leave_long(file);
         }
-        let begun = session.has_log().and_then(|()| {
-            file.alone(|| {
-                if file.state() != State::Plain {
-                    return Err(PlainReason::NotAppended);
-                }
-                file.become_(State::Beginning);
-                let until = self::now() + UNDER_WAY;
-                while file.calls() > 0 {
-                    if self::now() > until {
-                        file.become_(State::Plain);
-                        return Err(PlainReason::NotAppended);
-                    }
-                    let _ = rustix::thread::nanosleep(&LOOK);
-                }
-                let held = session.ask(|client: &Client| match over {
-                    true => client.hold_overwritten(borrowed(fd)),
-                    false => client.hold(borrowed(fd)),
-                });
-                let (slot, index) = match held {
-                    Ok(held) => held,
-                    Err(reason) => {
-                        if reason == PlainReason::NoService {
-                            session.gives_back(file, fd);
-                        }
-                        file.become_(State::Plain);
-                        return Err(reason);
-                    }
-                };
-                inject::point(Point::Granted);
-                // (Only one description has it open, which is the program's.)
-                let entry = session.memory.entry(slot);
-                if over {
-                    let size = fstat(borrowed(fd)).map_or(0, |stat| stat.st_size as u64);
-                    let timing = file.timing.with(|timing| *timing);
-                    file.book.with(|book| {
-                        *book = Inode::new(now);
-                        book.granted_to_overwrite(size, timing);
-                    });
-                } else if let Ok(position) = seek(borrowed(fd), SeekFrom::Current(0)) {
-                    entry.position.store(position, SeqCst);
-                }
-                file.slot.store(slot as u32, SeqCst);
-                file.index.store(index, SeqCst);
-                file.logged.store(0, SeqCst);
-                file.refused.store(0, SeqCst);
-                file.become_(if over { State::Overwritten } else { State::Held });
-                Ok(())
-            })
-        });
-        match begun {
-            Ok(()) => {}
-            Err(PlainReason::NoService) => self.hold_no_more(),
-            Err(
-                PlainReason::NotRegular
+        let log = session.has_log();
+        let begin = || log.and_then(|()| session.begins(file, fd, now, over));
+        if attempt(file, now, begin) == Some(PlainReason::NoService) {
+            self.hold_no_more();
+        }
+    }
+}
+
+/// A thread's attempt to hold `file`, which it decided on at `now`: `begin`, unless another thread
+/// made one since then. The reason for which it failed.
+fn attempt(
+    file: &File,
+    now: u64,
+    begin: impl FnOnce() -> Result<(), PlainReason>,
+) -> Option<PlainReason> {
+    file.alone(|| {
+        if file.state() != State::Plain || now < file.after.load(Relaxed) {
+            return None;
+        }
+        let why = begin().err()?;
+        let never = matches!(
+            why,
+            PlainReason::NotRegular
                 | PlainReason::OtherFileSystem
                 | PlainReason::Mode
                 | PlainReason::NotOurs
                 | PlainReason::NoLease
                 | PlainReason::Shared
-                | PlainReason::NoReserve,
-            ) => file.alone(|| {
-                if file.state() == State::Plain {
-                    file.become_(State::Never);
-                }
-            }),
-            Err(_) => put_off(file, now),
+                | PlainReason::NoReserve
+        );
+        if !never && why != PlainReason::NoService {
+            // (The pause begins when the attempt ends, so that it is after each thread's `now` that
+            // waits for the lock.)
+            put_off(file, self::now());
         }
-    }
+        file.become_(if never { State::Never } else { State::Plain });
+        Some(why)
+    })
 }
 
 impl Session {
+    /// `file` becomes held, or overwritten (`over`). After an error the caller sets its state.
+    fn begins(&self, file: &File, fd: RawFd, now: u64, over: bool) -> Result<(), PlainReason> {
+        file.become_(State::Beginning);
+        let until = self::now() + UNDER_WAY;
+        while file.calls() > 0 {
+            if self::now() > until {
+                return Err(PlainReason::NotAppended);
+            }
+            let _ = rustix::thread::nanosleep(&LOOK);
+        }
+        let held = self.ask(|client: &Client| match over {
+            true => client.hold_overwritten(borrowed(fd)),
+            false => client.hold(borrowed(fd)),
+        });
+        let (slot, index) = held.inspect_err(|reason| {
+            if *reason == PlainReason::NoService {
+                self.gives_back(file, fd);
+            }
+        })?;
+        inject::point(Point::Granted);
+        // (Only one description has it open, which is the program's.)
+        let entry = self.memory.entry(slot);
+        if over {
+            let size = fstat(borrowed(fd)).map_or(0, |stat| stat.st_size as u64);
+            let timing = file.timing.with(|timing| *timing);
+            file.book.with(|book| {
+                *book = Inode::new(now);
+                book.granted_to_overwrite(size, timing);
+            });
+        } else if let Ok(position) = seek(borrowed(fd), SeekFrom::Current(0)) {
+            entry.position.store(position, SeqCst);
+        }
+        file.slot.store(slot as u32, SeqCst);
+        file.index.store(index, SeqCst);
+        file.logged.store(0, SeqCst);
+        file.refused.store(0, SeqCst);
+        file.become_(if over { State::Overwritten } else { State::Held });
+        Ok(())
+    }
+
     /// A service that died before it could say so may have begun to hold `file`: its lease is given
     /// up.
     #[cold]
@@ -196,4 +206,64 @@ pub(crate) fn put_off(file: &File, now: u64) {
     file.pause.store((pause * 4).min(LONGEST), Relaxed);
     file.after.store(now + pause, Relaxed);
     file.grown.store(0, Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::AtomicUsize;
+    use std::time::Duration;
+
+    /// Eight threads decide to hold a file while one's attempt is under way. How many made one.
+    fn attempts(file: &File, begin: impl Fn() -> Result<(), PlainReason> + Sync) -> usize {
+        let (made, decided) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let once = || {
+            made.fetch_add(1, SeqCst);
+            while decided.load(SeqCst) < 8 {
+                std::thread::yield_now();
+            }
+            // (They come to the lock.)
+            std::thread::sleep(Duration::from_millis(50));
+            begin()
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let now = now();
+                    decided.fetch_add(1, SeqCst);
+                    attempt(file, now, once)
+                });
+            }
+        });
+        made.load(SeqCst)
+    }
+
+    #[test]
+    fn threads_whose_attempt_another_made_put_nothing_off() {
+        let file = File::new(State::Plain, (1, 2), true, 1);
+        let held = || {
+            file.become_(State::Held);
+            Ok(())
+        };
+        assert_eq!(attempts(&file, held), 1);
+        assert_eq!(file.state(), State::Held);
+        assert_eq!((file.after.load(Relaxed), file.pause.load(Relaxed)), (0, 0));
+    }
+
+    #[test]
+    fn an_attempt_of_several_threads_that_fails_puts_off_once() {
+        let file = File::new(State::Plain, (1, 2), true, 1);
+        let before = now();
+        assert_eq!(attempts(&file, || Err(PlainReason::NotAppended)), 1);
+        assert_eq!(file.state(), State::Plain);
+        assert_eq!(file.pause.load(Relaxed), 4 * PAUSE);
+        assert!(file.after.load(Relaxed) >= before + PAUSE);
+    }
+
+    #[test]
+    fn a_file_that_can_never_be_held_is_asked_for_once() {
+        let file = File::new(State::Plain, (1, 2), true, 1);
+        assert_eq!(attempts(&file, || Err(PlainReason::NoLease)), 1);
+        assert_eq!(file.state(), State::Never);
+    }
 }
