@@ -10,6 +10,7 @@ server of threads with a log of its own (kv.c).
 """
 
 import contextlib
+import glob
 import http.client
 import http.server
 import importlib.util
@@ -287,7 +288,34 @@ def sets_keys(socket, seed, until, say):
             say(number, time.monotonic_ns())
 
 
+def cuts_zeros(directory):
+    """Behind what was synced zeros may stand, of which redis says that they are no format. (A record ends with a newline.)"""
+    cut = 0
+    for path in glob.glob(os.path.join(glob.escape(directory), "appendonlydir", "*.aof")):
+        with open(path, "rb+") as file:
+            there = file.read()
+            length = len(there.rstrip(b"\0"))
+            if length < len(there):
+                print(f"{path}: {len(there) - length} zeros behind {length} bytes are cut off", file=sys.stderr)
+                file.truncate(length)
+                cut += 1
+            else:
+                print(f"{path} ends with {there[-40:]}", file=sys.stderr)
+    return cut
+
+
 def redis_fault(directory, seed, returned):
+    """What is wrong with it. Once zeros at the end of its files are cut off, if it does not start with them."""
+    wrong = redis_fault_as_it_is(directory, seed, returned)
+    if wrong and wrong.startswith(NO_START) and cuts_zeros(directory):
+        return redis_fault_as_it_is(directory, seed, returned)
+    return wrong
+
+
+NO_START = "redis does not start"
+
+
+def redis_fault_as_it_is(directory, seed, returned):
     words, socket = redis_words(directory)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(socket)
@@ -302,7 +330,7 @@ def redis_fault(directory, seed, returned):
                 return f"key {number} is not what was set"
         return None
     except (OSError, TimeoutError) as why:
-        return f"redis does not start: {why}"
+        return f"{NO_START}: {why}"
     finally:
         server.terminate()
         said = server.communicate()[0]
