@@ -181,7 +181,8 @@ static void a_port_is_free_when_its_connection_was_reset(void) {
         if (connect(fd, (struct sockaddr *)&at, sizeof at) == 0) {
             connected++;
             asks(fd, 1 + i % ROUNDS);
-        }
+        } else
+            say("connection %d: %s", i, strerror(errno));
         close(fd);
     }
     say("connected from the port of one that was just reset: %d of %d", connected, all);
