@@ -126,7 +126,11 @@ pub fn replace(path: &Path, about: &About, excerpt: &Excerpt) -> Result<(), Fail
     };
     let mut text = fs::read_to_string(path).map_err(|e| bad(&e))?;
     let chart = format!("```\n{}\n```", excerpt.chart.trim_end());
-    let busy = about.busy().map_or_else(String::new, |busy| format!("\n> {busy}\n"));
+    // (Rows that stay from another run are not of that machine's work.)
+    let own = excerpt.run.contains(&about.commit);
+    let busy = about.busy().filter(|_| own);
+    let busy =
+        busy.map_or_else(String::new, |busy| format!("\n> {}\n", busy.replace(". ", ".\n> ")));
     let first = format!("{}\n\n{ABOUT_SHORT}{busy}\n{}", excerpt.run, table(&excerpt.table));
     for (name, new) in [("chart", chart), ("table", first)] {
         text = between(&text, &marks(name), new.trim_end())
