@@ -3,7 +3,7 @@
 use std::thread;
 
 use uncopy_core::memory::{FillError, Memory, Piece, Stop, Taken};
-use uncopy_core::plan::{CopyPlan, InputPlan, OutputPlan};
+use uncopy_core::plan::{CopyPlan, InputPlan, OutputPlan, Went};
 use uncopy_core::tracker::{Limits, PoolShape, Tracker};
 use uncopy_counters::Counters;
 use uncopy_decide::{Control, Costs, Pauses, Policy, Refusal};
@@ -129,7 +129,7 @@ impl TrackerAlone {
     pub fn send(&mut self, from: usize) {
         self.output = OutputPlan::default();
         self.tracker.output_begin(&[(from, SIZE)], &mut self.output);
-        self.tracker.unpin(&mut self.output.pins);
+        self.tracker.output_done(&mut self.output, SIZE, Went::Copied);
     }
 
     /// Copies elided so far.
