@@ -1,8 +1,9 @@
 //! Uses of TCP connections within a host: one small program for each kind of thing. Each runs
 //! plainly, under `uncopy run --tcp` with both ends, so with eager options, and so with all
-//! messages in blocks, those that send files also where these are kept; what it says and its exit status must be the same, and under uncopy bytes
-//! must have gone through rings (the programs look at the counters, and say so where they did not).
-//! Each run has a service of its own, which must end by itself.
+//! messages in blocks, those that send files also where these are kept; what it says and its exit
+//! status must be the same, and under uncopy bytes must have gone through rings (the programs look
+//! at the counters, and say so where they did not). Each run has a service of its own, which must
+//! end by itself.
 //!
 //! `cargo test -p uncopy-tests --test connections [NAME]`; `VERBOSE=1` prints what each program
 //! says.

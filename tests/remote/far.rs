@@ -17,8 +17,8 @@ pub const ALL: [Named; 4] = [
 const PORT: &str = "7002";
 
 /// Does what a client's first line says; says what came of it. `sends`: so many bytes, once the
-/// client has ended its stream (`ended`) or at once. `takes`: what comes, after it has ended its own
-/// stream, or not.
+/// client has ended its stream (`ended`) or at once. `takes`: what comes, after it has ended its
+/// own stream, or not.
 const SERVER: &str = r#"
 import hashlib, random, socket, sys, time
 data = random.Random(5).randbytes(30_000_000)
@@ -60,7 +60,8 @@ while True:
 /// after 5 s without a byte, and says whether what had come by then is right.
 const CLIENT: &str = r#"
 import random, socket, struct, sys, time
-to, port, way, ended, count = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4], int(sys.argv[5])
+to, port, way, ended, count = sys.argv[1:6]
+port, count = int(port), int(count)
 resets = int(sys.argv[6]) if len(sys.argv) > 6 and sys.argv[6] != "waits" else None
 data = random.Random(5).randbytes(30_000_000)
 s = socket.create_connection((to, port), timeout=5 if "waits" in sys.argv else 30)
@@ -70,10 +71,13 @@ if way == "sends":
     got, how, begun = bytearray(), "ended", None
     try:
         while part := s.recv(250_000):
-            if begun is None: begun = time.monotonic(); print("begins", flush=True)
+            if begun is None:
+                begun = time.monotonic()
+                print("begins", flush=True)
             got += part
             if resets and len(got) >= resets:
-                s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)); s.close()
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                s.close()
                 print("resets", flush=True); time.sleep(20)
     except OSError as error: how = type(error).__name__
     took = time.monotonic() - begun

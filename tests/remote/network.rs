@@ -123,8 +123,10 @@ impl Network {
         let (inner, outer) = (&network.inner, &network.outer);
         shell(&format!(
             "ip -n {inner} link set outer netns {outer} && \
-             ip -n {inner} addr add {ADDRESS}/24 dev inner && ip -n {outer} addr add {OUTSIDE}/24 dev outer && \
-             ip -n {inner} link set inner txqueuelen 5000 up && ip -n {outer} link set outer txqueuelen 5000 up && \
+             ip -n {inner} addr add {ADDRESS}/24 dev inner && \
+             ip -n {outer} addr add {OUTSIDE}/24 dev outer && \
+             ip -n {inner} link set inner txqueuelen 5000 up && \
+             ip -n {outer} link set outer txqueuelen 5000 up && \
              ip -n {inner} link set lo up && ip -n {outer} link set lo up"
         ))?;
         Ok(network)
@@ -136,7 +138,8 @@ impl Network {
         let (inner, outer) = (&network.inner, &network.outer);
         let queues = format!("numrxqueues {0} numtxqueues {0}", kind.queues);
         shell(&format!(
-            "ip -n {inner} link add inner {queues} type veth peer name outer {queues} netns {outer} && \
+            "ip -n {inner} link add inner {queues} type veth \
+             peer name outer {queues} netns {outer} && \
              ip -n {inner} addr add {ADDRESS}/24 dev inner && ip -n {inner} link set inner up && \
              ip -n {outer} addr add 10.78.9.1/24 dev outer && ip -n {outer} link set outer up && \
              ip -n {inner} link set lo up && ip -n {outer} link set lo up"

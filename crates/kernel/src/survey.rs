@@ -1,14 +1,15 @@
 //! What a filter of system calls (seccomp) lets through that was there before the program: a
-//! service manager's, a container's. The kernel tells nobody. A filter may end a program for a call,
-//! so the calls are made by a child, which may die of them; where it does, another child goes on
-//! behind them. The program's own process makes none of them before.
+//! service manager's, a container's. The kernel tells nobody. A filter may end a program for a
+//! call, so the calls are made by a child, which may die of them; where it does, another child goes
+//! on behind them. The program's own process makes none of them before.
 //!
 //! A child is a process of its own memory, made by `clone(2)`, which our threads take too. It makes
-//! system calls only. The program hears nothing of it: it has no signal at its end. The parent sleeps
-//! in `clone(2)` until the child has ended, however it does (CLONE_VFORK): so it makes no call for
-//! that which nobody knows yet. It has no limit of time: who answers calls for a filter, and does not
-//! answer one of these, has the program wait. A child that has ended is reaped by `wait4(2)`, where
-//! the first one has found that that ends nobody. Else a zombie of it stays until the program ends.
+//! system calls only. The program hears nothing of it: it has no signal at its end. The parent
+//! sleeps in `clone(2)` until the child has ended, however it does (CLONE_VFORK): so it makes no
+//! call for that which nobody knows yet. It has no limit of time: who answers calls for a filter,
+//! and does not answer one of these, has the program wait. A child that has ended is reaped by
+//! `wait4(2)`, where the first one has found that that ends nobody. Else a zombie of it stays until
+//! the program ends.
 //!
 //! unsafe: system calls, and a page of memory that both processes have.
 
@@ -289,8 +290,8 @@ struct Page {
 pub struct Survey {
     /// How many filters were in force then, and 1 more; 0: nobody has looked; [`UNTOLD`].
     filters: AtomicU32,
-    /// Of each group: 0 where it passes, else twice which call does not, from 1 on, and 1 more where
-    /// that ends the process; [`UNKNOWN`].
+    /// Of each group: 0 where it passes, else twice which call does not, from 1 on, and 1 more
+    /// where that ends the process; [`UNKNOWN`].
     found: [AtomicU32; GROUPS],
 }
 
@@ -349,8 +350,8 @@ impl Survey {
         }
     }
 
-    /// Whether these calls may be made now: no filter is in force; or they pass those that were when
-    /// somebody [looked](Self::look), and no other is in force since.
+    /// Whether these calls may be made now: no filter is in force; or they pass those that were
+    /// when somebody [looked](Self::look), and no other is in force since.
     pub fn passes(&self, group: Group) -> bool {
         match procfs::filters() {
             Some(0) => true,

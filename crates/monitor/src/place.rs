@@ -7,9 +7,9 @@
 //! monitor is bound to that core; it is unbound with the first fault after the thread has moved, or
 //! is not alone any more.
 //!
-//! Not for real-time threads, which would never let it run; not under a seccomp filter that does not
-//! let the calls pass ([`Survey`]); and not where somebody else has changed where it may run, but to
-//! what he allows.
+//! Not for real-time threads, which would never let it run; not under a seccomp filter that does
+//! not let the calls pass ([`Survey`]); and not where somebody else has changed where it may run,
+//! but to what he allows.
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering::Relaxed};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};

@@ -59,9 +59,9 @@ impl Machine {
     }
 }
 
-/// System calls that the library makes in a service and a filter may well refuse: most would end the
-/// service for that, so that nothing is elided there (`kernel::survey`). Calls that every program
-/// makes (reading, mapping memory, waiting) are not listed.
+/// System calls that the library makes in a service and a filter may well refuse: most would end
+/// the service for that, so that nothing is elided there (`kernel::survey`). Calls that every
+/// program makes (reading, mapping memory, waiting) are not listed.
 const CALLS: &[&str] = &[
     "clone",
     "close_range",

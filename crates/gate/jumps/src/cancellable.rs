@@ -11,11 +11,11 @@
 //!      syscall
 //! ```
 //!
-//! A thread that is cancelled already goes on at once: its call is neither judged nor made. A signal
-//! that cancels acts between the function's first instruction and the call. One that comes before,
-//! on the way to the judge or while that waits, is found by the look, and one that comes after the
-//! look acts. A call that the judge has made returns as one does that the kernel has made; the
-//! thread's next call is then not.
+//! A thread that is cancelled already goes on at once: its call is neither judged nor made. A
+//! signal that cancels acts between the function's first instruction and the call. One that comes
+//! before, on the way to the judge or while that waits, is found by the look, and one that comes
+//! after the look acts. A call that the judge has made returns as one does that the kernel has
+//! made; the thread's next call is then not.
 //!
 //! Statics: the instructions have nothing in hand.
 //!

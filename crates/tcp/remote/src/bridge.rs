@@ -7,8 +7,8 @@
 //! That much a near peer sends again and again while it lies in caches. A far one waits a round
 //! trip for it each time: so it may send what the program's ring has room for, while what comes
 //! goes there. Then the protocol is told that bytes were read when the program has received them.
-//! Where what comes goes by Linux (a program that has ended its stream has no ring to receive from),
-//! it may send as much until Linux is full once: its buffers hold more than that.
+//! Where what comes goes by Linux (a program that has ended its stream has no ring to receive
+//! from), it may send as much until Linux is full once: its buffers hold more than that.
 //!
 //! unsafe: that ring's bytes, for the kernel to read.
 

@@ -1,12 +1,12 @@
-//! The bytes that go to the wire and lie in no program's ring: a circular buffer. A program has sent
-//! them by Linux: before it had a ring, because its peer has ended its stream, because its ring was
-//! full for too long.
+//! The bytes that go to the wire and lie in no program's ring: a circular buffer. A program has
+//! sent them by Linux: before it had a ring, because its peer has ended its stream, because its
+//! ring was full for too long.
 //!
 //! It has room for a small window by right, which a near peer acknowledges soon. A far one would
-//! wait a round trip for it each time. So a buffer that was acknowledged late may have twice as much
-//! from then on, up to as much as a ring, as far as all of a service's together have something to
-//! spare. Where that is less, it has what there is, and earns no more. It has that while it is in
-//! use: an empty one is as it was, and is as large again when it is full.
+//! wait a round trip for it each time. So a buffer that was acknowledged late may have twice as
+//! much from then on, up to as much as a ring, as far as all of a service's together have something
+//! to spare. Where that is less, it has what there is, and earns no more. It has that while it is
+//! in use: an empty one is as it was, and is as large again when it is full.
 
 use crate::circle;
 use crate::limit::Lateness;

@@ -111,8 +111,8 @@ struct Standing {
     capabilities: u64,
     /// None: there is no security module.
     label: Option<Vec<u8>>,
-    /// Under filters of system calls, the control group and the namespace of mounts: who is alike in
-    /// these, and has as many filters, was put under the same ones by whoever started it. (Which
+    /// Under filters of system calls, the control group and the namespace of mounts: who is alike
+    /// in these, and has as many filters, was put under the same ones by whoever started it. (Which
     /// they are the kernel tells nobody.)
     place: Option<(Vec<u8>, PathBuf)>,
 }
