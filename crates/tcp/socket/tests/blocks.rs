@@ -34,6 +34,14 @@ fn by_blocks((x, counters): &(Arc<Context>, &Counters), y: &Arc<Context>) -> (En
     (a, b)
 }
 
+/// A program, a relay and a receiver, and their ends, by which blocks go.
+fn by_a_relay(service: &str) -> ([(Arc<Context>, &'static Counters); 3], [End; 4]) {
+    let [x, y, z] = [(); 3].map(|()| program(service));
+    let (a, b) = by_blocks(&x, &y.0);
+    let (c, d) = by_blocks(&y, &z.0);
+    ([x, y, z], [a, b, c, d])
+}
+
 fn message(bytes: usize, seed: usize) -> Vec<u8> {
     (0..bytes).map(|i| ((i * 31 + (i >> 8) * 7 + seed * 101) % 251) as u8).collect()
 }
@@ -531,10 +539,8 @@ fn given_on(relay: &Context, ends: [&End; 4], killed: &Arc<AtomicBool>) -> (Vec<
 #[test]
 fn a_block_is_given_on_without_a_copy_and_comes_back_by_who_gave_it_on() {
     let service = service();
-    let [x, y, z] = [(); 3].map(|()| program(&service.name));
+    let ([x, y, _z], [a, b, c, d]) = by_a_relay(&service.name);
     let killed: Arc<AtomicBool> = Arc::default();
-    let (a, b) = by_blocks(&x, &y.0);
-    let (c, d) = by_blocks(&y, &z.0);
     let (right, kept) = given_on(&y.0, [&a, &b, &c, &d], &killed);
     let all: usize = kept.iter().map(Taken::bytes).sum();
     assert_eq!(all, right.len(), "all of it lies in blocks");
@@ -564,10 +570,8 @@ fn a_block_is_given_on_without_a_copy_and_comes_back_by_who_gave_it_on() {
 #[test]
 fn a_part_that_was_given_on_and_is_back_goes_back_with_the_next_wait() {
     let service = service();
-    let [x, y, z] = [(); 3].map(|()| program(&service.name));
+    let ([_x, y, _z], [a, b, c, d]) = by_a_relay(&service.name);
     let killed: Arc<AtomicBool> = Arc::default();
-    let (a, b) = by_blocks(&x, &y.0);
-    let (c, d) = by_blocks(&y, &z.0);
     let (_, kept) = given_on(&y.0, [&a, &b, &c, &d], &killed);
     kept.iter().for_each(|taken| give_back(&d, taken));
     let waits = || b.flow.await_blocks((1, 1), libc::MSG_DONTWAIT);
@@ -589,10 +593,8 @@ fn a_part_that_was_given_on_and_is_back_goes_back_with_the_next_wait() {
 #[test]
 fn each_part_of_a_message_goes_back_whatever_becomes_of_the_others() {
     let service = service();
-    let [x, y, z] = [(); 3].map(|()| program(&service.name));
+    let ([_x, y, _z], [a, b, c, d]) = by_a_relay(&service.name);
     let killed: Arc<AtomicBool> = Arc::default();
-    let (a, b) = by_blocks(&x, &y.0);
-    let (c, d) = by_blocks(&y, &z.0);
     let (_, kept) = given_on(&y.0, [&a, &b, &c, &d], &killed);
     kept.iter().for_each(|taken| give_back(&d, taken));
     let (mut right, mut parts, mut keeps, mut lives) = (vec![], vec![], vec![], vec![]);
@@ -627,10 +629,8 @@ fn each_part_of_a_message_goes_back_whatever_becomes_of_the_others() {
 #[test]
 fn a_part_that_was_given_on_stays_when_the_relay_has_gone() {
     let service = service();
-    let [x, y, z] = [(); 3].map(|()| program(&service.name));
+    let ([x, y, _z], [a, b, c, d]) = by_a_relay(&service.name);
     let killed: Arc<AtomicBool> = Arc::default();
-    let (a, b) = by_blocks(&x, &y.0);
-    let (c, d) = by_blocks(&y, &z.0);
     let (right, kept) = given_on(&y.0, [&a, &b, &c, &d], &killed);
     // One is unread.
     let unread = message(300_000, 9);
@@ -731,10 +731,8 @@ fn words_on_the_arena_that_had_a_number_are_not_taken_for_the_next_one() {
 #[test]
 fn a_forked_child_sends_by_linux_what_its_parent_has_sent_since() {
     let service = service();
-    let [x, y, z] = [(); 3].map(|()| program(&service.name));
+    let ([_x, y, _z], [a, b, c, mut d]) = by_a_relay(&service.name);
     let killed: Arc<AtomicBool> = Arc::default();
-    let (a, b) = by_blocks(&x, &y.0);
-    let (c, mut d) = by_blocks(&y, &z.0);
     let (mut goes_on, mut told) = std::io::pipe().unwrap();
     let child = forks(&y.0, &c, || {
         let _ = goes_on.read(&mut [0]);
