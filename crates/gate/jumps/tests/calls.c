@@ -342,16 +342,20 @@ static void *syncs(void *unused) {
     return unused;
 }
 
+/* (A function's own cleanups are done for calls that it makes, not for its other instructions.) */
+__attribute__((noinline)) static void reads_and_is_cancelled_anywhere(ssize_t (*alone)(int, void *, size_t)) {
+    char byte;
+    pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
+    begun = 1;
+    if (alone) alone(ends[0], &byte, 1);
+    else syscall(SYS_read, ends[0], &byte, 1);
+}
+
 static void *reads_in_odd_ways(void *unused) {
     /* (The function's call has no room before it, so it is made in the trampoline.) */
     __attribute__((cleanup(unwinds))) int local;
-    char byte;
     pthread_cleanup_push(cleans, NULL);
-    pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
-    begun = 1;
-    ssize_t (*alone)(int, void *, size_t) = dlsym(RTLD_DEFAULT, "__read_nocancel");
-    if (alone) alone(ends[0], &byte, 1);
-    else syscall(SYS_read, ends[0], &byte, 1);
+    reads_and_is_cancelled_anywhere(dlsym(RTLD_DEFAULT, "__read_nocancel"));
     pthread_cleanup_pop(0);
     return unused;
 }
