@@ -639,7 +639,9 @@ static long cancelled_at;
 
 static _Bool is_cancelled_here(const void *unused) {
     (void)unused;
-    if (step++ != cancelled_at) return 1;
+    if (step++ < cancelled_at) return 1;
+    /* (The gate has kept flags, and gives them back: it goes on with steps.) */
+    if (step > cancelled_at + 1) return 0;
     pthread_cancel(pthread_self());
     /* (glibc 2.41 and later send nothing to themselves, and look where a signal comes.) */
     syscall(SYS_tgkill, getpid(), gettid(), SIGCANCEL);
