@@ -27,6 +27,8 @@ import tempfile
 import threading
 import time
 
+import memory
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 REPO = os.path.dirname(os.path.dirname(HERE))
 
@@ -133,7 +135,7 @@ def ends(into):
             except OSError:
                 pass
         if not there:
-            return
+            return memory.forget(f"{into}/log")
         time.sleep(0.02)
 
 

@@ -240,7 +240,7 @@ class Session:
         self.died = [work.name for work in self.works if work.process.poll() is not None]
         status = subprocess.run([UNCOPY, "log", "status", f"{place}/log"], capture_output=True, text=True, check=False).stdout
         held = [line for line in status.splitlines() if line.startswith(("held", "overwritten", "plain"))]
-        reasons = ("opened-later", "ends", "not-appended", "no-gain", "no-log", "shared", "idle")
+        reasons = ("opened-later", "ends", "not-appended", "no-gain", "no-log", "shared", "idle", "busy")
         self.held = sum(line.startswith(("held", "overwritten")) or any(f": {name} (" in line for name in reasons) for line in held)
         self.answers = [line for line in status.splitlines() if line.startswith(("answers wait", "syncs are as ever"))]
         until = time.monotonic_ns()

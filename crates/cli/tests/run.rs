@@ -114,6 +114,36 @@ fn standard_input_and_output_pass_through_untouched() {
 }
 
 #[test]
+fn syncs_return_as_the_command_line_says_or_else_as_the_variable_does() {
+    if !works_here() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let log = format!("--log={}", text(&directory.path().join("log")));
+    let told = |option: Option<&str>, variable: Option<&str>| {
+        let mut command = uncopy();
+        command.args(["run", &log, "--log-size=1M", "--log-store=memory"]).args(option);
+        if let Some(value) = variable {
+            command.env("UNCOPY_LOG_SYNC", value);
+        }
+        let print = r#"printf %s "${UNCOPY_LOG_SYNC-unset}""#;
+        stdout(&command.args(["--", "sh", "-c", print]).output().unwrap())
+    };
+    let (call, answers) = (Some("--log-sync=call"), Some("--log-sync=answers"));
+    for (option, variable, expected) in [
+        (None, None, "unset"),
+        (None, Some("answers"), "answers"),
+        (None, Some("call"), "call"),
+        (call, None, "call"),
+        (answers, None, "answers"),
+        (call, Some("answers"), "call"),
+        (answers, Some("call"), "answers"),
+    ] {
+        assert_eq!(told(option, variable), expected, "{option:?} {variable:?}");
+    }
+}
+
+#[test]
 fn the_program_keeps_its_name_arguments_and_variables() {
     let words =
         ["--", "sh", "-c", r#"printf '%s|' "$0" "$@" "$COLOUR""#, "zero", "--verbose", "", "a b"];

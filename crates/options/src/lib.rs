@@ -248,7 +248,7 @@ pub const LOG_FILES: &str = "UNCOPY_LOG_FILES";
 pub const LOG_OVERWRITES: &str = "UNCOPY_LOG_OVERWRITES";
 
 /// `answers`: a sync returns before it is durable, and what follows from it waits; set by `uncopy
-/// run --log-sync`.
+/// run --log-sync`, and else the user's.
 pub const LOG_SYNC: &str = "UNCOPY_LOG_SYNC";
 
 /// What is let through of it, and how long flushes take, for tests: see

@@ -7,15 +7,21 @@ use std::path::{Path, PathBuf};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use uncopy_log_store::Kind;
 use uncopy_measure::{Failure, values};
+use uncopy_options as options;
 
 use crate::log::{directory, start};
+
+/// The values of `--log-sync`, and of [`options::LOG_SYNC`].
+pub(super) const ANSWERS: &str = "answers";
+pub(super) const CALL: &str = "call";
 
 /// The settings that the program is told.
 pub(super) struct Log {
     pub(super) directory: PathBuf,
     pub(super) files: Option<OsString>,
     pub(super) overwrites: bool,
-    pub(super) answers: bool,
+    /// Answers are to wait for syncs, and not the program. `None`: the command line does not say.
+    pub(super) answers: Option<bool>,
 }
 
 /// The subcommand with the log's options.
@@ -71,12 +77,13 @@ pub(super) fn with_options(command: Command) -> Command {
                 .long("log-sync")
                 .value_name("HOW")
                 .requires("log")
-                .value_parser(["call", "answers"])
-                .default_value("call")
-                .help(
+                .value_parser([CALL, ANSWERS])
+                .help(format!(
                     "When a sync of a held file returns: once it is durable (call), or at once, \
-                     and all that leaves the program waits until it is (answers)",
-                ),
+                     and all that leaves the program waits until it is (answers) [env: {}] \
+                     [default: {CALL}]",
+                    options::LOG_SYNC
+                )),
         )
         .arg(
             Arg::new("log-store")
@@ -97,9 +104,9 @@ pub(super) fn is_wanted(matches: &ArgMatches) -> bool {
     matches.contains_id("log")
 }
 
-/// Answers are to wait for syncs, and not the program.
-pub(super) fn wants_answers(matches: &ArgMatches) -> bool {
-    matches.get_one::<String>("log-sync").is_some_and(|how| how == "answers")
+/// What the command line says of answers: see [`Log::answers`].
+fn answers(matches: &ArgMatches) -> Option<bool> {
+    matches.get_one::<String>("log-sync").map(|how| how == ANSWERS)
 }
 
 /// The log that is asked for, once its service answers; or why there is none.
@@ -127,7 +134,7 @@ fn made(matches: &ArgMatches) -> Result<Log, Failure> {
         directory,
         files: matches.get_one::<OsString>("log-files").cloned(),
         overwrites: matches.get_flag("log-overwrites"),
-        answers: wants_answers(matches),
+        answers: answers(matches),
     })
 }
 

@@ -215,20 +215,26 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
             if let Some(file) = record {
                 environment.set(options::RECORD, file);
             }
-            if let Some(log) = log {
-                environment.set(options::LOG, log.directory);
-                if log.overwrites {
+            if let Some(told) = log {
+                environment.set(options::LOG, told.directory);
+                if told.overwrites {
                     environment.set(options::LOG_OVERWRITES, "yes");
                 }
-                if log.answers && wants_tcp(matches, &environment) {
+                // (If the command line does not say, a variable stays as it is: the user's, or that
+                // of a program around this one.)
+                if let Some(answers) = told.answers {
+                    environment
+                        .set(options::LOG_SYNC, if answers { log::ANSWERS } else { log::CALL });
+                }
+                let answers = environment.get(options::LOG_SYNC);
+                let answers = answers.is_some_and(|how| how == log::ANSWERS);
+                if answers && wants_tcp(matches, &environment) {
                     uncopy_measure::complain(
                         Failure::new("with --tcp syncs are as ever, and answers do not wait")
                             .advise("leave out --tcp, or --log-sync=answers"),
                     );
                 }
-                // (Also where a program around this one has asked for answers.)
-                environment.set(options::LOG_SYNC, if log.answers { "answers" } else { "call" });
-                if let Some(files) = log.files {
+                if let Some(files) = told.files {
                     environment.set(options::LOG_FILES, files);
                 }
             }

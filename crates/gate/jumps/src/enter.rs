@@ -94,7 +94,8 @@ static NUMBERS: [u32; KNOWN as usize / 32] = {
 };
 
 // From a trampoline: all registers are the program's but rcx and r11. Returns with rcx: 0 if the
-// call is to be made, else it was, and rax is its result.
+// call is to be made, else it was, and rax is its result. Unwinders are told where each of them is:
+// in `vfork` libc has the return address in rdi.
 global_asm!(
     ".pushsection .text.uncopy_gate_enter, \"ax\", @progbits",
     ".globl uncopy_gate_enter",
@@ -113,12 +114,19 @@ global_asm!(
     "cld",
     // A `Call`, at rbp - 56.
     "push r9",
+    ".cfi_offset 9, -32",
     "push r8",
+    ".cfi_offset 8, -40",
     "push r10",
+    ".cfi_offset 10, -48",
     "push rdx",
+    ".cfi_offset 1, -56",
     "push rsi",
+    ".cfi_offset 4, -64",
     "push rdi",
+    ".cfi_offset 5, -72",
     "push rax",
+    ".cfi_offset 0, -80",
     "push rbx",
     ".cfi_offset 3, -88",
     // rbp - 72: signals, then the verdict; - 80: the signal mask, or the type of cancellation;
@@ -275,12 +283,13 @@ global_asm!(
     "5:",
     // libc enables cancellation at any moment around some calls. A frame that it unwinds must be
     // none of Rust's, so cancellation waits meanwhile. (On the stack of ours no signal comes that
-    // would cancel.)
+    // would cancel.) libc is called by its address: a stub of the linker's (`.plt`) has no entry in
+    // `.eh_frame` where lld made it, and a thread that is cancelled there runs no cleanup handler.
     "test ebx, ebx",
     "jnz 21f",
     "mov edi, {deferred}",
     "lea rsi, [rbp - 80]",
-    "call {set_cancel_type}",
+    "call qword ptr [rip + {set_cancel_type}@GOTPCREL]",
     "21:",
     "lea rdi, [rbp - 56]",
     "call {judge}",
@@ -291,7 +300,7 @@ global_asm!(
     "jne 9f",
     "mov edi, {asynchronous}",
     "xor esi, esi",
-    "call {set_cancel_type}",
+    "call qword ptr [rip + {set_cancel_type}@GOTPCREL]",
     "9:",
     "mov eax, dword ptr [rip + {state}]",
     "mov edx, dword ptr [rip + {state} + 4]",
@@ -331,12 +340,19 @@ global_asm!(
     "pop rbx",
     ".cfi_restore 3",
     "pop rax",
+    ".cfi_restore 0",
     "pop rdi",
+    ".cfi_restore 5",
     "pop rsi",
+    ".cfi_restore 4",
     "pop rdx",
+    ".cfi_restore 1",
     "pop r10",
+    ".cfi_restore 10",
     "pop r8",
+    ".cfi_restore 8",
     "pop r9",
+    ".cfi_restore 9",
     "pop rbp",
     ".cfi_def_cfa 7, 16",
     ".cfi_restore 6",

@@ -18,6 +18,8 @@
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -25,6 +27,7 @@
 #include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
+#include <unwind.h>
 #include <dlfcn.h>
 
 #define WEAK __attribute__((weak))
@@ -35,7 +38,7 @@ WEAK uint64_t gate_judged(uint64_t), gate_judged_all(void);
 WEAK void gate_answer(uint64_t, uint64_t), gate_wait(uint64_t);
 WEAK uint32_t gate_waiting(void);
 WEAK void gate_fault(_Bool);
-enum { NONE = -1 };
+enum { NONE = -1, SIGCANCEL = 32 };
 
 #define MUST(x) ((x) ? (void)0 : (printf("line %d: %s (errno %d)\n", __LINE__, #x, errno), fflush(stdout), _exit(1)))
 
@@ -339,16 +342,20 @@ static void *syncs(void *unused) {
     return unused;
 }
 
+/* (A function's own cleanups are done for calls that it makes, not for its other instructions.) */
+__attribute__((noinline)) static void reads_and_is_cancelled_anywhere(ssize_t (*alone)(int, void *, size_t)) {
+    char byte;
+    pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
+    begun = 1;
+    if (alone) alone(ends[0], &byte, 1);
+    else syscall(SYS_read, ends[0], &byte, 1);
+}
+
 static void *reads_in_odd_ways(void *unused) {
     /* (The function's call has no room before it, so it is made in the trampoline.) */
     __attribute__((cleanup(unwinds))) int local;
-    char byte;
     pthread_cleanup_push(cleans, NULL);
-    pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
-    begun = 1;
-    ssize_t (*alone)(int, void *, size_t) = dlsym(RTLD_DEFAULT, "__read_nocancel");
-    if (alone) alone(ends[0], &byte, 1);
-    else syscall(SYS_read, ends[0], &byte, 1);
+    reads_and_is_cancelled_anywhere(dlsym(RTLD_DEFAULT, "__read_nocancel"));
     pthread_cleanup_pop(0);
     return unused;
 }
@@ -475,6 +482,204 @@ static void threads_are_cancelled_at_any_moment(void) {
     gate_pending(0);
 }
 
+/* Calls `call` with known values in the registers that functions keep. The processor traps behind each
+ * instruction from the first breakpoint to the second (`traps`). */
+void across_steps(void (*call)(void));
+extern char across_steps_over[], across_steps_end[];
+uintptr_t stack_across_steps;
+__asm__(".text\nacross_steps:\n .cfi_startproc\n"
+        "push %rbx\n .cfi_adjust_cfa_offset 8\n .cfi_rel_offset %rbx, 0\n"
+        "push %rbp\n .cfi_adjust_cfa_offset 8\n .cfi_rel_offset %rbp, 0\n"
+        "push %r12\n .cfi_adjust_cfa_offset 8\n .cfi_rel_offset %r12, 0\n"
+        "push %r13\n .cfi_adjust_cfa_offset 8\n .cfi_rel_offset %r13, 0\n"
+        "push %r14\n .cfi_adjust_cfa_offset 8\n .cfi_rel_offset %r14, 0\n"
+        "push %r15\n .cfi_adjust_cfa_offset 8\n .cfi_rel_offset %r15, 0\n"
+        "sub $8, %rsp\n .cfi_adjust_cfa_offset 8\n"
+        "mov %rsp, stack_across_steps(%rip)\n"
+        "mov $1, %ebx\n mov $2, %ebp\n mov $3, %r12d\n mov $4, %r13d\n mov $5, %r14d\n mov $6, %r15d\n"
+        "int3\n call *%rdi\n int3\nacross_steps_over:\n"
+        "add $8, %rsp\n .cfi_adjust_cfa_offset -8\n"
+        "pop %r15\n .cfi_adjust_cfa_offset -8\n .cfi_restore %r15\n"
+        "pop %r14\n .cfi_adjust_cfa_offset -8\n .cfi_restore %r14\n"
+        "pop %r13\n .cfi_adjust_cfa_offset -8\n .cfi_restore %r13\n"
+        "pop %r12\n .cfi_adjust_cfa_offset -8\n .cfi_restore %r12\n"
+        "pop %rbp\n .cfi_adjust_cfa_offset -8\n .cfi_restore %rbp\n"
+        "pop %rbx\n .cfi_adjust_cfa_offset -8\n .cfi_restore %rbx\n"
+        "ret\n .cfi_endproc\nacross_steps_end:\n");
+
+/* Whether there are to be more steps. */
+static _Bool (*at_a_step)(const void *);
+
+static void traps(int signal, siginfo_t *info, void *context) {
+    enum { TRAP_FLAG = 0x100 };
+    (void)signal;
+    greg_t *registers = ((ucontext_t *)context)->uc_mcontext.gregs;
+    const char *at = (const char *)registers[REG_RIP];
+    _Bool breaks = info->si_code == SI_KERNEL;
+    if (breaks ? at != across_steps_over : at_a_step(at)) registers[REG_EFL] |= TRAP_FLAG;
+    else registers[REG_EFL] &= ~TRAP_FLAG;
+}
+
+/* A cancellation comes no earlier than this handler has returned. */
+static void steps_are_seen_by(_Bool (*by)(const void *)) {
+    struct sigaction act = {.sa_sigaction = traps, .sa_flags = SA_SIGINFO};
+    at_a_step = by;
+    memset(&act.sa_mask, 0, sizeof act.sa_mask);
+    act.sa_mask.__val[0] = 1ul << (SIGCANCEL - 1); /* (sigaddset refuses) */
+    MUST(sigaction(SIGTRAP, &act, NULL) == 0);
+}
+
+static int zero;
+static char byte_of_zero;
+
+static void reads_a_zero(void) { MUST(read(zero, &byte_of_zero, 1) == 1); }
+static void syncs_nothing(void) { MUST(fsync(-1) == -1); }
+static void reads_by_number(void) { MUST(syscall(SYS_read, zero, &byte_of_zero, 1) == 1); }
+static ssize_t (*read_alone)(int, void *, size_t);
+/* (No room before the call, so it is made in the trampoline.) */
+static void reads_in_the_trampoline(void) { MUST(read_alone(zero, &byte_of_zero, 1) == 1); }
+
+static void at_once(void (*call)(void)) {
+    pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
+    call();
+    pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, NULL);
+}
+static void reads_a_zero_at_once(void) { at_once(reads_a_zero); }
+static void syncs_nothing_at_once(void) { at_once(syncs_nothing); }
+static void reads_by_number_at_once(void) { at_once(reads_by_number); }
+static void reads_in_the_trampoline_at_once(void) { at_once(reads_in_the_trampoline); }
+
+static void makes_a_child(void) {
+    pid_t child = vfork();
+    if (child == 0) _exit(6);
+    ends_with(child, 6);
+}
+
+static void uses_much_of_libc(void) {
+    struct timespec little = {0, 1000};
+    struct stat about;
+    struct addrinfo *found, numeric = {.ai_flags = AI_NUMERICHOST};
+    int channel[2];
+    FILE *null = fopen("/dev/null", "w");
+    fprintf(null, "x"), fclose(null);
+    free(malloc(1 << 20));
+    nanosleep(&little, NULL);
+    MUST(stat("/", &about) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, channel) == 0);
+    MUST(send(channel[0], "x", 1, 0) == 1 && recv(channel[1], &byte_of_zero, 1, 0) == 1);
+    MUST(close(channel[0]) == 0 && close(channel[1]) == 0);
+    if (getaddrinfo("127.0.0.1", "80", &numeric, &found) == 0) freeaddrinfo(found);
+    MUST(mprotect(NULL, 0, PROT_READ) == 0 && sigaltstack(NULL, &(stack_t){0}) == 0);
+    MUST(prctl(PR_GET_DUMPABLE) >= 0 && syscall(SYS_getppid) == getppid());
+}
+
+static void (*const stepped[])(void) = {
+    reads_a_zero, reads_a_zero_at_once, reads_by_number_at_once, reads_in_the_trampoline_at_once,
+    syncs_nothing, syncs_nothing_at_once, makes_a_child, uses_much_of_libc,
+};
+enum { STEPPED = sizeof stepped / sizeof *stepped, READS = 4 };
+
+static void prepares_steps(void) {
+    struct timespec little = {0, 1000};
+    zero = open("/dev/zero", O_RDWR);
+    read_alone = dlsym(RTLD_DEFAULT, "__read_nocancel");
+    if (!read_alone) read_alone = read;
+    nanosleep(&little, NULL);
+    MUST(zero >= 0 && backtrace(frames, 64) > 0);
+}
+
+static _Unwind_Reason_Code is_the_callers(struct _Unwind_Context *frame, void *right) {
+    if (_Unwind_GetIP(frame) - (uintptr_t)across_steps >= (uintptr_t)(across_steps_end - (char *)across_steps))
+        return _URC_NO_REASON;
+    *(int *)right = _Unwind_GetCFA(frame) == stack_across_steps && _Unwind_GetGR(frame, 3) == 1 &&
+        _Unwind_GetGR(frame, 6) == 2 && _Unwind_GetGR(frame, 12) == 3 && _Unwind_GetGR(frame, 13) == 4 &&
+        _Unwind_GetGR(frame, 14) == 5 && _Unwind_GetGR(frame, 15) == 6;
+    return _URC_NORMAL_STOP;
+}
+
+static long step, steps_of_ours, wrong;
+enum { WRONG = 32 };
+static const void *wrong_at[WRONG];
+static const void *our_base;
+
+static _Bool looks_for_the_caller(const void *at) {
+    int right = 0;
+    Dl_info where;
+    step++;
+    if (dladdr(at, &where) && where.dli_fbase == our_base) steps_of_ours++;
+    _Unwind_Backtrace(is_the_callers, &right);
+    for (long i = 0; !right && i < wrong; i++) right |= wrong_at[i] == at;
+    if (!right && wrong < WRONG) wrong_at[wrong++] = at;
+    return 1;
+}
+
+/* From each instruction that a call executes, libc's, a trampoline's and the judge's, the unwinder comes to who
+ * called, with its registers. */
+static void frames_are_found_from_every_instruction(void) {
+    Dl_info where;
+    MUST(dladdr((void *)gate_pending, &where));
+    our_base = where.dli_fbase;
+    prepares_steps();
+    steps_are_seen_by(looks_for_the_caller);
+    for (int pending = 0; pending < 2; pending++)
+        for (int i = 0; i < STEPPED; i++) {
+            gate_pending(pending);
+            step = steps_of_ours = 0;
+            across_steps(stepped[i]);
+            gate_pending(0);
+            MUST(step > 10 && steps_of_ours > 3);
+        }
+    for (long i = 0; i < wrong; i++) {
+        MUST(dladdr(wrong_at[i], &where));
+        printf("%s + 0x%zx (%s)\n", where.dli_fname, (size_t)(wrong_at[i] - where.dli_fbase), where.dli_sname);
+    }
+    MUST(wrong == 0);
+}
+
+static long cancelled_at;
+
+static _Bool is_cancelled_here(const void *unused) {
+    (void)unused;
+    if (step++ < cancelled_at) return 1;
+    /* (The gate has kept flags, and gives them back: it goes on with steps.) */
+    if (step > cancelled_at + 1) return 0;
+    pthread_cancel(pthread_self());
+    /* (glibc 2.41 and later send nothing to themselves, and look where a signal comes.) */
+    syscall(SYS_tgkill, getpid(), gettid(), SIGCANCEL);
+    return 0;
+}
+
+static void *is_cancelled_at_a_step(void *call) {
+    __attribute__((cleanup(unwinds))) int local;
+    pthread_cleanup_push(cleans, NULL);
+    across_steps(*(void (**)(void))call);
+    pthread_testcancel();
+    pthread_cleanup_pop(0);
+    return NULL;
+}
+
+static void threads_are_cancelled_at_every_instruction(void) {
+    prepares_steps();
+    steps_are_seen_by(is_cancelled_here);
+    for (int pending = 0; pending < 2; pending++)
+        /* (A sync is judged always, so that once is enough, with the pending word zero.) */
+        for (int i = 0; i < READS + !pending; i++) {
+            gate_pending(pending);
+            _Bool was = 1;
+            for (cancelled_at = 0; was; cancelled_at++) {
+                pthread_t thread;
+                void *result;
+                step = cleaned = unwound = 0;
+                MUST(pthread_create(&thread, NULL, is_cancelled_at_a_step, (void *)&stepped[i]) == 0);
+                MUST(pthread_join(thread, &result) == 0);
+                was = step > cancelled_at;
+                MUST(result == (was ? PTHREAD_CANCELED : NULL));
+                MUST(cleaned == was && unwound == 1 && gate_waiting() == 0);
+            }
+            MUST(cancelled_at > 10);
+        }
+    gate_pending(0);
+}
+
 /* (call, in, out): vector registers from `in`, call(-1), vector registers to `out`. */
 void vectors_across(int (*call)(int), const void *in, void *out);
 __asm__(".text\nvectors_across:\n"
@@ -579,10 +784,14 @@ static void small_alternate_stacks_of_several_threads_are_enough(void) {
     gate_pending(0);
 }
 
-static volatile int faults;
+static volatile int faults, faults_of_callers;
 
+/* (Such a fault comes on the gate's stack, too, where no other signal does.) */
 static void skips(int signal, siginfo_t *info, void *context) {
     (void)signal, (void)info;
+    int right = 0;
+    _Unwind_Backtrace(is_the_callers, &right);
+    faults_of_callers += right;
     ucontext_t *where = context;
     where->uc_mcontext.gregs[REG_RIP] += 2;
     faults++;
@@ -599,17 +808,26 @@ static void syncs_with_a_fault(int signal) {
     on_alternate++;
 }
 
+static void raises_a_signal(void) { MUST(raise(SIGUSR1) == 0); }
+
+static _Bool none(const void *unused) {
+    (void)unused;
+    return 0;
+}
+
 static void faults_of_the_judge_are_handled_on_any_stack(void) {
     size_t kernels = getauxval(51), small = (kernels ? kernels : MINSIGSTKSZ) + 2048;
     stack_t stack = {.ss_sp = malloc(small), .ss_size = small};
     struct sigaction act = {.sa_handler = syncs_with_a_fault, .sa_flags = SA_ONSTACK};
     struct sigaction fault = {.sa_sigaction = skips, .sa_flags = SA_ONSTACK | SA_SIGINFO};
     MUST(sigaltstack(&stack, NULL) == 0 && sigaction(SIGUSR1, &act, NULL) == 0 && sigaction(SIGSEGV, &fault, NULL) == 0);
+    steps_are_seen_by(none);
+    MUST(backtrace(frames, 64) > 0);
     gate_fault(1);
     MUST(fsync(-1) == -1 && errno == EBADF && faults == 1);
-    MUST(raise(SIGUSR1) == 0 && on_alternate == 1);
+    across_steps(raises_a_signal);
     gate_fault(0);
-    MUST(faults >= 2);
+    MUST(on_alternate == 1 && faults >= 2 && faults_of_callers == faults - 1);
     stack_t after;
     MUST(sigaltstack(NULL, &after) == 0 && after.ss_sp == stack.ss_sp && after.ss_size == small && after.ss_flags == 0);
 }
@@ -952,6 +1170,8 @@ static const struct {
     TEST(frames_are_found_through_a_trampoline),
     TEST(threads_are_cancelled),
     TEST(threads_are_cancelled_at_any_moment),
+    TEST(frames_are_found_from_every_instruction),
+    TEST(threads_are_cancelled_at_every_instruction),
     TEST(a_thread_that_is_cancelled_already_makes_no_call),
     TEST(vector_registers_stay),
     TEST(general_registers_stay),

@@ -82,10 +82,14 @@ impl Log {
         // (The bytes that a sync brings are read back.)
         let reads = |flags: OFlags| flags & OFlags::RWMODE == OFlags::RDWR;
         if over && !fcntl_getfl(borrowed(fd)).is_ok_and(reads) {
+            session.leaves_plain(fd, PlainReason::NotRead);
             return leave_long(file);
         }
         let log = session.has_log();
-        let begin = || log.and_then(|()| session.begins(file, fd, now, over));
+        let begin = || {
+            log.inspect_err(|why| session.leaves_plain(fd, *why))?;
+            session.begins(file, fd, now, over)
+        };
         if attempt(file, now, begin) == Some(PlainReason::NoService) {
             self.hold_no_more();
         }
@@ -131,7 +135,8 @@ impl Session {
         let until = self::now() + UNDER_WAY;
         while file.calls() > 0 {
             if self::now() > until {
-                return Err(PlainReason::NotAppended);
+                self.leaves_plain(fd, PlainReason::Busy);
+                return Err(PlainReason::Busy);
             }
             let _ = rustix::thread::nanosleep(&LOOK);
         }
@@ -163,6 +168,12 @@ impl Session {
         file.refused.store(0, SeqCst);
         file.become_(if over { State::Overwritten } else { State::Held });
         Ok(())
+    }
+
+    /// `fd`'s file stays plain for a while, and the service was not asked: its report says why.
+    #[cold]
+    fn leaves_plain(&self, fd: RawFd, reason: PlainReason) {
+        self.ask(|client| client.leaves_plain(borrowed(fd), reason));
     }
 
     /// A service that died before it could say so may have begun to hold `file`: its lease is given
@@ -254,7 +265,7 @@ mod tests {
     fn an_attempt_of_several_threads_that_fails_puts_off_once() {
         let file = File::new(State::Plain, (1, 2), true, 1);
         let before = now();
-        assert_eq!(attempts(&file, || Err(PlainReason::NotAppended)), 1);
+        assert_eq!(attempts(&file, || Err(PlainReason::Busy)), 1);
         assert_eq!(file.state(), State::Plain);
         assert_eq!(file.pause.load(Relaxed), 4 * PAUSE);
         assert!(file.after.load(Relaxed) >= before + PAUSE);

@@ -174,6 +174,12 @@ impl Client {
         }
     }
 
+    /// Says that this file is left to the kernel for a while, and why, for the service's report.
+    pub fn leaves_plain(&self, file: BorrowedFd<'_>, reason: PlainReason) {
+        // (If there is nobody then nobody reports.)
+        let _ = self.say(Message::StaysPlain(reason), Some(file));
+    }
+
     /// Says what has no answer. False: there is nobody.
     pub fn tell(&self, message: Message) -> bool {
         self.say(message, None).is_ok()

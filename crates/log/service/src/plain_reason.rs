@@ -52,6 +52,8 @@ reasons! {
     Ends 20 "ends" "It was closed, or the program or the service has ended.";
     Idle 21 "idle" "It was overwritten, and not synced for some seconds.";
     Moved 22 "moved" "It was renamed into another directory; it is tried again later.";
+    Busy 23 "busy" "Calls on it were under way all the time; it is tried again later.";
+    NotRead 24 "not-read" "It is overwritten, and was not opened for reading, too.";
 }
 
 #[cfg(test)]

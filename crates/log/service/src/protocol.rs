@@ -13,7 +13,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 
 /// Both must speak the same; what is shared is part of it.
-pub const VERSION: u64 = 3;
+pub const VERSION: u64 = 4;
 /// [`Message::Answers`]: its syncs return early, and answers wait.
 pub const ANSWERS_WAIT: u32 = u32::MAX;
 const WORDS: usize = 4;
@@ -86,6 +86,9 @@ pub enum Message {
     },
     /// Service: the answer.
     Shared,
+    /// Program: with a file that it leaves to the kernel for a while, without having asked for it
+    /// to be held.
+    StaysPlain(PlainReason),
     /// Program: some file has another name.
     Renamed,
     /// Program: it was asked for syncs that return early: [`ANSWERS_WAIT`], or the number of what
@@ -120,6 +123,7 @@ impl Message {
             Self::Digest => [15, 0, 0, 0],
             Self::HoldOverwritten => [16, 0, 0, 0],
             Self::Answers { word } => [17, word, 0, 0],
+            Self::StaysPlain(reason) => [18, reason as u64, 0, 0],
         }
     }
 
@@ -143,6 +147,7 @@ impl Message {
             15 => Self::Digest,
             16 => Self::HoldOverwritten,
             17 => Self::Answers { word: a },
+            18 => Self::StaysPlain(PlainReason::of(a)?),
             _ => return None,
         })
     }
@@ -237,6 +242,7 @@ mod tests {
             Message::Bring { slot, index },
             Message::Share { device: 1, inode: 2 },
             Message::Shared,
+            Message::StaysPlain(PlainReason::Busy),
             Message::Renamed,
             Message::Answers { word: 3 },
             Message::Status,

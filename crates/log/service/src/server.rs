@@ -326,6 +326,13 @@ impl Service {
                     }
                 }
             }
+            Message::StaysPlain(reason) => {
+                // (Without the file, no descriptor was free here.)
+                if let Some(file) = with {
+                    self.note(identity::path_of(file.as_fd()), reason);
+                }
+                Some(())
+            }
             Message::Leave { slot, index, reason } => {
                 let hold = self.own(client, slot, index)?;
                 if let Some(hold) = hold {

@@ -86,6 +86,15 @@ impl Here {
     }
 }
 
+impl Drop for Here {
+    /// A service that did not end, in a test that fails, leaves its memory.
+    fn drop(&mut self) {
+        if let Ok(place) = Place::open(&self.log()) {
+            let _ = std::fs::remove_file(place.memory());
+        }
+    }
+}
+
 /// A program that appends.
 struct Program {
     client: Client,
@@ -341,6 +350,24 @@ fn files_that_cannot_be_held_say_why() {
         assert!(status.contains(name), "{name} in: {status}");
     }
     drop((program, one));
+    here.ended();
+}
+
+#[test]
+fn a_file_that_its_program_leaves_plain_has_a_line_with_the_reason() {
+    let mut here = Here::new();
+    let program = Program::of(&here);
+    let path = here.file("file");
+    let file = appended(&path);
+    for _ in 0..2 {
+        program.client.leaves_plain(file.as_fd(), PlainReason::Busy);
+    }
+    // (Messages are heard in order.)
+    assert!(program.client.hold(file.as_fd()).is_ok());
+    let status = Client::status(&here.log()).unwrap();
+    let line = format!("plain {}: busy (2): ", path.display());
+    assert!(status.contains(&line), "{line} in: {status}");
+    drop((program, file));
     here.ended();
 }
 
