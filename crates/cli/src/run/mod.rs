@@ -217,9 +217,6 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
             }
             if let Some(log) = log {
                 environment.set(options::LOG, log.directory);
-                if log.overwrites {
-                    environment.set(options::LOG_OVERWRITES, "yes");
-                }
                 if log.answers && wants_tcp(matches, &environment) {
                     uncopy_measure::complain(
                         Failure::new("with --tcp syncs are as ever, and answers do not wait")

@@ -198,21 +198,17 @@ impl Inode {
     /// written back before: bytes that go home directly behind it make the file longer, and a crash
     /// would leave a hole where those pages are missing.
     pub fn granted(&mut self, size: u64) {
-        self.begin_anew(State::Held, size);
-        self.holding = true;
-        self.reserved = size;
-        self.kept = block_down(size);
-    }
-
-    /// A file of `size` bytes comes under a lease: what was known of it counts no more, but for
-    /// its limits, how long it rests, what its syncs took, and whether it has a name.
-    pub(crate) fn begin_anew(&mut self, state: State, size: u64) {
+        // (What was known of it counts no more, but for its limits, how long it rests, what its
+        // syncs took, and whether it has a name.)
         let Inode { limits, pause, timing, unlinked, .. } = *self;
         *self = Inode {
-            state,
+            state: State::Held,
             limits,
+            holding: true,
             end: size,
+            kept: block_down(size),
             homed: size,
+            reserved: size,
             // The bytes that the kernel has of it need not be durable; nor need its name.
             fresh: true,
             changed: true,

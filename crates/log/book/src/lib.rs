@@ -16,7 +16,6 @@
 //! | --- | --- |
 //! | [`inode`] | what is held, at home, durable, logged |
 //! | [`job`] | events in, steps out: the table of calls |
-//! | `overwritten` | a file that is sync-logged from the start |
 //! | [`noted`] | the ranges that a sync has to make durable |
 //! | [`timing`] | plain against log: the cheaper one |
 //! | [`answers`] | syncs that return early, and what waits for them |
@@ -40,7 +39,6 @@ pub mod as_ever;
 pub mod inode;
 pub mod job;
 pub mod noted;
-mod overwritten;
 pub mod recovery;
 pub mod timing;
 

@@ -100,12 +100,10 @@ pub enum Start {
     Held,
     /// A sync-logged file with live records.
     Synced,
-    /// The same, of a file that is never held.
-    Overwritten,
 }
 
 /// All of them.
-pub const STARTS: [Start; 4] = [Start::New, Start::Held, Start::Synced, Start::Overwritten];
+pub const STARTS: [Start; 3] = [Start::New, Start::Held, Start::Synced];
 
 /// Nobody looks, and nothing may be wrong.
 struct Strict;
@@ -121,14 +119,10 @@ impl Probe for Strict {
 pub fn begin(start: Start, mutation: Option<Mutation>) -> World {
     let content = if start == Start::New { Vec::new() } else { vec![0x77; 4000] };
     let mut world = World::new(&[content], mutation);
-    if start == Start::Overwritten {
-        world.overwritten = true;
-        world.open_all();
-    }
     if start != Start::New {
         world.write(0, None, 50, &mut Strict);
         world.sync(0, false, Interleaving::Nothing, &mut Strict);
-        if matches!(start, Start::Synced | Start::Overwritten) {
+        if start == Start::Synced {
             world.write(0, Some(100), 30, &mut Strict);
         } else {
             world.write(0, None, 60, &mut Strict);
@@ -248,10 +242,6 @@ pub fn random_script(
 ) {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut world = World::new(&[vec![0x77; 4000], Vec::new()], mutation);
-    if seed.is_multiple_of(3) {
-        world.overwritten = true;
-        world.open_all();
-    }
     world.traces = std::env::var_os("LOG_SIM_TRACE").is_some();
     let mut done = Vec::new();
     for _ in 0..rng.usize(4..40) {

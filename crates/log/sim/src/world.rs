@@ -113,8 +113,6 @@ pub struct World {
     pub(crate) faults: Option<fastrand::Rng>,
     /// Of syncs that returned early.
     pub(crate) promises: Promises,
-    /// Files are overwritten: with a lease they are sync-logged at once.
-    pub(crate) overwritten: bool,
 }
 
 const SEGMENTS: usize = 3;
@@ -157,7 +155,6 @@ impl World {
             traces: false,
             faults: None,
             promises: Promises::none(),
-            overwritten: false,
         };
         world.write_superblock();
         for content in contents {
@@ -196,13 +193,7 @@ impl World {
     pub(crate) fn grant(&mut self, file: FileId) {
         self.files.write_back(&mut self.platter, file);
         let content = self.files.content(file).to_vec();
-        let inode = &mut self.entries[file].inode;
-        if self.overwritten {
-            let timing = *inode.timing();
-            inode.granted_to_overwrite(content.len() as u64, timing);
-            return;
-        }
-        inode.granted(content.len() as u64);
+        self.entries[file].inode.granted(content.len() as u64);
         self.entries[file].memory = content;
     }
 

@@ -61,11 +61,6 @@ fn no_crash_of_a_short_script_on_a_sync_logged_file_loses_anything() {
 }
 
 #[test]
-fn no_crash_of_a_short_script_on_an_overwritten_file_loses_anything() {
-    every(&OPS, Start::Overwritten, 3);
-}
-
-#[test]
 fn no_crash_of_a_random_script_loses_anything() {
     random(&OPS, seed_and_count(300), 100_000, false);
 }
