@@ -98,12 +98,10 @@ pub enum Start {
     New,
     /// A held file with live records.
     Held,
-    /// A sync-logged file with live records.
-    Synced,
 }
 
 /// All of them.
-pub const STARTS: [Start; 3] = [Start::New, Start::Held, Start::Synced];
+pub const STARTS: [Start; 2] = [Start::New, Start::Held];
 
 /// Nobody looks, and nothing may be wrong.
 struct Strict;
@@ -122,11 +120,7 @@ pub fn begin(start: Start, mutation: Option<Mutation>) -> World {
     if start != Start::New {
         world.write(0, None, 50, &mut Strict);
         world.sync(0, false, Interleaving::Nothing, &mut Strict);
-        if start == Start::Synced {
-            world.write(0, Some(100), 30, &mut Strict);
-        } else {
-            world.write(0, None, 60, &mut Strict);
-        }
+        world.write(0, None, 60, &mut Strict);
         world.sync(0, true, Interleaving::Nothing, &mut Strict);
         assert!(world.entries[0].inode.live().is_some());
     }
