@@ -2,7 +2,7 @@
 
 use crate::crash::{Crashes, Thoroughness};
 use crate::world::{Interleaving, Mutation, Probe, World};
-use uncopy_log_book::Event;
+use uncopy_log_book::{Event, State};
 
 /// One thing that a program, or somebody else, does to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -250,8 +250,10 @@ pub fn random_script(
             world.begin_faults(rng.u64(..));
         }
         let (file, op) = (rng.usize(0..2), ops[rng.usize(0..ops.len())]);
-        // (Syncs and appends are what it is about.)
+        // (Syncs and appends of held files are what it is about.)
+        let plain = world.entries[file].inode.state() == State::Plain;
         let op = match rng.u8(0..4) {
+            _ if plain && rng.bool() => Op::Reopen,
             0 if ops.contains(&Op::SyncLater) => Op::SyncLater,
             0 => Op::Sync,
             1 => Op::Append,
