@@ -27,13 +27,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 REPO = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, HERE)
 import changes  # noqa: E402
-import pages  # noqa: E402
 import disk  # noqa: E402
 import stores  # noqa: E402
 
 UNCOPY = os.environ.get("UNCOPY", os.path.join(REPO, "target/release/uncopy"))
-# Files that are overwritten, too: `run --log-overwrites`, for all that is started here.
-os.environ["UNCOPY_LOG_OVERWRITES"] = "yes"
 MAKE = {
     "ext4": (160, "mkfs.ext4 -q -F -b 4096 -E lazy_itable_init=0,lazy_journal_init=0 -J size=8"),
     "xfs": (320, "mkfs.xfs -q -f"),
@@ -141,10 +138,7 @@ class Work:
         self.told = os.path.join(ground, f"told.{number}")
         self.place = self.name if kind == "changes" else f"{kind}.{number}"
         words = [sys.executable, os.path.join(HERE, "stores.py"), kind, os.path.join(place, self.place), str(seed), str(seconds)]
-        if kind == "pages":
-            self.place = f"{kind}.{number}"
-            words = [sys.executable, os.path.join(HERE, "pages.py"), os.path.join(place, self.place), str(seed), str(seconds), "stay"]
-        elif kind == "changes":
+        if kind == "changes":
             words = [sys.executable, os.path.join(HERE, "changes.py"), place, self.name, str(seed), str(seconds)]
         else:
             os.mkdir(os.path.join(place, self.place))
@@ -184,12 +178,6 @@ class Work:
     def faults(self, place, moment, strict):
         """What is wrong with its files there, if power was lost at that moment."""
         count = bisect.bisect_left(self.times, moment)
-        if self.kind == "pages":
-            if not count:
-                return []
-            with open(os.path.join(place, self.place), "rb") as file:
-                why = pages.fault(file.read(), self.seed, count - 1)
-            return [f"{self.place} (seed {self.seed}, {count - 1} operations had returned): {why}"] if why else []
         if self.kind != "changes":
             where = os.path.join(place, self.place)
             # (It may not have begun.)
@@ -239,9 +227,9 @@ class Session:
         time.sleep(seconds + 0.5)
         self.died = [work.name for work in self.works if work.process.poll() is not None]
         status = subprocess.run([UNCOPY, "log", "status", f"{place}/log"], capture_output=True, text=True, check=False).stdout
-        held = [line for line in status.splitlines() if line.startswith(("held", "overwritten", "plain"))]
-        reasons = ("opened-later", "ends", "not-appended", "no-gain", "no-log", "shared", "idle", "busy")
-        self.held = sum(line.startswith(("held", "overwritten")) or any(f": {name} (" in line for name in reasons) for line in held)
+        held = [line for line in status.splitlines() if line.startswith(("held", "plain"))]
+        reasons = ("opened-later", "ends", "not-appended", "no-gain", "no-log", "shared", "busy")
+        self.held = sum(line.startswith("held") or any(f": {name} (" in line for name in reasons) for line in held)
         self.answers = [line for line in status.splitlines() if line.startswith(("answers wait", "syncs are as ever"))]
         until = time.monotonic_ns()
         for work in self.works:
@@ -294,7 +282,7 @@ def judged(session, chance, image, moment, what, counts, depth, options):
     recorder = Recorder(ground, image, session.kind)
     faults = []
     # (Stores write when they are looked at.)
-    looks = options.recover and all(work.kind in ("changes", "pages") for work in session.works)
+    looks = options.recover and all(work.kind == "changes" for work in session.works)
     try:
         if options.plain:
             faults += session.faults(recorder.place, moment, options.strict)
@@ -366,7 +354,7 @@ def main():
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 20))
     parser.add_argument("--kind", choices=MAKE, default="ext4")
     parser.add_argument("--states", type=int, default=60, help="of each session")
-    parser.add_argument("--works", default="changes,changes", help="what runs: changes, pages, " + ", ".join((*stores.KINDS, *stores.SERVED[1:])))
+    parser.add_argument("--works", default="changes,changes", help="what runs: changes, " + ", ".join((*stores.KINDS, *stores.SERVED[1:])))
     parser.add_argument("--recover", type=int, default=1, help="0: none, so that faults are to be found")
     parser.add_argument("--answers", action="store_true", help="answers wait for syncs: --log-sync=answers")
     parser.add_argument("--plain", action="store_true", help="no log at all: what the file system does")

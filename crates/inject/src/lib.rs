@@ -222,14 +222,6 @@ points! {
     Flushed "flushed";
     /// A message that waited has left; others have not.
     Sent "sent";
-    /// The kernel has bytes that the program wrote over others; nobody has noted that.
-    Noted "noted";
-    /// They were read back, for the log.
-    ReadBack "read-back";
-    /// The kernel has synced a file of which the log has bytes; the log does not say so.
-    OwnSynced "own-synced";
-    /// The log says so; the entry does not.
-    Ended "ended";
     /// A superblock with a heartbeat was written.
     Beaten "beaten";
     /// The kernel has synced a held file; the words do not say so.

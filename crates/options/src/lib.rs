@@ -217,7 +217,6 @@ pub const OPTIONS: &[Spec] = &[
 pub const RESERVED: &[&str] = &[
     LOG,
     LOG_FILES,
-    LOG_OVERWRITES,
     LOG_SYNC,
     LOG_SYNC_TRIAL,
     "UNCOPY_LIBRARY",
@@ -242,10 +241,6 @@ pub const LOG: &str = "UNCOPY_LOG";
 /// Patterns of the files whose appends may be held, separated by colons; set by `uncopy run
 /// --log-files`. Nothing said: all.
 pub const LOG_FILES: &str = "UNCOPY_LOG_FILES";
-
-/// `yes`: syncs of files that are overwritten go to the log, too; set by `uncopy run
-/// --log-overwrites`.
-pub const LOG_OVERWRITES: &str = "UNCOPY_LOG_OVERWRITES";
 
 /// `answers`: a sync returns before it is durable, and what follows from it waits; set by `uncopy
 /// run --log-sync`, and else the user's.

@@ -143,8 +143,6 @@ struct Places {
     /// Where the log's service answers, and which files may be held.
     log: Option<String>,
     log_files: Vec<String>,
-    /// Whether that goes for files that are overwritten, too.
-    log_overwrites: bool,
     /// Whether answers are to wait for syncs, and what is let through, for tests.
     log_answers: bool,
     log_trial: Trial,
@@ -184,7 +182,6 @@ impl Places {
             options::TCP_AFTER => self.tcp_after = value.parse().ok(),
             options::TCP_BLOCKS => self.tcp_blocks = value.parse().ok(),
             options::LOG => self.log = Some(value.to_owned()),
-            options::LOG_OVERWRITES => self.log_overwrites = value == "yes",
             options::LOG_SYNC => self.log_answers = value == "answers",
             options::LOG_SYNC_TRIAL => self.log_trial = Trial::parse(value),
             options::LOG_FILES => self.log_files = value.split(':').map(str::to_owned).collect(),
@@ -388,7 +385,6 @@ fn begin_log(places: &mut Places) -> bool {
     let log = PROCESS.log.begin(LogSettings {
         directory: directory.into(),
         patterns: core::mem::take(&mut places.log_files),
-        overwrites: places.log_overwrites,
     });
     if log {
         // (Calls come by there, whether there are connections or not.)

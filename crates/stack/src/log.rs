@@ -16,7 +16,7 @@ use uncopy_process::process::Process;
 
 /// Before a call that reads: what was held is home, as long as what this returns is kept.
 pub(crate) fn reads(process: &'static Process, fd: c_int) -> Option<Plain> {
-    process.log.reads(fd, PlainReason::NotAppended)
+    process.log.plainly(fd, PlainReason::NotAppended)
 }
 
 /// An output call.
@@ -69,7 +69,7 @@ impl<'a> Send<'a> {
             Appended::Plain(plain) => {
                 let n = by_linux();
                 if let Some(plain) = plain {
-                    plain.wrote(fd, n);
+                    plain.wrote(n);
                 }
                 n
             }

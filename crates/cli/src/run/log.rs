@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use clap::{Arg, ArgMatches, Command, value_parser};
 use uncopy_log_store::Kind;
 use uncopy_measure::{Failure, values};
 use uncopy_options as options;
@@ -19,7 +19,6 @@ pub(super) const CALL: &str = "call";
 pub(super) struct Log {
     pub(super) directory: PathBuf,
     pub(super) files: Option<OsString>,
-    pub(super) overwrites: bool,
     /// Answers are to wait for syncs, and not the program. `None`: the command line does not say.
     pub(super) answers: Option<bool>,
 }
@@ -60,16 +59,6 @@ pub(super) fn with_options(command: Command) -> Command {
                 .help(
                     "Only files of these names, or with a slash these paths: patterns with * and \
                      ?, separated by colons",
-                ),
-        )
-        .arg(
-            Arg::new("log-overwrites")
-                .long("log-overwrites")
-                .requires("log")
-                .action(ArgAction::SetTrue)
-                .help(
-                    "Also syncs of files that are overwritten: an experiment that can lose what \
-                     was synced (docs/users/log.md)",
                 ),
         )
         .arg(
@@ -133,7 +122,6 @@ fn made(matches: &ArgMatches) -> Result<Log, Failure> {
     Ok(Log {
         directory,
         files: matches.get_one::<OsString>("log-files").cloned(),
-        overwrites: matches.get_flag("log-overwrites"),
         answers: answers(matches),
     })
 }

@@ -217,9 +217,6 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
             }
             if let Some(told) = log {
                 environment.set(options::LOG, told.directory);
-                if told.overwrites {
-                    environment.set(options::LOG_OVERWRITES, "yes");
-                }
                 // (If the command line does not say, a variable stays as it is: the user's, or that
                 // of a program around this one.)
                 if let Some(answers) = told.answers {

@@ -11,7 +11,6 @@
 //! All bytes that a sync has acknowledged are below `logged`: they are durable in the file, or in
 //! live `DATA`.
 
-use crate::noted::Noted;
 use crate::timing::Timing;
 use crate::{HELD_AGE, LIVE_AGE, RETRY, RETRY_MAX};
 use uncopy_log_record::{BLOCK, Range};
@@ -24,8 +23,6 @@ pub enum State {
     Plain,
     /// Appends stay in memory.
     Held,
-    /// Writes go to the kernel, syncs to the log.
-    Synced,
     /// It is on its way to plain; until it is there the lease is kept.
     Leaving,
 }
@@ -74,8 +71,6 @@ pub(crate) enum Health {
 pub struct Inode {
     pub(crate) state: State,
     pub(crate) limits: Limits,
-    /// Memory has bytes of it, from `kept` on. (So it is held, or leaves after that.)
-    pub(crate) holding: bool,
     pub(crate) end: u64,
     pub(crate) kept: u64,
     pub(crate) durable: u64,
@@ -83,14 +78,8 @@ pub struct Inode {
     pub(crate) logged: u64,
     /// Room in the file was asked for up to here.
     pub(crate) reserved: u64,
-    /// Written since the last sync (sync-logged).
-    pub(crate) noted: Noted,
-    /// The ranges that the sync under way makes durable.
-    pub(crate) taken: Noted,
-    /// Written to the file, not held, since its own sync succeeded last: what the kernel forgets if
-    /// the next one fails. And what of it the sync under way brings.
-    pub(crate) loose: Noted,
-    pub(crate) syncing: Noted,
+    /// The bytes that the step under way is about.
+    pub(crate) taken: Range,
     /// The file's own sync failed, and what it should have brought was not written again yet.
     pub(crate) forgotten: bool,
     /// The file's own sync is under way. A process that dies over it does not tell whether it
@@ -102,13 +91,12 @@ pub struct Inode {
     /// The segment that has its `NAME`.
     pub(crate) named: Option<u64>,
     pub(crate) health: Health,
-    /// The next sync of any kind must be the file's own: it is new to us, or was truncated.
+    /// The next sync of any kind must be the file's own: it is new to us.
     pub(crate) fresh: bool,
     /// The next fsync must be the file's own: its mode, owner, times may have changed.
     pub(crate) changed: bool,
     pub(crate) unlinked: bool,
     pub(crate) mapped: u32,
-    pub(crate) reads: u8,
     /// Since when something held was never synced; ns.
     pub(crate) unsynced: Option<u64>,
     /// Never to be logged again.
@@ -186,10 +174,11 @@ impl Inode {
         self.health == Health::Lost
     }
 
-    /// The ranges that the [`Log`](crate::Step::Log) step under way makes durable.
+    /// The bytes that the [`Log`](crate::Step::Log) step under way makes durable, or that
+    /// [`Rewrite`](crate::Step::Rewrite) is about.
     #[must_use]
-    pub fn ranges(&self) -> &[Range] {
-        self.taken.ranges()
+    pub fn range(&self) -> Range {
+        self.taken
     }
 
     /// The service has a lease, and the file is `size` bytes long: appends are held from now on.
@@ -198,21 +187,16 @@ impl Inode {
     /// written back before: bytes that go home directly behind it make the file longer, and a crash
     /// would leave a hole where those pages are missing.
     pub fn granted(&mut self, size: u64) {
-        self.begin_anew(State::Held, size);
-        self.holding = true;
-        self.reserved = size;
-        self.kept = block_down(size);
-    }
-
-    /// A file of `size` bytes comes under a lease: what was known of it counts no more, but for
-    /// its limits, how long it rests, what its syncs took, and whether it has a name.
-    pub(crate) fn begin_anew(&mut self, state: State, size: u64) {
+        // (What was known of it counts no more, but for its limits, how long it rests, what its
+        // syncs took, and whether it has a name.)
         let Inode { limits, pause, timing, unlinked, .. } = *self;
         *self = Inode {
-            state,
+            state: State::Held,
             limits,
             end: size,
+            kept: block_down(size),
             homed: size,
+            reserved: size,
             // The bytes that the kernel has of it need not be durable; nor need its name.
             fresh: true,
             changed: true,
@@ -241,15 +225,6 @@ impl Inode {
     pub fn appended(&mut self, length: u64, now: u64) {
         self.end += length;
         self.unsynced.get_or_insert(now);
-    }
-
-    /// The program wrote there, into the file itself. Called before the program is told.
-    pub fn wrote(&mut self, range: Range) {
-        self.end = self.end.max(range.end());
-        if self.state != State::Plain {
-            self.noted.add(range);
-            self.loose.add(range);
-        }
     }
 
     /// A flush with `DATA` of this inode is about to be written to `segment`. From now on such a
@@ -305,22 +280,9 @@ impl Inode {
         self.may_be_logged() && self.retry.is_some_and(|retry| retry <= now)
     }
 
-    /// Its syncs gain nothing by the log, and nothing else does.
+    /// Its syncs gain nothing by the log.
     pub(crate) fn loses(&self) -> bool {
-        self.state == State::Synced && self.timing.loses()
-    }
-
-    /// All that was held is home, and the kernel has it from now on.
-    pub(crate) fn become_synced(&mut self, state: State) {
-        self.state = state;
-        if self.holding {
-            let logged = self.logged.min(self.end);
-            self.noted.add(Range { offset: logged, length: self.end - logged });
-            let durable = self.durable.min(self.end);
-            self.loose.add(Range { offset: durable, length: self.end - durable });
-            self.holding = false;
-            self.unsynced = None;
-        }
+        self.state == State::Held && self.timing.loses()
     }
 
     /// The file's own sync failed, or nobody knows: the kernel takes what it could not write for
@@ -328,17 +290,10 @@ impl Inode {
     /// kernel still has.
     pub(crate) fn sync_failed(&mut self) {
         self.unsure = false;
-        let (taken, syncing) = (std::mem::take(&mut self.taken), std::mem::take(&mut self.syncing));
-        self.loose.add_all(&syncing);
-        let forgotten = if self.holding {
-            self.homed = self.homed.min(self.durable.max(self.kept));
-            self.kept.saturating_sub(self.durable)
-        } else {
-            self.noted.add_all(&taken);
-            self.loose.bytes()
-        };
+        self.homed = self.homed.min(self.durable.max(self.kept));
+        let forgotten = self.kept.saturating_sub(self.durable);
         self.ail();
-        if self.loose.over() || forgotten > self.limits.held {
+        if forgotten > self.limits.held {
             self.health = Health::Lost;
         } else {
             self.forgotten = forgotten > 0;

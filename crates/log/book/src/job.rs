@@ -3,28 +3,25 @@
 //! A job has a *goal*: what must hold before the call is made or answered. `Job::step` compares it
 //! with the inode and says what comes next; so all jobs do things in one order.
 //!
-//! | event | held | sync-logged |
-//! | --- | --- | --- |
-//! | write at the end | to memory | as is, noted |
-//! | write elsewhere | home, then sync-logged | as is, noted |
-//! | read, private mapping, sendfile of it | home; twice: sync-logged | as is |
-//! | sync of few bytes | log | log |
-//! | other syncs | home, the file's own sync, part of a block to the log | its own, `HOME` |
-//! | first sync; after truncation; after failure | home, its own, `HOME` | its own, `HOME` |
-//! | rename | home; `NAME` | `NAME` |
-//! | last unlink | what is unsynced is never written | - |
-//! | truncate, fallocate, clone, splice | home, `HOME`, plain | its own, `HOME`; next its own |
-//! | writable shared mapping | home; sync-logged, own syncs while mapped | its own, `HOME`; same |
-//! | sync of everything | home | its own, `HOME` |
-//! | the library is not there | home, `HOME`, plain for good | its own, `HOME`, plain for good |
-//! | opened elsewhere, closed, died | home, `HOME`, plain | its own, `HOME`, plain |
+//! | event | of a held file |
+//! | --- | --- |
+//! | write at the end | to memory |
+//! | write elsewhere; read, mapping, sendfile of it | home, `HOME`, plain |
+//! | truncate, fallocate, clone, splice | home, `HOME`, plain |
+//! | sync of few bytes | log |
+//! | other syncs | home, the file's own sync, part of a block to the log |
+//! | first sync; after failure | home, the file's own sync, `HOME` |
+//! | rename | home; `NAME` |
+//! | last unlink | what is unsynced is never written |
+//! | sync of everything | home |
+//! | the library is not there | home, `HOME`, plain for good |
+//! | opened elsewhere, closed, died | home, `HOME`, plain |
 //!
 //! "`HOME`" means: if there are live records, the file's own sync, and then that record.
 
 use crate::inode::{Health, Inode, Live, State, block_down};
-use crate::noted::Noted;
 use crate::timing::SyncBy;
-use crate::{HELD_AGE, LIVE_AGE, READS_MAX, RETRY_MAX};
+use crate::{HELD_AGE, LIVE_AGE, RETRY_MAX};
 use uncopy_log_record::Range;
 
 /// An error's number, as in errno.h.
@@ -110,16 +107,16 @@ pub enum Step {
         /// Up to there.
         to: u64,
     },
-    /// Read [`Inode::ranges`] from the file and write them to it again, by write, at once: a sync
-    /// of it failed, and the kernel takes for clean what it could not write. It still has it.
+    /// Read [`Inode::range`] from the file and write it there again, by write, at once: a sync of
+    /// it failed, and the kernel takes for clean what it could not write. It still has it.
     Rewrite,
     /// The file's own fsync, or fdatasync.
     SyncFile {
         /// fdatasync suffices.
         data_only: bool,
     },
-    /// Make `DATA` with [`Inode::ranges`] durable in the log, with `NAME` where the segment lacks
-    /// it; held bytes from memory, others from the file. [`Inode::entering`] comes before that.
+    /// Make `DATA` with [`Inode::range`], from memory, durable in the log, with `NAME` where the
+    /// segment lacks it. [`Inode::entering`] comes before that.
     Log {
         /// Behind it, in the same flush, `HOME` up to the sequence before the first of it.
         home: bool,
@@ -143,8 +140,6 @@ pub enum Outcome {
     Done,
     /// It failed, with this error. A flush that finds no room in the log has failed (ENOSPC).
     Failed(Errno),
-    /// [`Step::Call`] wrote there.
-    Wrote(Range),
 }
 
 /// How a job ends.
@@ -193,8 +188,6 @@ struct Goal {
     /// No live records.
     none_live: bool,
     lease: Lease,
-    /// The state behind that.
-    state: Option<State>,
     /// Held bytes go to memory.
     hold: bool,
     /// The program's call is made.
@@ -244,13 +237,6 @@ impl Inode {
         if self.unsure {
             self.sync_failed();
         }
-        // Ranges that a job whose process died had taken are still to be synced.
-        let taken = std::mem::take(&mut self.taken);
-        if !self.holding {
-            self.noted.add_all(&taken);
-        }
-        let syncing = std::mem::take(&mut self.syncing);
-        self.loose.add_all(&syncing);
         let mut job = Job {
             event,
             goal: Goal::default(),
@@ -263,7 +249,7 @@ impl Inode {
             answer: Answer::Done,
         };
         job.goal = self.goal(&mut job, event, now);
-        if job.goal.lease != Lease::Kept || job.goal.state.is_some() {
+        if job.goal.lease != Lease::Kept {
             // From now on nobody appends beside it.
             self.state = if self.state == State::Plain { State::Plain } else { State::Leaving };
         }
@@ -275,34 +261,21 @@ impl Inode {
         if let Some(last) = job.last.take() {
             match outcome {
                 Outcome::Failed(errno) => job.failed(self, last, errno, now),
-                _ => job.done(self, last, outcome, now),
+                Outcome::Done => job.done(self, last, now),
             }
         }
         let step = job.step(self);
         match step {
             Step::Log { .. } => {
-                if self.holding {
-                    let (offset, length) = (self.logged, job.to - self.logged);
-                    self.taken.add(Range { offset, length });
-                } else {
-                    self.taken = std::mem::take(&mut self.noted);
-                }
+                self.taken = Range { offset: self.logged, length: job.to - self.logged };
                 self.entered = None;
             }
-            // Bytes that are written from now on are not this sync's.
-            Step::SyncFile { .. } => {
-                self.unsure = true;
-                self.syncing = std::mem::take(&mut self.loose);
-                if !self.holding {
-                    self.taken = std::mem::take(&mut self.noted);
-                }
-            }
+            Step::SyncFile { .. } => self.unsure = true,
             // (From memory goes home again what is there.)
-            Step::Rewrite if self.holding => {
-                let (offset, length) = (self.durable, self.kept.saturating_sub(self.durable));
-                self.taken.add(Range { offset, length });
+            Step::Rewrite => {
+                let length = self.kept.saturating_sub(self.durable);
+                self.taken = Range { offset: self.durable, length };
             }
-            Step::Rewrite => self.taken = self.loose,
             Step::Call => self.is_called(job.event),
             Step::Answer(answer) => job.finish(self, answer, now),
             _ => {}
@@ -314,17 +287,10 @@ impl Inode {
     /// The program's call is made now: what later syncs must know of it, if it dies over it too.
     fn is_called(&mut self, event: Event) {
         match event {
-            Event::Truncate => self.fresh = true,
             Event::Change => self.changed = true,
             Event::Unlink { last: true } => self.unlinked = true,
-            Event::MapShared => {
-                self.mapped += 1;
-                self.loose.add_unknown();
-            }
-            Event::Unmap => {
-                self.mapped = self.mapped.saturating_sub(1);
-                self.fresh = true;
-            }
+            Event::MapShared => self.mapped += 1,
+            Event::Unmap => self.mapped = self.mapped.saturating_sub(1),
             _ => {}
         }
     }
@@ -333,7 +299,6 @@ impl Inode {
         let all = Goal { home: Homeward::All, ..Goal::default() };
         let call = Goal { call: true, ..Goal::default() };
         let leave = Goal { none_live: true, lease: Lease::GivenUp, ..all };
-        let held = self.state == State::Held;
         match event {
             Event::Tick => self.tick(now),
             _ if self.state == State::Plain => match event {
@@ -352,29 +317,17 @@ impl Inode {
             },
             Event::Write { at, length } => {
                 let at_end = at == At::End || at == At::Offset(self.end);
-                if held && at_end && length > 0 && length <= self.limits.held / 2 {
+                if at_end && length > 0 && length <= self.limits.held / 2 {
                     Goal { hold: true, ..Goal::default() }
-                } else if held {
-                    Goal { state: Some(State::Synced), call: true, ..all }
                 } else {
-                    call
+                    Goal { call: true, ..leave }
                 }
             }
-            Event::Read if held => {
-                self.reads = self.reads.saturating_add(1);
-                let state = (self.reads >= READS_MAX).then_some(State::Synced);
-                Goal { state, call: true, ..all }
-            }
+            // (A replay behind a truncation that became durable would leave a hole of zeros.)
+            Event::Read | Event::Truncate | Event::MapShared => Goal { call: true, ..leave },
             Event::Sync { data_only } => self.sync(job, data_only),
             Event::Rename => Goal { name: true, call: true, ..all },
-            Event::Truncate if held => Goal { call: true, ..leave },
-            // (A replay behind a truncation that became durable would leave a hole of zeros.)
-            Event::Truncate => Goal { none_live: true, ..call },
-            Event::MapShared => {
-                Goal { state: Some(State::Synced), none_live: true, call: true, ..all }
-            }
-            Event::SyncAll if held => Goal { call: true, ..all },
-            Event::SyncAll => Goal { none_live: true, ..call },
+            Event::SyncAll => Goal { call: true, ..all },
             Event::HandOver => Goal { lease: Lease::ForGood, call: true, ..leave },
             // Of a file without a name and without live records nobody will ask for the rest.
             Event::Close if self.unlinked && self.live.is_none() => {
@@ -382,7 +335,7 @@ impl Inode {
             }
             Event::OpenedElsewhere | Event::Close => leave,
             Event::MakeRoom => Goal { none_live: true, ..all },
-            Event::Read | Event::Unlink { .. } | Event::Change | Event::Unmap => call,
+            Event::Unlink { .. } | Event::Change | Event::Unmap => call,
         }
     }
 
@@ -408,41 +361,35 @@ impl Inode {
         Goal { try_lease: self.lease_due(now), ..Goal::default() }
     }
 
-    /// How a sync of a logged file is made.
+    /// How a sync of a held file is made.
     fn sync(&mut self, job: &mut Job, data_only: bool) -> Goal {
-        let held = self.state == State::Held;
         let own = Goal { home: Homeward::All, none_live: true, ..Goal::default() };
-        let must = self.fresh || self.failed() || self.mapped > 0 || (self.changed && !data_only);
-        if must {
-            // (A new file's name, a size that shrank: what only fsync is sure to bring.)
+        if self.fresh || self.failed() || (self.changed && !data_only) {
+            // (A new file's name: what only fsync is sure to bring.)
             job.dear = true;
             return Goal { sync: Some(data_only && !self.fresh), ..own };
         }
-        let (pending, over) = if held {
-            // (Bytes that have left the memory are at home already, and can't go to the log.)
-            (self.pending(), self.kept > self.logged)
-        } else {
-            (self.noted.bytes(), self.noted.over())
-        };
-        if pending == 0 && (held || !over) {
+        let pending = self.pending();
+        if pending == 0 {
             // Nothing was written. The kernel knows what else fsync brings.
             return if data_only { Goal::default() } else { Goal { sync: Some(false), ..own } };
         }
         let way = self.timing.way();
-        let few = pending <= self.limits.log && !over;
+        // (Bytes that have left the memory are at home already, and can't go to the log.)
+        let few = pending <= self.limits.log && self.kept <= self.logged;
         job.way = Some(way).filter(|_| few);
         job.dear = self.live.is_some();
         match way {
             SyncBy::Log if few => Goal { log: true, ..Goal::default() },
             // Many bytes go home; the part of a block behind them to the log.
-            SyncBy::Log if held => Goal {
+            SyncBy::Log => Goal {
                 home: Homeward::Blocks,
                 sync: Some(data_only),
                 log: true,
                 none_live: true,
                 ..Goal::default()
             },
-            SyncBy::Log | SyncBy::Plain => Goal { sync: Some(data_only), ..own },
+            SyncBy::Plain => Goal { sync: Some(data_only), ..own },
         }
     }
 }
@@ -466,7 +413,7 @@ impl Job {
             Homeward::All if leaves => inode.end,
             Homeward::All => self.to,
         };
-        if inode.holding && inode.homed < to {
+        if inode.state != State::Plain && inode.homed < to {
             return Step::Home { from: inode.homed, to };
         }
         // The file's own sync: asked for, or because `HOME` never comes before it.
@@ -475,8 +422,7 @@ impl Job {
             return Step::SyncFile { data_only: goal.sync.unwrap_or(true) };
         }
         // The log.
-        let pending = if inode.holding { inode.logged < self.to } else { !inode.noted.is_empty() };
-        if goal.log && !did.log && pending {
+        if goal.log && !did.log && inode.logged < self.to {
             return Step::Log { home: none_live };
         }
         if none_live {
@@ -488,9 +434,6 @@ impl Job {
         // Rule 2: the lease goes when nothing is live.
         if goal.lease != Lease::Kept && inode.state != State::Plain {
             return Step::GiveUpLease;
-        }
-        if let Some(state) = goal.state.filter(|_| leaves) {
-            inode.become_synced(state);
         }
         if goal.hold && !did.hold {
             return self.hold(inode);
@@ -531,7 +474,7 @@ impl Job {
     }
 
     /// A step was done: what it means for the inode.
-    fn done(&mut self, inode: &mut Inode, step: Step, outcome: Outcome, now: u64) {
+    fn done(&mut self, inode: &mut Inode, step: Step, now: u64) {
         let did = &mut self.did;
         match step {
             Step::Hold { length, .. } => {
@@ -543,30 +486,18 @@ impl Job {
                 inode.homed = inode.homed.max(to);
                 inode.unsynced = (inode.homed < inode.end).then_some(now);
             }
-            Step::Rewrite => {
-                inode.forgotten = false;
-                inode.taken = Noted::default();
-            }
+            Step::Rewrite => inode.forgotten = false,
             Step::SyncFile { data_only } => {
                 did.sync = true;
                 inode.unsure = false;
                 inode.fresh = false;
                 inode.changed &= data_only;
-                inode.taken = Noted::default();
-                inode.syncing = Noted::default();
-                if inode.mapped > 0 {
-                    // (Bytes that are stored meanwhile are noted by nobody.)
-                    inode.loose.add_unknown();
-                }
-                if inode.holding {
-                    inode.durable = inode.homed;
-                    inode.logged = inode.logged.max(inode.durable);
-                    inode.kept = inode.kept.max(block_down(inode.durable));
-                }
+                inode.durable = inode.homed;
+                inode.logged = inode.logged.max(inode.durable);
+                inode.kept = inode.kept.max(block_down(inode.durable));
             }
             Step::Log { home } => {
                 did.log = true;
-                inode.taken = Noted::default();
                 inode.logged = self.to;
                 // (Records that were live before are dead now, or there were none.)
                 did.home = true;
@@ -583,9 +514,6 @@ impl Job {
             Step::Call => {
                 did.call = true;
                 self.answer = Answer::AsCalled;
-                if let Outcome::Wrote(range) = outcome {
-                    inode.wrote(range);
-                }
             }
             Step::Answer(_) => {}
         }
@@ -604,10 +532,6 @@ impl Job {
             // The log does not take it: so the file itself. Records that the flush left may be
             // there.
             Step::Log { .. } => {
-                let taken = std::mem::take(&mut inode.taken);
-                if !inode.holding {
-                    inode.noted.add_all(&taken);
-                }
                 self.way = None;
                 self.did.sync = false;
                 let (home, sync) = (Homeward::All, Some(true));
@@ -632,7 +556,6 @@ impl Job {
                 self.answer = Answer::Failed(errno);
             }
             Step::Rewrite => {
-                inode.taken = Noted::default();
                 inode.forgotten = false;
                 inode.health = Health::Lost;
                 self.answer = Answer::Failed(errno);

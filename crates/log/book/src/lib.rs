@@ -6,7 +6,7 @@
 //! A caller that has something to do begins a [`Job`]: [`Inode::begin`]. It says which [`Step`] is
 //! to be carried out; what came of it goes back in ([`Inode::next`]), until the answer is there.
 //! One inode has one job at a time. Meanwhile other threads may append ([`Inode::append`],
-//! [`Inode::appended`]), and note what they wrote ([`Inode::wrote`]).
+//! [`Inode::appended`]).
 //!
 //! A process that dies over a job leaves an inode from which the next one can begin any job: a
 //! step's effect is entered only once it is known, a record that may be durable before it is
@@ -16,8 +16,6 @@
 //! | --- | --- |
 //! | [`inode`] | what is held, at home, durable, logged |
 //! | [`job`] | events in, steps out: the table of calls |
-//! | `overwritten` | a file that is sync-logged from the start |
-//! | [`noted`] | the ranges that a sync has to make durable |
 //! | [`timing`] | plain against log: the cheaper one |
 //! | [`answers`] | syncs that return early, and what waits for them |
 //! | [`as_ever`] | why syncs do not return early |
@@ -39,14 +37,11 @@ pub mod answers;
 pub mod as_ever;
 pub mod inode;
 pub mod job;
-pub mod noted;
-mod overwritten;
 pub mod recovery;
 pub mod timing;
 
 pub use inode::{Inode, Limits, State};
 pub use job::{Answer, At, Errno, Event, Job, Outcome, Step};
-pub use noted::Noted;
 pub use recovery::{File, OnDisk, Owner, Plan, Verdict};
 
 /// Held bytes that were never synced go home after so long, in ns.
@@ -57,5 +52,3 @@ pub const LIVE_AGE: u64 = 5_000_000_000;
 pub const RETRY: u64 = 1_000_000_000;
 /// Longest pause between two tries, in ns.
 pub const RETRY_MAX: u64 = 600_000_000_000;
-/// Reads of a held file after which it is held no longer.
-pub const READS_MAX: u8 = 2;

@@ -25,15 +25,13 @@ pub struct Timing {
     plain: u64,
     syncs: u32,
     lost: u8,
-    /// The log must be a sixteenth cheaper: nothing but syncs gains by it.
-    must_gain: bool,
 }
 
 impl Timing {
     /// How the next sync is to be made.
     #[must_use]
     pub fn way(&self) -> SyncBy {
-        let plain_is_cheaper = self.plain > 0 && self.log > 0 && self.plain_is_cheaper();
+        let plain_is_cheaper = self.plain > 0 && self.log > 0 && self.plain < self.log;
         let other = self.syncs % PERIOD >= PERIOD - 2;
         if plain_is_cheaper != other { SyncBy::Plain } else { SyncBy::Log }
     }
@@ -51,24 +49,8 @@ impl Timing {
             *average = if *average == 0 { ns } else { (*average * 7 + ns).div_ceil(8) };
         }
         if self.syncs.is_multiple_of(PERIOD) && self.plain > 0 && self.log > 0 {
-            self.lost = if self.plain_is_cheaper() { self.lost.saturating_add(1) } else { 0 };
+            self.lost = if self.plain < self.log { self.lost.saturating_add(1) } else { 0 };
         }
-    }
-
-    /// From now on a log that costs about the same loses: where nothing but syncs goes by it.
-    pub(crate) fn must_gain(&mut self) {
-        self.must_gain = true;
-    }
-
-    /// The cost of its syncs is another one from now on: both ways are tried at once.
-    pub(crate) fn measures_anew(&mut self) {
-        (self.log, self.plain) = (0, 0);
-        self.syncs = self.syncs.next_multiple_of(PERIOD).wrapping_add(PERIOD - 2);
-    }
-
-    fn plain_is_cheaper(&self) -> bool {
-        let least = if self.must_gain { self.log / 16 } else { 0 };
-        self.plain < self.log + least
     }
 
     /// Plain has been cheaper for long: the file has nothing to gain.
@@ -116,29 +98,6 @@ mod tests {
         assert!(!timing.loses());
         run(&mut timing, 128, 200, 100);
         assert!(timing.loses());
-    }
-
-    #[test]
-    fn a_log_that_costs_the_same_loses_where_it_must_gain() {
-        let (mut any, mut gains) = (Timing::default(), Timing::default());
-        gains.must_gain();
-        for timing in [&mut any, &mut gains] {
-            run(timing, 64 * 5, 100, 104);
-        }
-        assert_eq!((any.loses(), gains.loses()), (false, true));
-        let mut gains = Timing::default();
-        gains.must_gain();
-        run(&mut gains, 64 * 5, 100, 110);
-        assert!(!gains.loses());
-    }
-
-    #[test]
-    fn what_is_measured_anew_is_known_after_three_syncs() {
-        let mut timing = Timing::default();
-        run(&mut timing, 100, 100, 200);
-        timing.measures_anew();
-        assert_eq!(run(&mut timing, 3, 100, 50), 2);
-        assert_eq!((timing.way(), timing.averages()), (SyncBy::Plain, (100, 50)));
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! The table of calls: what each means for a file that is held, and for one that is sync-logged.
+//! The table of calls: what each means for a file that is held.
 
 use uncopy_log_book::*;
-use uncopy_log_record::{BLOCK, Range};
+use uncopy_log_record::BLOCK;
 
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
@@ -39,14 +39,6 @@ impl Driver {
         driver
     }
 
-    fn synced() -> Driver {
-        let mut driver = Self::held();
-        driver.write_at(10, 20);
-        assert_eq!(driver.inode.state(), State::Synced);
-        driver.does(Event::Sync { data_only: true });
-        driver
-    }
-
     fn append(&mut self, length: u64) -> String {
         self.does(Event::Write { at: At::End, length })
     }
@@ -68,27 +60,18 @@ impl Driver {
                 Step::Hold { offset, length } => format!("hold {offset}+{length}"),
                 Step::Reserve { .. } => "reserve".into(),
                 Step::Home { from, to } => format!("home {from}..{to}"),
-                Step::Rewrite => format!("rewrite{}", self.ranges()),
+                Step::Rewrite => format!("rewrite {}", self.range()),
                 Step::SyncFile { data_only: true } => "fdatasync".into(),
                 Step::SyncFile { data_only: false } => "fsync".into(),
                 Step::Log { home } => {
                     self.inode.entering(self.segment, self.now);
                     let home = if home { " HOME" } else { "" };
-                    format!("DATA{}{home}", self.ranges())
+                    format!("DATA {}{home}", self.range())
                 }
                 Step::LogHome => "HOME".into(),
                 Step::LogName => "NAME".into(),
                 Step::GiveUpLease => "give up".into(),
-                Step::Call => {
-                    if let (Event::Write { at, length }, None) = (event, failed) {
-                        let offset = match at {
-                            At::End => self.inode.end(),
-                            At::Offset(offset) => offset,
-                        };
-                        outcome = Outcome::Wrote(Range { offset, length });
-                    }
-                    "call".into()
-                }
+                Step::Call => "call".into(),
                 Step::Answer(Answer::TryLease) => "lease".into(),
                 Step::Answer(Answer::Failed(errno)) => format!("error {errno}"),
                 Step::Answer(Answer::Done | Answer::AsCalled) => return words.join(", "),
@@ -100,9 +83,9 @@ impl Driver {
         panic!("{event:?} does not end: {words:?}");
     }
 
-    fn ranges(&self) -> String {
-        let shown = |range: &Range| format!(" {}..{}", range.offset, range.end());
-        self.inode.ranges().iter().map(shown).collect()
+    fn range(&self) -> String {
+        let range = self.inode.range();
+        format!("{}..{}", range.offset, range.end())
     }
 }
 
@@ -181,42 +164,19 @@ fn many_held_bytes_of_whole_blocks_need_no_record_but_home() {
 }
 
 #[test]
-fn a_write_elsewhere_makes_a_held_file_sync_logged() {
-    let mut file = Driver::held();
-    file.append(50);
-    assert_eq!(file.write_at(0, 10), "home 100..150, call");
-    assert_eq!(file.inode.state(), State::Synced);
-    assert_eq!(file.does(Event::Sync { data_only: true }), "DATA 0..10 100..150");
-    assert_eq!(file.write_at(150, 10), "call");
-    assert_eq!(file.does(Event::Sync { data_only: true }), "DATA 150..160");
-}
-
-#[test]
-fn reading_a_held_file_brings_it_home_and_twice_ends_that() {
-    let mut file = Driver::held();
-    file.append(50);
-    assert_eq!(file.does(Event::Read), "home 100..150, call");
-    assert_eq!(file.inode.state(), State::Held);
-    file.append(50);
-    assert_eq!(file.does(Event::Read), "home 150..200, call");
-    assert_eq!(file.inode.state(), State::Synced);
-    // Bytes that no sync has made durable are still to be.
-    assert_eq!(file.does(Event::Sync { data_only: true }), "DATA 100..200");
-    assert_eq!(file.does(Event::Read), "call");
-}
-
-#[test]
-fn a_sync_of_many_or_unknown_bytes_is_the_files_own_then_home() {
-    let mut file = Driver::synced();
-    file.write_at(0, 300_000);
-    let sync = Event::Sync { data_only: true };
-    assert_eq!(file.does(sync), "fdatasync, HOME");
-    for i in 0..33 {
-        file.write_at(i * 100, 1);
+fn what_is_no_append_makes_a_held_file_plain() {
+    let elsewhere = Event::Write { at: At::Offset(0), length: 10 };
+    for event in [elsewhere, Event::Read, Event::Truncate, Event::MapShared] {
+        let mut file = Driver::held();
+        file.append(50);
+        assert_eq!(file.does(event), "home 100..150, give up, call");
+        assert_eq!(file.inode.state(), State::Plain);
+        assert_eq!(file.does(Event::Sync { data_only: true }), "call");
+        let mut file = Driver::held();
+        file.append(50);
+        file.does(Event::Sync { data_only: true });
+        assert_eq!(file.does(event), "home 100..150, fdatasync, HOME, give up, call");
     }
-    assert_eq!(file.does(sync), "fdatasync");
-    file.write_at(7, 1);
-    assert_eq!(file.does(sync), "DATA 7..8");
 }
 
 #[test]
@@ -245,8 +205,6 @@ fn a_rename_comes_home_and_is_named_if_something_is_live() {
     assert_eq!(file.does(Event::Rename), "home 100..150, call");
     file.does(Event::Sync { data_only: true });
     assert_eq!(file.does(Event::Rename), "call, NAME");
-    let mut file = Driver::synced();
-    assert_eq!(file.does(Event::Rename), "call, NAME");
 }
 
 #[test]
@@ -271,42 +229,6 @@ fn what_was_synced_comes_home_though_it_is_unlinked() {
 }
 
 #[test]
-fn truncation_makes_a_held_file_plain_and_the_next_sync_of_another_its_own() {
-    let mut file = Driver::held();
-    file.append(50);
-    assert_eq!(file.does(Event::Truncate), "home 100..150, give up, call");
-    assert_eq!(file.inode.state(), State::Plain);
-    let mut file = Driver::held();
-    file.append(50);
-    file.does(Event::Sync { data_only: true });
-    let expected = "home 100..150, fdatasync, HOME, give up, call";
-    assert_eq!(file.does(Event::Truncate), expected);
-    let mut file = Driver::synced();
-    assert_eq!(file.does(Event::Truncate), "fdatasync, HOME, call");
-    assert_eq!(file.does(Event::Sync { data_only: true }), "fsync");
-    file.write_at(0, 1);
-    assert_eq!(file.does(Event::Sync { data_only: true }), "DATA 0..1");
-}
-
-#[test]
-fn while_it_is_mapped_for_writing_syncs_are_the_files_own() {
-    let sync = Event::Sync { data_only: true };
-    for mut file in [Driver::held(), Driver::synced()] {
-        let held = file.inode.state() == State::Held;
-        let expected = if held { "call" } else { "fdatasync, HOME, call" };
-        assert_eq!(file.does(Event::MapShared), expected);
-        assert_eq!(file.inode.state(), State::Synced);
-        assert_eq!(file.does(sync), "fdatasync");
-        file.write_at(0, 5);
-        assert_eq!(file.does(sync), "fdatasync");
-        assert_eq!(file.does(Event::Unmap), "call");
-        assert_eq!(file.does(sync), "fsync");
-        file.write_at(0, 5);
-        assert_eq!(file.does(sync), "DATA 0..5");
-    }
-}
-
-#[test]
 fn what_is_mapped_for_writing_gets_no_lease() {
     let mut file = Driver::plain();
     assert_eq!(file.does(Event::MapShared), "call");
@@ -317,12 +239,10 @@ fn what_is_mapped_for_writing_gets_no_lease() {
 }
 
 #[test]
-fn a_sync_of_everything_has_held_bytes_and_ends_live_records() {
+fn a_sync_of_everything_has_held_bytes() {
     let mut file = Driver::held();
     file.append(50);
     assert_eq!(file.does(Event::SyncAll), "home 100..150, call");
-    let mut file = Driver::synced();
-    assert_eq!(file.does(Event::SyncAll), "fdatasync, HOME, call");
 }
 
 #[test]
@@ -332,8 +252,6 @@ fn what_is_handed_to_a_stranger_is_plain_for_good() {
     file.does(Event::Sync { data_only: true });
     assert_eq!(file.does(Event::HandOver), "home 100..150, fdatasync, HOME, give up, call");
     assert_eq!(file.inode.due(), None);
-    let mut file = Driver::synced();
-    assert_eq!(file.does(Event::HandOver), "fdatasync, HOME, give up, call");
     file.now += 3600 * SECOND;
     assert_eq!(file.does(Event::Tick), "");
     let mut file = Driver::plain();
@@ -417,17 +335,13 @@ fn a_full_disk_is_said_by_the_write_itself() {
 
 #[test]
 fn a_sync_that_the_log_does_not_take_is_the_files_own() {
-    for mut file in [Driver::held(), Driver::synced()] {
-        file.append(50);
-        let held = file.inode.state() == State::Held;
-        file.fails = |step| matches!(step, Step::Log { .. }).then_some(ENOSPC);
-        let words = file.does(Event::Sync { data_only: true });
-        // (Records that the flush left may be there, so `HOME` follows.)
-        let expected = "DATA 100..150, home 100..150, fdatasync, HOME";
-        let expected = if held { expected } else { "DATA 100..150, fdatasync, HOME" };
-        assert_eq!(words, expected);
-        assert!(!file.inode.failed());
-    }
+    let mut file = Driver::held();
+    file.append(50);
+    file.fails = |step| matches!(step, Step::Log { .. }).then_some(ENOSPC);
+    let words = file.does(Event::Sync { data_only: true });
+    // (Records that the flush left may be there, so `HOME` follows.)
+    assert_eq!(words, "DATA 100..150, home 100..150, fdatasync, HOME");
+    assert!(!file.inode.failed());
 }
 
 #[test]
@@ -449,50 +363,40 @@ fn after_a_failure_a_sync_says_so_until_all_was_written_and_synced_again() {
     assert_eq!(file.does(sync), "DATA 150..155");
 }
 
-#[test]
-fn after_a_failure_a_sync_logged_file_is_written_again() {
-    let sync = Event::Sync { data_only: true };
-    let mut file = Driver::synced();
-    file.write_at(0, 400_000);
+/// Appends so many megabytes that no sync makes durable: the first ones leave the memory.
+fn with_forgotten_bytes(megabytes: u64) -> Driver {
+    let mut file = Driver::held();
+    for _ in 0..megabytes {
+        file.append(1 << 20);
+    }
     file.fails = |step| matches!(step, Step::SyncFile { .. }).then_some(EIO);
-    // (0..100 were logged, but the file's own sync never brought them.)
-    assert_eq!(file.does(sync), "fdatasync, rewrite 0..400000, error 5");
-    file.write_at(500_000, 5);
-    assert_eq!(file.does(sync), "fdatasync, rewrite 0..400000 500000..500005, error 5");
-    file.fails = |_| None;
-    assert_eq!(file.does(sync), "fdatasync, HOME");
-    assert!(!file.inode.failed());
-    file.write_at(500_000, 5);
-    assert_eq!(file.does(sync), "DATA 500000..500005");
+    file
 }
 
 #[test]
-fn what_was_logged_is_written_again_too_when_the_files_own_sync_fails() {
-    let mut file = Driver::synced();
-    file.does(Event::SyncAll);
-    file.write_at(10, 20);
-    assert_eq!(file.does(Event::Sync { data_only: true }), "DATA 10..30");
-    file.fails = |step| matches!(step, Step::SyncFile { .. }).then_some(EIO);
-    assert_eq!(file.does(Event::OpenedElsewhere), "fdatasync, rewrite 10..30, error 5");
-    assert!(file.inode.live().is_some());
+fn what_has_left_the_memory_is_written_again_when_the_files_own_sync_fails() {
+    let sync = Event::Sync { data_only: true };
+    let mut file = with_forgotten_bytes(20);
+    let words = file.does(sync);
+    let kept = file.inode.kept();
+    assert!(words.ends_with(&format!("fdatasync, rewrite 100..{kept}, error 5")), "{words}");
     file.fails = |_| None;
-    assert_eq!(file.does(Event::Tick), "fdatasync, HOME, give up");
+    let words = file.does(sync);
+    assert!(words.starts_with(&format!("home {kept}..")) && !words.contains("error"), "{words}");
+    assert!(!file.inode.failed());
 }
 
 #[test]
 fn bytes_that_are_lost_are_said_to_be_for_good() {
     let sync = Event::Sync { data_only: true };
-    let mut file = Driver::synced();
-    for i in 0..33 {
-        file.write_at(i * 100, 1);
-    }
-    file.fails = |step| matches!(step, Step::SyncFile { .. }).then_some(EIO);
+    let mut file = with_forgotten_bytes(40);
     file.does(sync);
     file.fails = |_| None;
     for _ in 0..2 {
         let words = file.does(sync);
         assert!(words.ends_with("error 5"), "{words}");
     }
+    assert!(file.inode.lost());
 }
 
 #[test]
@@ -509,7 +413,7 @@ fn a_file_that_cannot_come_home_keeps_its_lease_and_its_bytes() {
 
 #[test]
 fn a_file_that_gains_nothing_goes_plain() {
-    let mut file = Driver::synced();
+    let mut file = Driver::held();
     file.takes = |step| match step {
         Step::Log { .. } => 300_000,
         Step::SyncFile { .. } => 100_000,
@@ -517,7 +421,7 @@ fn a_file_that_gains_nothing_goes_plain() {
     };
     let (mut logged, mut own) = (0, 0);
     for _ in 0..300 {
-        file.write_at(5, 5);
+        file.append(5);
         let words = file.does(Event::Sync { data_only: true });
         logged += u32::from(words.contains("DATA"));
         own += u32::from(words.contains("fdatasync"));
@@ -549,33 +453,29 @@ fn one_in_some_syncs_goes_the_other_way_where_the_log_is_cheaper() {
 
 #[test]
 fn who_dies_over_a_sync_leaves_what_is_to_be_synced() {
-    let mut file = Driver::synced();
-    file.write_at(300, 5);
+    let mut file = Driver::held();
+    file.append(5);
     let mut job = file.inode.begin(Event::Sync { data_only: true }, 5);
     let step = file.inode.next(&mut job, Outcome::Done, 5);
     assert_eq!(step, Step::Log { home: false });
     file.inode.entering(9, 5);
     // Its process is killed. The record that it was about to write may be there.
     assert!(file.inode.live().is_some());
-    assert_eq!(file.does(Event::Sync { data_only: true }), "DATA 300..305");
+    assert_eq!(file.does(Event::Sync { data_only: true }), "DATA 100..105");
 }
 
 #[test]
 fn who_dies_over_the_files_own_sync_may_have_been_told_that_it_failed() {
-    for mut file in [Driver::held(), Driver::synced()] {
-        file.append(50);
-        file.does(Event::Sync { data_only: true });
-        let held = file.inode.state() == State::Held;
-        let mut job = file.inode.begin(Event::OpenedElsewhere, 5);
-        let mut step = file.inode.next(&mut job, Outcome::Done, 5);
-        while !matches!(step, Step::SyncFile { .. }) {
-            step = file.inode.next(&mut job, Outcome::Done, 5);
-        }
-        // Its process is killed; what the log has is not given up for a sync that says nothing.
-        let words = file.does(Event::Close);
-        let expected = if held { "home 100..150" } else { "rewrite 10..30 100..150" };
-        assert_eq!(words, format!("{expected}, fdatasync, HOME, give up"));
+    let mut file = Driver::held();
+    file.append(50);
+    file.does(Event::Sync { data_only: true });
+    let mut job = file.inode.begin(Event::OpenedElsewhere, 5);
+    let mut step = file.inode.next(&mut job, Outcome::Done, 5);
+    while !matches!(step, Step::SyncFile { .. }) {
+        step = file.inode.next(&mut job, Outcome::Done, 5);
     }
+    // Its process is killed; what the log has is not given up for a sync that says nothing.
+    assert_eq!(file.does(Event::Close), "home 100..150, fdatasync, HOME, give up");
 }
 
 #[test]
@@ -587,7 +487,7 @@ fn who_appends_during_a_sync_waits_for_the_next_one() {
     file.inode.entering(0, 5);
     assert_eq!(file.inode.append(10), Some(150));
     file.inode.appended(10, 6);
-    assert_eq!(file.ranges(), " 100..150");
+    assert_eq!(file.range(), "100..150");
     let step = file.inode.next(&mut job, Outcome::Done, 7);
     assert_eq!(step, Step::Answer(Answer::Done));
     assert_eq!(file.does(Event::Sync { data_only: true }), "DATA 150..160");

@@ -63,7 +63,7 @@ impl Log {
         let Some(file) = self.file(fd) else { return Appended::Plain(None) };
         self.await_others(&file);
         while file.state() != State::Held {
-            if let Some(plain) = file.writes(fd, at) {
+            if let Some(plain) = file.writes_plainly(at) {
                 return Appended::Plain(Some(plain));
             }
             match file.state() {

@@ -5,29 +5,23 @@ pub(crate) use crate::known::borrowed;
 use crate::known::{Known, signature};
 use crate::log::Log;
 use crate::session::Session;
-use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-use rustix::fs::{OFlags, SeekFrom, fcntl_getfl, fstat, seek};
+use rustix::fs::{SeekFrom, seek};
 use rustix::time::Timespec;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use uncopy_inject::Point;
 use uncopy_kernel::inject;
-use uncopy_log_book::Inode;
 use uncopy_log_service::{Client, PlainReason, take_over};
 use uncopy_log_share::State as EntryState;
 use uncopy_log_share::claims::Claim;
 
 /// It has grown before so many syncs in a row.
 const GROWN: u32 = 2;
-/// It was overwritten before so many.
-const OVERS: u32 = 4;
 /// A file that cannot be held, or had to become plain, is left alone for so long, then four times
 /// as long, and so on.
 const PAUSE: u64 = 1_000_000_000;
 const LONGEST: u64 = 256 * PAUSE;
-/// A file that was not synced for so long became plain for that, in ns.
-const IDLE: u64 = 2_000_000_000;
 /// Calls under way are waited for so long, in ns: most disks sync sooner. (A program of several
 /// threads that sync has always one under way.)
 const UNDER_WAY: u64 = 50_000_000;
@@ -56,39 +50,24 @@ impl Log {
         }
         let length = known.size;
         let grew = file.length.swap(length, Relaxed) < length;
-        let count = |of: &AtomicU32, is: bool| {
-            let count = if is { of.load(Relaxed) + 1 } else { 0 };
-            of.store(count, Relaxed);
-            count
-        };
-        let grown = count(&file.grown, grew);
-        let written = file.written.swap(false, Relaxed);
-        let over = file.written_over.swap(false, Relaxed) || written && !grew;
-        let not_appended = file.not_appended.load(Relaxed);
-        let wanted = self.settings().is_some_and(|settings| settings.overwrites);
-        let over = count(&file.overs, over || grew && not_appended) >= OVERS && wanted;
-        let held = grown >= GROWN && !not_appended;
-        if (held || over) && file.state() == State::Plain && !self.is_stopped() {
+        let grown = if grew { file.grown.load(Relaxed) + 1 } else { 0 };
+        file.grown.store(grown, Relaxed);
+        let appended = grown >= GROWN && !file.not_appended.load(Relaxed);
+        if appended && file.state() == State::Plain && !self.is_stopped() {
             let now = now();
             if now >= file.after.load(Relaxed) {
-                self.try_to_hold(file, fd, now, over);
+                self.try_to_hold(file, fd, now);
             }
         }
     }
 
     #[cold]
-    fn try_to_hold(&'static self, file: &Arc<File>, fd: RawFd, now: u64, over: bool) {
+    fn try_to_hold(&'static self, file: &Arc<File>, fd: RawFd, now: u64) {
         let Some(session) = self.session() else { return };
-        // (The bytes that a sync brings are read back.)
-        let reads = |flags: OFlags| flags & OFlags::RWMODE == OFlags::RDWR;
-        if over && !fcntl_getfl(borrowed(fd)).is_ok_and(reads) {
-            session.leaves_plain(fd, PlainReason::NotRead);
-            return leave_long(file);
-        }
         let log = session.has_log();
         let begin = || {
             log.inspect_err(|why| session.leaves_plain(fd, *why))?;
-            session.begins(file, fd, now, over)
+            session.begins(file, fd)
         };
         if attempt(file, now, begin) == Some(PlainReason::NoService) {
             self.hold_no_more();
@@ -129,21 +108,18 @@ fn attempt(
 }
 
 impl Session {
-    /// `file` becomes held, or overwritten (`over`). After an error the caller sets its state.
-    fn begins(&self, file: &File, fd: RawFd, now: u64, over: bool) -> Result<(), PlainReason> {
+    /// `file` becomes held. After an error the caller sets its state.
+    fn begins(&self, file: &File, fd: RawFd) -> Result<(), PlainReason> {
         file.become_(State::Beginning);
-        let until = self::now() + UNDER_WAY;
+        let until = now() + UNDER_WAY;
         while file.calls() > 0 {
-            if self::now() > until {
+            if now() > until {
                 self.leaves_plain(fd, PlainReason::Busy);
                 return Err(PlainReason::Busy);
             }
             let _ = rustix::thread::nanosleep(&LOOK);
         }
-        let held = self.ask(|client: &Client| match over {
-            true => client.hold_overwritten(borrowed(fd)),
-            false => client.hold(borrowed(fd)),
-        });
+        let held = self.ask(|client: &Client| client.hold(borrowed(fd)));
         let (slot, index) = held.inspect_err(|reason| {
             if *reason == PlainReason::NoService {
                 self.gives_back(file, fd);
@@ -152,21 +128,14 @@ impl Session {
         inject::point(Point::Granted);
         // (Only one description has it open, which is the program's.)
         let entry = self.memory.entry(slot);
-        if over {
-            let size = fstat(borrowed(fd)).map_or(0, |stat| stat.st_size as u64);
-            let timing = file.timing.with(|timing| *timing);
-            file.book.with(|book| {
-                *book = Inode::new(now);
-                book.granted_to_overwrite(size, timing);
-            });
-        } else if let Ok(position) = seek(borrowed(fd), SeekFrom::Current(0)) {
+        if let Ok(position) = seek(borrowed(fd), SeekFrom::Current(0)) {
             entry.position.store(position, SeqCst);
         }
         file.slot.store(slot as u32, SeqCst);
         file.index.store(index, SeqCst);
         file.logged.store(0, SeqCst);
         file.refused.store(0, SeqCst);
-        file.become_(if over { State::Overwritten } else { State::Held });
+        file.become_(State::Held);
         Ok(())
     }
 
@@ -193,16 +162,6 @@ impl Session {
             }
         }
     }
-}
-
-/// It has become plain: it is left alone for a while, unless it was so only because nobody synced
-/// it.
-pub(crate) fn put_off_after(file: &File, now: u64) {
-    let was_over = file.state() == State::Overwritten;
-    if !was_over || now.saturating_sub(file.synced.load(Relaxed)) < IDLE {
-        put_off(file, now);
-    }
-    file.overs.store(0, Relaxed);
 }
 
 /// It is left alone for as long as any file is.

@@ -83,7 +83,7 @@ impl Log {
         }
         let last = file.fds.load(SeqCst) == 1;
         self.closes_promised(&file);
-        if last && matches!(file.state(), State::Held | State::Overwritten) {
+        if last && file.state() == State::Held {
             // (Where bytes do not come home the service goes on trying.)
             let _ = self.leave(&file, fd, PlainReason::Ends);
         }
@@ -138,9 +138,7 @@ impl Log {
     /// Flags as the kernel says them, without O_DIRECT, which is set while bytes are brought home,
     /// and O_ASYNC, which a lease sets.
     pub fn flags_told(&'static self, fd: RawFd, flags: i32) -> i32 {
-        let held = |file: Arc<File>| {
-            matches!(file.state(), State::Held | State::Inherited | State::Overwritten)
-        };
+        let held = |file: Arc<File>| matches!(file.state(), State::Held | State::Inherited);
         let held = self.file(fd).is_some_and(held);
         if held && flags >= 0 { flags & !(libc::O_DIRECT | libc::O_ASYNC) } else { flags }
     }
@@ -148,9 +146,6 @@ impl Log {
     /// The length of `fd`, if the kernel does not have all of it.
     pub fn length(&'static self, fd: RawFd) -> Option<u64> {
         let file = self.file(fd)?;
-        if file.state() == State::Overwritten {
-            return None;
-        }
         if file.state() == State::Inherited {
             // (The caller has asked the kernel before.)
             drop(self.made_plain(&file, fd, PlainReason::Shared));
@@ -182,9 +177,6 @@ impl Log {
     /// Moves the position of a held file. `None`: the kernel does that.
     pub fn seek(&'static self, fd: RawFd, offset: i64, whence: i32) -> Option<i64> {
         let file = self.file(fd)?;
-        if file.state() == State::Overwritten {
-            return Some(self.seek_by_kernel(&file, fd, offset, whence));
-        }
         if file.state() == State::Inherited {
             drop(self.made_plain(&file, fd, PlainReason::Shared));
             return None;
@@ -224,10 +216,9 @@ impl Log {
 
     /// Some file of the program's has another name.
     pub fn renamed(&'static self) {
-        let held = |file: &Arc<File>| matches!(file.state(), State::Held | State::Overwritten);
         if self.in_use()
             && let Some(session) = self.known_session()
-            && self.table.all(0, u32::MAX).iter().any(|(_, file)| held(file))
+            && self.table.all(0, u32::MAX).iter().any(|(_, file)| file.state() == State::Held)
         {
             session.ask(|client| client.tell(uncopy_log_service::protocol::Message::Renamed));
         }

@@ -1,12 +1,11 @@
 //! An open file of the program's, by however many descriptors it has it.
 
 use crate::guarded::Guarded;
-use core::sync::atomic::Ordering::SeqCst;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
 use std::sync::Arc;
 use uncopy_kernel::critical;
 use uncopy_kernel::lock::Lock;
-use uncopy_log_book::Inode;
 use uncopy_log_book::timing::Timing;
 use uncopy_log_share::layout::ONCE;
 
@@ -25,8 +24,6 @@ pub enum State {
     /// This process has it from its parent, which may hold it: the service is asked before the
     /// first call.
     Inherited = 4,
-    /// They are the kernel's; what is written is noted, and syncs go to the log.
-    Overwritten = 5,
 }
 
 impl State {
@@ -36,7 +33,6 @@ impl State {
             1 => Self::Beginning,
             2 => Self::Held,
             4 => Self::Inherited,
-            5 => Self::Overwritten,
             _ => Self::Never,
         }
     }
@@ -66,19 +62,8 @@ pub struct File {
     /// The last flush of its bytes failed; its bytes were not in it.
     pub(crate) log_failed: AtomicBool,
     pub(crate) left_out: AtomicBool,
-    /// It was written since the last sync; it was so where it did not end.
-    pub(crate) written: AtomicBool,
-    pub(crate) written_over: AtomicBool,
-    /// So often in a row it was overwritten before a sync; it was held, and is no file that is
-    /// appended to only.
-    pub(crate) overs: AtomicU32,
+    /// It is no file that is appended to only.
     pub(crate) not_appended: AtomicBool,
-    /// Calls that may have moved its position: counted when they begin, and when they end.
-    pub(crate) moves: AtomicU64,
-    /// The ranges written since the last sync, and how syncs are made, while it is overwritten.
-    pub(crate) book: Guarded<Inode>,
-    /// When it was last synced by the log: ns of the monotonic clock.
-    pub(crate) synced: AtomicU64,
     /// One of this process's syncs of it by the kernel at a time, while it is held.
     pub(crate) kernels: Guarded<()>,
     /// Since when its bytes could not come home: ns of the monotonic clock; 0: they could.
@@ -116,13 +101,7 @@ impl File {
             logged: AtomicU64::new(0),
             log_failed: AtomicBool::new(false),
             left_out: AtomicBool::new(false),
-            written: AtomicBool::new(false),
-            written_over: AtomicBool::new(false),
             not_appended: AtomicBool::new(false),
-            overs: AtomicU32::new(0),
-            moves: AtomicU64::new(0),
-            book: Guarded::new(Inode::default()),
-            synced: AtomicU64::new(0),
             kernels: Guarded::new(()),
             refused: AtomicU64::new(0),
             lost: AtomicU32::new(0),
@@ -158,20 +137,26 @@ impl File {
         self.index.load(SeqCst)
     }
 
+    /// It is held by this number.
+    pub(crate) fn is_held_by(&self, index: u32) -> bool {
+        self.state() == State::Held && self.index() == index
+    }
+
     /// One call of the kernel's, if that is what its calls are now.
     pub(crate) fn plainly(self: &Arc<Self>) -> Option<Plain> {
         // (Counted first, then looked: a thread that wants to hold it says so first, then looks at
         // the count.)
         self.plain.fetch_add(1, SeqCst);
-        let plain = Plain { file: self.clone(), writes: None, reads: false };
+        let plain = Plain { file: self.clone(), placed: false };
         matches!(self.state(), State::Plain | State::Never).then_some(plain)
     }
 
-    /// The same, of a file whose bytes are the kernel's.
-    pub(crate) fn by_kernel(self: &Arc<Self>) -> Option<Plain> {
-        self.plain.fetch_add(1, SeqCst);
-        let plain = Plain { file: self.clone(), writes: None, reads: false };
-        matches!(self.state(), State::Plain | State::Never | State::Overwritten).then_some(plain)
+    /// The same, of a call that writes: at this place, or at the position.
+    pub(crate) fn writes_plainly(self: &Arc<Self>, at: Option<i64>) -> Option<Plain> {
+        let mut plain = self.plainly()?;
+        // (Where O_APPEND is set the kernel heeds no place.)
+        plain.placed = at.is_some() && !self.appends.load(Relaxed);
+        Some(plain)
     }
 
     pub(crate) fn calls(&self) -> u32 {
@@ -193,31 +178,24 @@ impl File {
 /// A call of the kernel's on a file is under way: it is not held before that is dropped.
 #[derive(Debug)]
 pub struct Plain {
-    pub(crate) file: Arc<File>,
-    /// The ranges that it writes are to be noted: see [`Plain::wrote`].
-    pub(crate) writes: Option<Writes>,
-    /// It moves the position.
-    pub(crate) reads: bool,
+    file: Arc<File>,
+    /// It writes at a place that the program names.
+    placed: bool,
 }
 
-/// A call that writes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Writes {
-    /// At this place; else at the position.
-    pub(crate) at: Option<u64>,
-    /// The position when it began.
-    pub(crate) before: Option<u64>,
-    /// It goes to the end.
-    pub(crate) appends: bool,
-    /// [`File::moves`] when it began.
-    pub(crate) moves: u64,
+impl Plain {
+    /// The call has written `n` bytes. (Told before the program is.)
+    pub fn wrote(&self, n: isize) {
+        // (A program that says where it writes is no log's writer: it will read what it adds, or
+        // write over it, and then wants it in the page cache.)
+        if self.placed && n > 0 {
+            self.file.not_appended.store(true, Relaxed);
+        }
+    }
 }
 
 impl Drop for Plain {
     fn drop(&mut self) {
-        if self.reads {
-            self.file.moves.fetch_add(1, SeqCst);
-        }
         self.file.plain.fetch_sub(1, SeqCst);
     }
 }

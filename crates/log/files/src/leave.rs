@@ -1,7 +1,7 @@
 //! A held file becomes plain: the service brings home what is held; where there is none any more,
 //! this process does.
 
-use crate::begin::{borrowed, now, put_off_after};
+use crate::begin::{borrowed, now, put_off};
 use crate::file::{File, State};
 use crate::log::Log;
 use crate::session::Session;
@@ -34,13 +34,11 @@ impl Log {
     ) -> Result<(), Errno> {
         let Some(session) = self.known_session() else { return Ok(()) };
         let (slot, index) = (file.slot(), file.index());
-        match file.state() {
-            State::Held if reason == PlainReason::NotAppended => {
-                file.not_appended.store(true, Relaxed)
-            }
-            State::Held => {}
-            State::Overwritten => return self.leave_overwritten(session, file, fd, reason),
-            _ => return Ok(()),
+        if file.state() != State::Held {
+            return Ok(());
+        }
+        if reason == PlainReason::NotAppended {
+            file.not_appended.store(true, Relaxed);
         }
         let leave = Message::Leave { slot: slot as u64, index: index.into(), reason };
         session.ask(|client| client.tell(leave));
@@ -85,7 +83,6 @@ impl Log {
         }
         // (Another process may have brought it home, which cannot strike out what is in our log.)
         if entry.logged.load(SeqCst) != 0
-            && (entry.has_logged() || !entry.is_overwritten())
             && !session.ask(Client::lives)
             && session.is_of(entry, index)
         {
@@ -99,7 +96,7 @@ impl Log {
                 if session.is_of(entry, index) {
                     file.lost.fetch_max(entry.lost.load(SeqCst), SeqCst);
                 }
-                put_off_after(file, now());
+                put_off(file, now());
                 file.become_(State::Plain);
                 let knows = Message::Knows { slot: slot as u64, index: index.into() };
                 let told = session.ask(|client| client.tell(knows));

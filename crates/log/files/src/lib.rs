@@ -14,7 +14,6 @@
 //! | [`answering`] | syncs that return before they are durable, and who waits for them |
 //! | `early` | files whose syncs have returned early |
 //! | `append` | bytes are appended |
-//! | `overwritten` | a file whose bytes are the kernel's, and whose syncs go to the log |
 //! | `sync` | bytes become durable |
 //! | `descriptors` | descriptors are opened, closed and duplicated |
 //! | `share` | fork, exec |
@@ -29,7 +28,6 @@ mod guarded;
 mod known;
 mod leave;
 pub mod log;
-mod overwritten;
 mod session;
 mod share;
 mod sync;

@@ -24,8 +24,6 @@ pub struct Settings {
     pub directory: PathBuf,
     /// Which files; none: all of that file system.
     pub patterns: Vec<String>,
-    /// Files that are overwritten, too: their syncs go to the log.
-    pub overwrites: bool,
 }
 
 /// See the module. Zeros at first.
@@ -175,13 +173,6 @@ impl Log {
         Some(self.made_plain(&file, fd, reason))
     }
 
-    /// As [`plainly`](Self::plainly), before a call that reads.
-    #[inline]
-    pub fn reads(&'static self, fd: RawFd, reason: PlainReason) -> Option<Plain> {
-        let file = self.file(fd)?;
-        Some(self.read_by_kernel(&file, fd, reason))
-    }
-
     /// As [`plainly`](Self::plainly), before a call that changes what only the kernel's own sync
     /// makes durable.
     pub fn changes(&'static self, fd: RawFd) -> Option<Plain> {
@@ -203,7 +194,7 @@ impl Log {
                 return plain;
             }
             match file.state() {
-                State::Held | State::Overwritten => {
+                State::Held => {
                     if self.leave(file, fd, reason).is_err() {
                         // (It is told where it can be: by writes and syncs. Others wait.)
                         let _ = rustix::thread::nanosleep(&RETRY_SLEEP);
@@ -240,7 +231,7 @@ impl Log {
     pub fn stop(&'static self, reason: PlainReason) {
         self.hold_no_more();
         for (fd, file) in self.table.all(0, u32::MAX) {
-            if matches!(file.state(), State::Held | State::Overwritten) {
+            if file.state() == State::Held {
                 drop(self.made_plain(&file, fd, reason));
             }
         }

@@ -38,7 +38,7 @@ enum Need {
 }
 
 /// Now, in ns.
-pub(crate) fn precisely() -> u64 {
+fn precisely() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
@@ -58,12 +58,6 @@ impl Log {
                     return failed(why.raw_os_error());
                 }
             }
-            if file.state() == State::Overwritten {
-                match self.sync_overwritten(&file, fd, data) {
-                    Some(result) => return result,
-                    None => continue,
-                }
-            }
             if file.state() == State::Beginning {
                 file.alone(|| ());
                 continue;
@@ -80,8 +74,7 @@ impl Log {
                 }
                 if let Some(before) = before.filter(|_| result == 0) {
                     let appended = before.size.wrapping_sub(file.length.load(Relaxed));
-                    let over = appended == 0 && file.written.load(Relaxed);
-                    if over || (1..=MOST).contains(&appended) {
+                    if (1..=MOST).contains(&appended) {
                         file.timing.with(|timing| timing.took(SyncBy::Plain, took, true));
                     }
                     self.synced_plainly(&file, fd, data, &before);
@@ -215,7 +208,7 @@ impl Log {
     }
 }
 
-pub(crate) fn failed(errno: i32) -> i32 {
+fn failed(errno: i32) -> i32 {
     // SAFETY: errno's address is always valid.
     unsafe { *libc::__errno_location() = errno };
     -1

@@ -122,19 +122,7 @@ impl Client {
     /// # Errors
     /// Why not. [`PlainReason::NoService`]: the service is not to be asked any more.
     pub fn hold(&self, file: BorrowedFd<'_>) -> Result<(usize, u32), PlainReason> {
-        self.holds(Message::Hold, file)
-    }
-
-    /// As [`hold`](Self::hold), of a file that is overwritten: its bytes stay the kernel's.
-    ///
-    /// # Errors
-    /// As [`hold`](Self::hold).
-    pub fn hold_overwritten(&self, file: BorrowedFd<'_>) -> Result<(usize, u32), PlainReason> {
-        self.holds(Message::HoldOverwritten, file)
-    }
-
-    fn holds(&self, how: Message, file: BorrowedFd<'_>) -> Result<(usize, u32), PlainReason> {
-        match self.ask(how, Some(file)) {
+        match self.ask(Message::Hold, Some(file)) {
             Ok((Message::Held { slot, index }, _)) => Ok((slot as usize, index as u32)),
             Ok((Message::Refused(reason), _)) => Err(reason),
             _ => Err(PlainReason::NoService),

@@ -1,7 +1,6 @@
 //! A held file, from the service's side, and how it becomes plain.
 
 use crate::lease;
-use crate::overwritten::{self, Settled};
 use crate::place::Place;
 use crate::plain_reason::PlainReason;
 use crate::report::Report;
@@ -19,9 +18,6 @@ use uncopy_log_share::memory::Memory;
 /// So long a file that cannot be brought home is tried again, at first soon, then this far apart.
 const TIMEOUT: Duration = Duration::from_secs(30);
 const APART: Duration = Duration::from_secs(1);
-/// An overwritten file that was not logged for so many ticks is plain again. (Live records in a log
-/// are not to be old: recovery takes a file that changed long after a heartbeat for a stranger's.)
-const IDLE_AFTER: u32 = 3;
 /// From so many bytes on whole blocks go past the page cache.
 const DIRECT: u64 = 128 << 10;
 
@@ -33,11 +29,8 @@ pub(crate) struct Hold {
     pub(crate) client: u64,
     /// It is to be plain, for this reason.
     pub(crate) leaves: Option<PlainReason>,
-    /// Ticks since something of it was neither home nor durable; of an overwritten file: since it
-    /// was logged.
+    /// Ticks since something of it was neither home nor durable.
     pub(crate) waits: u32,
-    /// Of an overwritten file: how often it had been logged at the last tick.
-    pub(crate) seen: u64,
     /// Since when it cannot be brought home; when it is tried again.
     refused: Option<Instant>,
     next: Option<(Instant, Duration)>,
@@ -59,7 +52,7 @@ pub(crate) enum Left {
 
 impl Hold {
     pub(crate) fn new(file: OwnedFd, index: u32, client: u64) -> Self {
-        Self { file, index, client, leaves: None, waits: 0, seen: 0, refused: None, next: None }
+        Self { file, index, client, leaves: None, waits: 0, refused: None, next: None }
     }
 
     /// Brings bytes home.
@@ -103,9 +96,6 @@ impl Hold {
         if self.next.is_some_and(|(at, _)| now < at) {
             return Left::Later;
         }
-        if entry.is_overwritten() {
-            return self.leave_overwritten(entry, alone);
-        }
         let ending = Ending { logged, alone, open: false };
         let settled = self
             .bring(memory, slot, Which::All)
@@ -135,43 +125,6 @@ impl Hold {
         let pause = self.next.map_or(Duration::from_millis(20), |(_, last)| (last * 2).min(APART));
         self.next = Some((Instant::now() + pause, pause));
         entry.refuses(why);
-    }
-
-    /// It was refused for as long as it is tried.
-    fn is_hopeless(&mut self) -> bool {
-        self.refused.get_or_insert_with(Instant::now).elapsed() >= TIMEOUT
-    }
-
-    /// A second has passed over an overwritten file.
-    pub(crate) fn tick_overwritten(&mut self, entry: &Entry) {
-        let logged = entry.logged.load(Ordering::Acquire);
-        let idle = core::mem::replace(&mut self.seen, logged) == logged;
-        self.waits = if idle { self.waits + 1 } else { 0 };
-        if self.waits >= IDLE_AFTER {
-            self.leaves.get_or_insert(PlainReason::Idle);
-        }
-    }
-
-    /// As [`Hold::leave`] of an overwritten file, once nothing is logged any more.
-    fn leave_overwritten(&mut self, entry: &Entry, alone: bool) -> Left {
-        match overwritten::settle(self.file.as_fd(), entry, alone) {
-            Settled::Yes { logged } => {
-                inject::point(Point::Settled);
-                return Left::Plain { logged };
-            }
-            // (Nobody waits for a program when the kernel has waited enough.)
-            Settled::ByProgram if lease::holds(self.file.as_fd()) || !self.is_hopeless() => {
-                return Left::Later;
-            }
-            Settled::ByProgram => {}
-            Settled::Not(why) => {
-                self.is_refused(entry, why.raw_os_error() as u32);
-                if !self.is_hopeless() {
-                    return Left::Later;
-                }
-            }
-        }
-        Left::Lost(overwritten::unsure(entry))
     }
 
     /// It is plain: all who wait for it go on.
@@ -211,9 +164,6 @@ pub fn take_over<F: AsFd>(
         && flags.contains(OFlags::DIRECT)
     {
         let _ = fcntl_setfl(file, flags - OFlags::DIRECT);
-    }
-    if entry.is_overwritten() {
-        return overwritten::take_over(file, entry, directory, hopeless, struck);
     }
     let place = || directory.and_then(|path| Place::open(path).ok());
     if entry.aside.load(Ordering::SeqCst) == 0 {

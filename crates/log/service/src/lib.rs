@@ -11,7 +11,6 @@
 //! | `homes` | the service's own log: whose bytes are home |
 //! | `logs` | the logs that programs write |
 //! | `held` | a held file, from the service's side, and its end |
-//! | `overwritten` | a file whose bytes are the kernel's, and its end |
 //! | [`keeper`] | what a dead service leaves comes home at once |
 //! | `refused` | why bytes do not go into their file |
 //! | `report` | what a recovery did, and where that is written |
@@ -26,7 +25,6 @@ mod identity;
 pub mod keeper;
 mod lease;
 mod logs;
-mod overwritten;
 pub mod place;
 pub mod plain_reason;
 pub mod protocol;

@@ -43,17 +43,15 @@ reasons! {
     NoReserve 11 "no-reserve" "The file system reserves no room for a file, or has none.";
     Limit 12 "limit" "The program's limit of a file's size (RLIMIT_FSIZE) is near.";
     NoService 13 "no-service" "There is no service, or it does not answer.";
-    NotAppended 14 "not-appended" "The program does with it what is no append, nor an overwriting write: maps, truncates.";
+    NotAppended 14 "not-appended" "The program does with it what is no append: reads, overwrites, maps, truncates.";
     OpenedLater 15 "opened-later" "Somebody else opened it while it was held; it is tried again later.";
     NoGain 16 "no-gain" "Its syncs were not faster by the log.";
     NoLog 17 "no-log" "The program has no log: it is being made, or there is no room for one.";
     Failed 18 "failed" "Its bytes could not be brought home, or the log could not be written.";
     PastUs 19 "past-us" "The process uses io_uring or asynchronous requests, which go past the library.";
     Ends 20 "ends" "It was closed, or the program or the service has ended.";
-    Idle 21 "idle" "It was overwritten, and not synced for some seconds.";
-    Moved 22 "moved" "It was renamed into another directory; it is tried again later.";
-    Busy 23 "busy" "Calls on it were under way all the time; it is tried again later.";
-    NotRead 24 "not-read" "It is overwritten, and was not opened for reading, too.";
+    Moved 21 "moved" "It was renamed into another directory; it is tried again later.";
+    Busy 22 "busy" "Calls on it were under way all the time; it is tried again later.";
 }
 
 #[cfg(test)]

@@ -42,8 +42,6 @@ pub enum Message {
     },
     /// Program: with a file that is to be held. Nobody in the program uses it just now.
     Hold,
-    /// Program: as `Hold`; the file is overwritten: its bytes stay the kernel's.
-    HoldOverwritten,
     /// Service: it is.
     Held {
         /// The entry of the file.
@@ -121,7 +119,7 @@ impl Message {
             Self::Renamed => [13, 0, 0, 0],
             Self::Status => [14, 0, 0, 0],
             Self::Digest => [15, 0, 0, 0],
-            Self::HoldOverwritten => [16, 0, 0, 0],
+            // (16 was a message of earlier versions.)
             Self::Answers { word } => [17, word, 0, 0],
             Self::StaysPlain(reason) => [18, reason as u64, 0, 0],
         }
@@ -145,7 +143,6 @@ impl Message {
             13 => Self::Renamed,
             14 => Self::Status,
             15 => Self::Digest,
-            16 => Self::HoldOverwritten,
             17 => Self::Answers { word: a },
             18 => Self::StaysPlain(PlainReason::of(a)?),
             _ => return None,
@@ -234,7 +231,6 @@ mod tests {
             Message::WantLog,
             Message::Log { kind: 1 },
             Message::Hold,
-            Message::HoldOverwritten,
             Message::Held { slot, index },
             Message::Refused(PlainReason::Shared),
             Message::Leave { slot, index, reason: PlainReason::NotAppended },

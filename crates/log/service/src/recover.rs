@@ -5,7 +5,6 @@ use crate::held::{give_back, put_aside};
 use crate::homes::{said, whole};
 use crate::identity::{Gone, find};
 use crate::lease;
-use crate::overwritten;
 use crate::place::{NoPlace, Place, now};
 use crate::refused::Refused;
 use crate::report::Report;
@@ -21,12 +20,15 @@ use uncopy_log_share::claims::{Claim, Claims};
 use uncopy_log_share::homing::{Ending, Which, bring, finish, reconsider};
 use uncopy_log_share::layout::{Named, State};
 use uncopy_log_share::memory::Memory;
-use uncopy_log_share::overwritten::OVERWRITTEN;
 use uncopy_log_share::writer::{NoLog, write_superblock};
 use uncopy_log_store::{HeldMemory, Kind, Store, open};
 
 /// So long a recovery waits for programs that bring their bytes home themselves.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// Set in the index of a file that an earlier version logged while it was overwritten: its bytes
+/// are put aside. Nobody can tell whether the file has newer ones, of a stranger's
+/// (docs/decisions/overwritten-files-are-not-logged.md).
+const OVERWRITTEN: u32 = 1 << 31;
 
 /// Recovers what is in `place`, while nobody serves there.
 ///
@@ -145,10 +147,8 @@ fn from_entry(
         return;
     }
     let index = entry.index.load(Ordering::Acquire);
-    if entry.is_overwritten() {
-        if overwritten::recover(place, entry, report) {
-            settled.insert(index);
-        }
+    if index & OVERWRITTEN != 0 {
+        // (The kernel has its bytes, and the log those that were synced.)
         entry.free();
         return claims.give_up(Claim::Entry(slot));
     }
@@ -220,8 +220,6 @@ struct OfLog {
     pieces: Vec<(u64, Vec<u8>)>,
     /// Of each piece: the sequence of its record.
     sequences: Vec<u64>,
-    /// It was logged in this boot: the kernel has newer bytes.
-    in_this_boot: bool,
 }
 
 impl OfLog {
@@ -302,15 +300,14 @@ fn from_logs(place: &Place, kind: Kind, settled: &mut HashSet<u32>, report: &mut
                         Body::Home { upto: u64::MAX } => {
                             settled.insert(record.index);
                         }
-                        // (Later records of an overwritten file count.)
+                        // (An earlier version wrote so of a file that was overwritten.)
                         Body::Home { upto } => file.ends(upto),
                     }
                 }
             }
         }
-        for ((of, _), (file, why, latest)) in &mut files {
+        for ((of, _), (_, why, latest)) in &mut files {
             if *of == number {
-                file.in_this_boot = origin == Origin::ThisBoot && !superblock.recovering;
                 (*why, *latest) = (damaged, latest_of_ours(&superblock, origin));
             }
         }
@@ -330,8 +327,11 @@ fn from_logs(place: &Place, kind: Kind, settled: &mut HashSet<u32>, report: &mut
     }
     for ((_, index), (file, damaged, latest)) in &files {
         if !settled.contains(index) && !file.pieces.is_empty() {
-            let from = if index & OVERWRITTEN == 0 { from_log } else { overwritten_from_log };
-            from(place, file, *damaged, *latest, report);
+            if index & OVERWRITTEN != 0 {
+                put_pieces_aside(place, file, Refused::Overwritten, merged(&file.pieces), report);
+            } else {
+                from_log(place, file, *damaged, *latest, report);
+            }
         }
     }
     if report.kept.is_some() {
@@ -380,49 +380,32 @@ fn from_log(place: &Place, file: &OfLog, damaged: Option<Gap>, latest: u64, repo
         Ok(0) => {}
         Ok(n) => report.said.push(format!("{path}: {n} bytes up to {last} came from the log")),
         Err(Refused::Deleted) => report.said.push(format!("{path}: {}", Refused::Deleted)),
-        Err(why) => {
-            let name = path.rsplit('/').next().unwrap_or("file");
-            match place.lose(&format!("{name}.{first}-{last}"), &bytes) {
-                Ok(kept) => report.lose(format!(
-                    "{path}: {why}; its bytes {first} to {last} are in {}",
-                    kept.display()
-                )),
-                Err(error) => {
-                    report.keep(format!("{path}: {why}; its bytes cannot be put aside: {error}"));
-                }
-            }
-        }
+        Err(why) => put_pieces_aside(place, file, why, vec![(first, bytes)], report),
     }
 }
 
-/// As [`from_log`], of a file that was overwritten.
-fn overwritten_from_log(
+/// Bytes that do not go into their file, for this reason, go into files of their own.
+fn put_pieces_aside(
     place: &Place,
     file: &OfLog,
-    damaged: Option<Gap>,
-    latest: u64,
+    why: Refused,
+    pieces: Vec<(u64, Vec<u8>)>,
     report: &mut Report,
 ) {
     let path = file.named.path.escape_ascii().to_string();
-    let pieces = overwritten::latest(&file.pieces);
-    let came = home_of(place, file, damaged).and_then(|there| {
-        if file.in_this_boot {
-            fdatasync(&there)?;
-            return Ok(0);
-        }
-        let stat = fstat(&there)?;
-        overwritten::replay(there.as_fd(), &pieces, || later(&stat, latest))
-    });
-    match came {
-        Ok(0) => {}
-        Ok(n) => report.said.push(format!("{path}: {n} bytes that others had came from the log")),
-        Err(Refused::Deleted) => report.said.push(format!("{path}: {}", Refused::Deleted)),
-        Err(why) => match overwritten::put_aside(place, &file.named, &pieces) {
-            Ok(said) => report.lose(format!("{path}: {why}; {said}")),
+    let name = path.rsplit('/').next().unwrap_or("file");
+    for (first, bytes) in pieces {
+        let last = first + bytes.len() as u64;
+        match place.lose(&format!("{name}.{first}-{last}"), &bytes) {
+            Ok(kept) => report.lose(format!(
+                "{path}: {why}; its bytes {first} to {last} are in {}",
+                kept.display()
+            )),
             Err(error) => {
-                report.keep(format!("{path}: {why}; its bytes cannot be put aside: {error}"));
+                return report
+                    .keep(format!("{path}: {why}; its bytes cannot be put aside: {error}"));
             }
-        },
+        }
     }
 }
 
@@ -449,6 +432,30 @@ fn joined(pieces: &[(u64, Vec<u8>)]) -> (u64, Vec<u8>) {
         bytes.extend_from_slice(piece);
     }
     (first, bytes)
+}
+
+/// Bytes that lie anywhere: of those that were logged twice the later ones, in order of their
+/// places. Pieces that touch are one.
+fn merged(pieces: &[(u64, Vec<u8>)]) -> Vec<(u64, Vec<u8>)> {
+    let mut merged: Vec<(u64, Vec<u8>)> = Vec::new();
+    for (at, bytes) in pieces {
+        let (mut from, mut to) = (*at, *at + bytes.len() as u64);
+        let touches =
+            |(start, there): &(u64, Vec<u8>)| *start <= to && start + there.len() as u64 >= from;
+        let (touched, mut apart): (Vec<_>, Vec<_>) = merged.into_iter().partition(touches);
+        for (start, there) in &touched {
+            (from, to) = (from.min(*start), to.max(start + there.len() as u64));
+        }
+        let mut all = vec![0; (to - from) as usize];
+        for (start, there) in touched.iter().chain([&(*at, bytes.clone())]) {
+            let place = (*start - from) as usize;
+            all[place..place + there.len()].copy_from_slice(there);
+        }
+        apart.push((from, all));
+        merged = apart;
+    }
+    merged.sort_by_key(|(at, _)| *at);
+    merged
 }
 
 /// When we have changed files of this log at the latest.
@@ -566,5 +573,17 @@ mod tests {
         assert_eq!(joined(&[piece(5, "abc"), piece(8, "def")]), (5, b"abcdef".to_vec()));
         assert_eq!(joined(&[piece(5, "abc"), piece(7, "XYZ")]), (5, b"abXYZ".to_vec()));
         assert_eq!(joined(&[piece(5, "abc"), piece(100, "d")]), (100, b"d".to_vec()));
+    }
+
+    #[test]
+    fn of_bytes_that_were_logged_twice_anywhere_the_later_count() {
+        let piece = |at: u64, text: &str| (at, text.as_bytes().to_vec());
+        assert_eq!(merged(&[piece(9, "b"), piece(0, "a")]), [piece(0, "a"), piece(9, "b")]);
+        assert_eq!(merged(&[piece(0, "abcd"), piece(1, "XY")]), [piece(0, "aXYd")]);
+        assert_eq!(merged(&[piece(2, "cd"), piece(0, "ABC")]), [piece(0, "ABCd")]);
+        assert_eq!(
+            merged(&[piece(0, "ab"), piece(4, "ef"), piece(1, "1234"), piece(0, "Z")]),
+            [piece(0, "Z1234f")]
+        );
     }
 }

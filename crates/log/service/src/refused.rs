@@ -27,6 +27,8 @@ pub(crate) enum Refused {
     },
     /// The file was changed after its bytes were logged.
     Changed,
+    /// An earlier version logged the file while it was overwritten.
+    Overwritten,
     /// As for bytes that are held in memory.
     NotHome(NotHome),
 }
@@ -44,6 +46,9 @@ impl fmt::Display for Refused {
                 "somebody else changed the file: it has {is} bytes instead of {least} at least"
             ),
             Self::Changed => f.write_str("somebody else changed the file after the log"),
+            Self::Overwritten => {
+                f.write_str("an earlier version logged it while it was overwritten")
+            }
             Self::NotHome(why) => write!(f, "{why}"),
         }
     }

@@ -32,7 +32,6 @@ use uncopy_log_share::claims::{Claim, Claims};
 use uncopy_log_share::homing::Which;
 use uncopy_log_share::layout::{SLOTS, State};
 use uncopy_log_share::memory::Memory;
-use uncopy_log_share::overwritten::OVERWRITTEN;
 use uncopy_log_store::{HeldMemory, Kind};
 
 /// Held bytes are home after so many ticks.
@@ -310,13 +309,13 @@ impl Service {
                     None => self.tell(client, Message::Log { kind: 0 }, None),
                 }
             }
-            Message::Hold | Message::HoldOverwritten => {
+            Message::Hold => {
                 // (This process had no descriptor free for it.)
                 let Some(file) = with else {
                     return self.tell(client, Message::Refused(PlainReason::NoRoom), None);
                 };
                 let path = identity::path_of(file.as_fd());
-                match self.hold(client, file, message == Message::HoldOverwritten) {
+                match self.hold(client, file) {
                     Ok((slot, index)) => {
                         self.tell(client, Message::Held { slot, index: index.into() }, None)
                     }
@@ -411,12 +410,7 @@ impl Service {
         }
     }
 
-    fn hold(
-        &mut self,
-        client: u64,
-        file: OwnedFd,
-        overwritten: bool,
-    ) -> Result<(u64, u32), PlainReason> {
+    fn hold(&mut self, client: u64, file: OwnedFd) -> Result<(u64, u32), PlainReason> {
         if self.ends {
             return Err(PlainReason::Ends);
         }
@@ -454,11 +448,9 @@ impl Service {
             lease::give_up(file.as_fd());
             return Err(PlainReason::NotRegular);
         };
-        let index = self.next_index | if overwritten { OVERWRITTEN } else { 0 };
+        let index = self.next_index;
         self.next_index += 1;
-        // (Of one that is overwritten nothing is ever brought home.)
-        let size = if overwritten { 0 } else { stat.st_size as u64 };
-        self.memory.entry(slot).hold(client, index, size, &named);
+        self.memory.entry(slot).hold(client, index, stat.st_size as u64, &named);
         // (Blocks that the file system needs for itself count as the file's too.)
         let blocks = (stat.st_blocks as u64).saturating_mul(512);
         if blocks > stat.st_size as u64 + ROOMY {
@@ -519,10 +511,6 @@ impl Service {
                 hold.leaves.get_or_insert(PlainReason::NoMemory);
             }
             let entry = self.memory.entry(slot);
-            if entry.is_overwritten() {
-                hold.tick_overwritten(entry);
-                continue;
-            }
             let words = &entry.words;
             if entry.failed.load(Ordering::SeqCst) != 0 {
                 hold.leaves.get_or_insert(PlainReason::Failed);
@@ -702,15 +690,7 @@ impl Service {
             let error = entry.error.load(Ordering::Relaxed);
             let durable = words.durable();
             let leaves = hold.leaves.map_or("", PlainReason::name);
-            let _ = if entry.is_overwritten() {
-                let logged = entry.logged.load(Ordering::Relaxed);
-                write!(
-                    text,
-                    "overwritten {path}: {logged} syncs by the log, {durable} durable there"
-                )
-            } else {
-                write!(text, "held {path}: {end} bytes, {home} home, {durable} durable there")
-            };
+            let _ = write!(text, "held {path}: {end} bytes, {home} home, {durable} durable there");
             if error != 0 {
                 let error = std::io::Error::from_raw_os_error(error as i32);
                 let _ = write!(text, ", not home: {error}");

@@ -128,7 +128,7 @@ pub struct Entry {
     /// was about.
     pub failed: AtomicU32,
     /// Syncs of its file that are under way.
-    pub(crate) syncs: AtomicU32,
+    syncs: AtomicU32,
     /// The error that the program's next sync says, whatever came of it: nothing, [`ONCE`],
     /// [`FOR_GOOD`].
     pub lost: AtomicU32,

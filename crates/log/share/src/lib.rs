@@ -12,7 +12,6 @@
 //! | [`memory`] | the mapping of all that |
 //! | [`claims`] | who lives, and who takes an entry over: locks that end with their holder |
 //! | [`homing`] | bytes of a ring go to their file |
-//! | [`overwritten`] | files whose bytes are the kernel's, and whose syncs go to the log |
 //! | [`writer`] | records go to a program's log, of several files in one flush |
 
 #[cfg(not(loom))]
@@ -23,8 +22,6 @@ pub mod homing;
 pub mod layout;
 #[cfg(not(loom))]
 pub mod memory;
-#[cfg(not(loom))]
-pub mod overwritten;
 mod sync;
 pub mod words;
 #[cfg(not(loom))]

@@ -24,25 +24,25 @@ const BEAT: u64 = 2_000_000_000;
 
 /// Bytes of a file are live in a segment.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Live {
-    pub(crate) segment: u64,
-    pub(crate) slot: usize,
-    pub(crate) index: u32,
-    pub(crate) to: u64,
+struct Live {
+    segment: u64,
+    slot: usize,
+    index: u32,
+    to: u64,
 }
 
 /// See the module.
 #[derive(Debug)]
 pub struct Writer {
-    pub(crate) store: Box<dyn Store>,
+    store: Box<dyn Store>,
     superblock: Superblock,
     /// When it last said that it lives: ns of the monotonic clock.
     beat: u64,
-    pub(crate) log: Log,
-    pub(crate) cursor: Cursor,
+    log: Log,
+    cursor: Cursor,
     /// Files that this segment names, each by its latest name: see [`Entry::names`](crate::Entry).
-    pub(crate) named: Vec<(u32, u32)>,
-    pub(crate) live: VecDeque<Live>,
+    named: Vec<(u32, u32)>,
+    live: VecDeque<Live>,
     /// A flush failed: what it left on the disk nobody knows, so the next one goes elsewhere.
     abandoned: bool,
 }
@@ -140,7 +140,7 @@ impl Writer {
         self.live.front().map(|live| live.segment)
     }
 
-    pub(crate) fn next_segment<F: AsFd>(
+    fn next_segment<F: AsFd>(
         &mut self,
         memory: &Memory<F>,
         purpose: Purpose,
@@ -171,7 +171,7 @@ impl Writer {
     }
 
     /// Writes what was put together.
-    pub(crate) fn write(&mut self, written: &Written) -> Result<(), NotLogged> {
+    fn write(&mut self, written: &Written) -> Result<(), NotLogged> {
         self.store.flush(written.offset, written.length).map_err(|why| {
             self.abandoned = true;
             NotLogged::Failed(why)
@@ -179,17 +179,6 @@ impl Writer {
         inject::point(Point::Logged);
         self.cursor = written.after;
         Ok(())
-    }
-
-    /// A flush of bytes is about to be put together, and there is a segment for it.
-    pub(crate) fn begins<F: AsFd>(&mut self, memory: &Memory<F>) -> Result<(), NotLogged> {
-        self.say_alive()?;
-        if self.abandoned || self.cursor.left(&self.log) < SEGMENT / 8 {
-            self.next_segment(memory, Purpose::Data)?;
-        }
-        let oldest = self.oldest(memory);
-        let admitted = self.cursor.admits(&self.log, oldest, Purpose::Data);
-        admitted.map_err(|_| NotLogged::Full)
     }
 
     /// Puts `jobs` into the log, as many as one flush has room for: they are durable once it
@@ -204,7 +193,13 @@ impl Writer {
         jobs: &[Job],
         mut fill: impl FnMut(&Job, &mut [u8]) -> bool,
     ) -> Result<usize, NotLogged> {
-        self.begins(memory)?;
+        self.say_alive()?;
+        if self.abandoned || self.cursor.left(&self.log) < SEGMENT / 8 {
+            self.next_segment(memory, Purpose::Data)?;
+        }
+        let oldest = self.oldest(memory);
+        let admitted = self.cursor.admits(&self.log, oldest, Purpose::Data);
+        admitted.map_err(|_| NotLogged::Full)?;
         loop {
             let mut flush = Flush::begin(&self.log, self.cursor, self.store.memory());
             let mut taken = 0;
@@ -228,18 +223,18 @@ impl Writer {
         }
     }
 
-    /// The file of this slot is named in the flush's segment. False: it does not fit.
-    pub(crate) fn name<F: AsFd>(
+    /// The file of `job` is named in the flush's segment. False: it does not fit.
+    fn name<F: AsFd>(
         memory: &Memory<F>,
         flush: &mut Flush<'_>,
         named: &mut Vec<(u32, u32)>,
-        (slot, index, size): (usize, u32, u64),
+        job: &Job,
     ) -> bool {
-        let is = (index, memory.entry(slot).names.load(Ordering::Acquire));
+        let is = (job.index, memory.entry(job.slot).names.load(Ordering::Acquire));
         if named.contains(&is) {
             return true;
         }
-        let of = memory.entry(slot).named();
+        let of = memory.entry(job.slot).named();
         let name = Name {
             device: of.device,
             inode: of.inode,
@@ -248,7 +243,7 @@ impl Writer {
             handle: &of.handle,
             path: &of.path,
         };
-        if flush.name(index, size, &name).is_err() {
+        if flush.name(job.index, job.to, &name).is_err() {
             return false;
         }
         named.push(is);
@@ -267,7 +262,7 @@ impl Writer {
         if flush.room_for_data(1) < bytes as usize + 8192 {
             return false;
         }
-        if !Self::name(memory, flush, named, (job.slot, job.index, job.to)) {
+        if !Self::name(memory, flush, named, job) {
             return false;
         }
         let range = Range { offset: job.from, length: bytes };
@@ -287,23 +282,12 @@ impl Writer {
         index: u32,
         size: u64,
     ) -> Result<(), NotLogged> {
-        self.says_home(memory, index, size, |_| u64::MAX)
-    }
-
-    pub(crate) fn says_home<F: AsFd>(
-        &mut self,
-        memory: &Memory<F>,
-        index: u32,
-        size: u64,
-        upto: impl Fn(&Flush<'_>) -> u64,
-    ) -> Result<(), NotLogged> {
         loop {
             if self.abandoned {
                 self.next_segment(memory, Purpose::Home)?;
             }
             let mut flush = Flush::begin(&self.log, self.cursor, self.store.memory());
-            let upto = upto(&flush);
-            if flush.home(index, size, upto).is_err() {
+            if flush.home(index, size, u64::MAX).is_err() {
                 self.next_segment(memory, Purpose::Home)?;
                 continue;
             }

@@ -354,11 +354,7 @@ impl World {
                 }
                 Task::Replay(at) => {
                     let file = inode(at);
-                    let mut pieces: Vec<_> = plan.files[at].pieces.iter().collect();
-                    if self.mutation == Some(Mutation::WrongOrder) {
-                        pieces.reverse();
-                    }
-                    for piece in pieces {
+                    for piece in &plan.files[at].pieces {
                         self.files.write(file, piece.offset as usize, piece.bytes, self.now);
                     }
                     let (is, size) = (self.files.content(file).len(), plan.files[at].size as usize);

@@ -2,7 +2,7 @@
 
 use crate::crash::{Crashes, Thoroughness};
 use crate::world::{Interleaving, Mutation, Probe, World};
-use uncopy_log_book::Event;
+use uncopy_log_book::{Event, State};
 
 /// One thing that a program, or somebody else, does to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,14 +98,10 @@ pub enum Start {
     New,
     /// A held file with live records.
     Held,
-    /// A sync-logged file with live records.
-    Synced,
-    /// The same, of a file that is never held.
-    Overwritten,
 }
 
 /// All of them.
-pub const STARTS: [Start; 4] = [Start::New, Start::Held, Start::Synced, Start::Overwritten];
+pub const STARTS: [Start; 2] = [Start::New, Start::Held];
 
 /// Nobody looks, and nothing may be wrong.
 struct Strict;
@@ -121,18 +117,10 @@ impl Probe for Strict {
 pub fn begin(start: Start, mutation: Option<Mutation>) -> World {
     let content = if start == Start::New { Vec::new() } else { vec![0x77; 4000] };
     let mut world = World::new(&[content], mutation);
-    if start == Start::Overwritten {
-        world.overwritten = true;
-        world.open_all();
-    }
     if start != Start::New {
         world.write(0, None, 50, &mut Strict);
         world.sync(0, false, Interleaving::Nothing, &mut Strict);
-        if matches!(start, Start::Synced | Start::Overwritten) {
-            world.write(0, Some(100), 30, &mut Strict);
-        } else {
-            world.write(0, None, 60, &mut Strict);
-        }
+        world.write(0, None, 60, &mut Strict);
         world.sync(0, true, Interleaving::Nothing, &mut Strict);
         assert!(world.entries[0].inode.live().is_some());
     }
@@ -248,10 +236,6 @@ pub fn random_script(
 ) {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut world = World::new(&[vec![0x77; 4000], Vec::new()], mutation);
-    if seed.is_multiple_of(3) {
-        world.overwritten = true;
-        world.open_all();
-    }
     world.traces = std::env::var_os("LOG_SIM_TRACE").is_some();
     let mut done = Vec::new();
     for _ in 0..rng.usize(4..40) {
@@ -266,8 +250,10 @@ pub fn random_script(
             world.begin_faults(rng.u64(..));
         }
         let (file, op) = (rng.usize(0..2), ops[rng.usize(0..ops.len())]);
-        // (Syncs and appends are what it is about.)
+        // (Syncs and appends of held files are what it is about.)
+        let plain = world.entries[file].inode.state() == State::Plain;
         let op = match rng.u8(0..4) {
+            _ if plain && rng.bool() => Op::Reopen,
             0 if ops.contains(&Op::SyncLater) => Op::SyncLater,
             0 => Op::Sync,
             1 => Op::Append,

@@ -41,8 +41,6 @@ pub enum Mutation {
     OpenUnheld,
     /// The bytes that a dead program was promised come home, and are not made durable.
     DeadUnsynced,
-    /// Recovery writes a file's bytes in the wrong order.
-    WrongOrder,
     /// Records are ended, to make room or because they are old, once the kernel has their bytes.
     ReleasedEarly,
 }
@@ -113,8 +111,6 @@ pub struct World {
     pub(crate) faults: Option<fastrand::Rng>,
     /// Of syncs that returned early.
     pub(crate) promises: Promises,
-    /// Files are overwritten: with a lease they are sync-logged at once.
-    pub(crate) overwritten: bool,
 }
 
 const SEGMENTS: usize = 3;
@@ -157,7 +153,6 @@ impl World {
             traces: false,
             faults: None,
             promises: Promises::none(),
-            overwritten: false,
         };
         world.write_superblock();
         for content in contents {
@@ -196,13 +191,7 @@ impl World {
     pub(crate) fn grant(&mut self, file: FileId) {
         self.files.write_back(&mut self.platter, file);
         let content = self.files.content(file).to_vec();
-        let inode = &mut self.entries[file].inode;
-        if self.overwritten {
-            let timing = *inode.timing();
-            inode.granted_to_overwrite(content.len() as u64, timing);
-            return;
-        }
-        inode.granted(content.len() as u64);
+        self.entries[file].inode.granted(content.len() as u64);
         self.entries[file].memory = content;
     }
 
@@ -465,11 +454,6 @@ impl World {
             content.extend(&bytes);
             self.histories[file].begin(content);
             inode.appended(70, self.now);
-        } else if inode.state() == State::Synced && content.len() >= 100 {
-            content[20..90].copy_from_slice(&bytes);
-            self.histories[file].begin(content);
-            self.files.write(file, 20, &bytes, self.now);
-            inode.wrote(Range { offset: 20, length: 70 });
         } else {
             return false;
         }
@@ -506,10 +490,10 @@ impl World {
                 Outcome::Done
             }
             Step::Rewrite => {
-                for range in self.entries[file].inode.ranges().to_vec() {
-                    let bytes = self.files.content(file);
-                    let end = (range.end() as usize).min(bytes.len());
-                    let Some(bytes) = bytes.get(range.offset as usize..end) else { continue };
+                let range = self.entries[file].inode.range();
+                let bytes = self.files.content(file);
+                let end = (range.end() as usize).min(bytes.len());
+                if let Some(bytes) = bytes.get(range.offset as usize..end) {
                     let bytes = bytes.to_vec();
                     self.files.write(file, range.offset as usize, &bytes, self.now);
                 }
@@ -563,7 +547,6 @@ impl World {
                     At::Offset(offset) => offset as usize,
                 };
                 self.files.write(file, offset, bytes, self.now);
-                return Outcome::Wrote(Range { offset: offset as u64, length: bytes.len() as u64 });
             }
             Event::Read => {
                 if let Err(what) = self.histories[file].is_current(self.files.content(file)) {
@@ -643,22 +626,13 @@ impl World {
         }
     }
 
-    /// The pieces that a sync makes durable, from memory or from the file.
-    fn pieces(&self, file: FileId) -> Vec<(u64, Vec<u8>)> {
-        let Entry { inode, memory, .. } = &self.entries[file];
-        let held = matches!(inode.state(), State::Held);
-        let from = if held { memory } else { self.files.content(file) };
-        let piece = |range: &Range| {
-            let bytes = from.get(range.offset as usize..range.end() as usize);
-            (range.offset, bytes.unwrap_or_default().to_vec())
-        };
-        inode.ranges().iter().map(piece).collect()
-    }
-
     fn log_data(&mut self, file: FileId, home: bool, probe: &mut dyn Probe) -> bool {
-        let mut pieces = self.pieces(file);
+        let Entry { inode, memory, .. } = &self.entries[file];
+        let range = inode.range();
+        let mut offset = range.offset;
+        let mut bytes = memory[offset as usize..range.end() as usize].to_vec();
         let (mut before, mut home) = (None, home);
-        while !pieces.is_empty() || home {
+        while !bytes.is_empty() || home {
             if !self.room(Purpose::Data, probe) {
                 return false;
             }
@@ -673,22 +647,15 @@ impl World {
                 let _ = flush.name(file as u32, size, &name(file));
             }
             before.get_or_insert(flush.sequence() - 1);
-            while let Some((offset, bytes)) = pieces.first_mut() {
-                let room = flush.room_for_data(1).min(bytes.len());
-                if room == 0 {
-                    break;
-                }
-                let range = Range { offset: *offset, length: room as u64 };
-                let ends = *offset + room as u64;
-                let data = flush.data(file as u32, ends, &[range], &[&bytes[..room]]);
+            let room = flush.room_for_data(1).min(bytes.len());
+            if room > 0 {
+                let range = Range { offset, length: room as u64 };
+                offset = range.end();
+                let data = flush.data(file as u32, offset, &[range], &[&bytes[..room]]);
                 data.expect("there was room");
                 bytes.drain(..room);
-                *offset = ends;
-                if bytes.is_empty() {
-                    pieces.remove(0);
-                }
             }
-            if pieces.is_empty() && home {
+            if bytes.is_empty() && home {
                 home = flush.home(file as u32, size, before.unwrap_or(0)).is_err();
             }
             let segment = flush.segment();

@@ -56,16 +56,6 @@ fn no_crash_of_a_short_script_on_a_held_file_loses_anything() {
 }
 
 #[test]
-fn no_crash_of_a_short_script_on_a_sync_logged_file_loses_anything() {
-    every(&OPS, Start::Synced, 3);
-}
-
-#[test]
-fn no_crash_of_a_short_script_on_an_overwritten_file_loses_anything() {
-    every(&OPS, Start::Overwritten, 3);
-}
-
-#[test]
 fn no_crash_of_a_random_script_loses_anything() {
     random(&OPS, seed_and_count(300), 100_000, false);
 }
@@ -224,11 +214,6 @@ fn an_open_by_others_that_does_not_wait_is_caught() {
 #[test]
 fn promises_to_the_dead_that_are_not_kept_are_caught() {
     is_caught_by(&WITH_ANSWERS, Mutation::DeadUnsynced);
-}
-
-#[test]
-fn with_records_replayed_in_the_wrong_order_what_was_acknowledged_is_lost() {
-    is_caught(Mutation::WrongOrder);
 }
 
 #[test]

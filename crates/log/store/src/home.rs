@@ -11,7 +11,7 @@
 use crate::file::written;
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use rustix::io::{Errno, pread, pwrite};
+use rustix::io::{Errno, pwrite};
 use uncopy_inject::{Call, Point};
 use uncopy_kernel::inject;
 
@@ -58,33 +58,6 @@ pub fn home(file: BorrowedFd<'_>, at: u64, bytes: &[u8], direct: bool) -> Homed 
 /// The file system, or this file, does not do so; it may do otherwise.
 fn is_refusal(error: Errno) -> bool {
     matches!(error, Errno::INVAL | Errno::OPNOTSUPP)
-}
-
-/// Writes what the page cache has of `range` once more, up to the file's end: the kernel takes for
-/// clean what it could not write. Nobody else writes there meanwhile.
-///
-/// # Errors
-/// The kernel's.
-pub fn once_more(file: BorrowedFd<'_>, offset: u64, length: u64) -> Result<(), Errno> {
-    // (It would be written behind the end.)
-    if fcntl_getfl(file)?.contains(OFlags::APPEND) {
-        return Err(Errno::INVAL);
-    }
-    let mut bytes = vec![0; PIECE.min(length as usize)];
-    let mut at = offset;
-    while at < offset + length {
-        let most = bytes.len().min((offset + length - at) as usize);
-        let n = match pread(file, &mut bytes[..most], at) {
-            Ok(0) => break,
-            Err(Errno::INTR) => continue,
-            n => n?,
-        };
-        if let Some(error) = by_cache(file, at, &bytes[..n]).error {
-            return Err(error);
-        }
-        at += n as u64;
-    }
-    Ok(())
 }
 
 fn by_cache(file: BorrowedFd<'_>, at: u64, bytes: &[u8]) -> Homed {
