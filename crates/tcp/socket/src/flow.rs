@@ -80,7 +80,7 @@ pub struct Flow {
     pub(crate) full: Full,
     /// See [`Flow::brings_much`].
     pub(crate) much: AtomicBool,
-    /// Parts of files that were tried by the ring: see `settling`.
+    /// Parts of files that were tried by the ring in vain: see `settling`.
     pub(crate) files: AtomicU32,
     /// The first bytes of the inward ring are lent, so many: see `lent`.
     pub(crate) lent: AtomicU32,

@@ -750,7 +750,7 @@ impl Flow {
             let returns = attached.mapped.region.returns(ring);
             self.takes(attached, own, got, |run| returns.done(run.handle, run.bytes));
             // (A program that reads so views nothing: by a large call, or by a small one of many.)
-            if of_blocks >= PAGE as u32 {
+            if of_blocks >= PAGE as u32 && attached.asks_for_blocks() {
                 Self::refuses_block(attached, own);
             }
         }
@@ -767,6 +767,7 @@ impl Flow {
     ) {
         let inward = attached.inward();
         let had_runs = !own.runs.is_empty();
+        let there = own.reader.filled();
         if had_runs {
             let queue = attached.slot().queue(1 - attached.mapped.side);
             let head = own.reader.head();
@@ -784,22 +785,52 @@ impl Flow {
             own.rests = own.rests.saturating_sub((own.rested / large) as u32);
             own.rested %= large;
         }
-        if had_runs || bytes as usize >= attached.mapped.blocks.from {
-            own.small = 0;
-            if !self.brings_much() {
-                self.much.store(true, Relaxed);
-            }
-        } else if self.brings_much() {
-            own.small += 1;
-            if own.small >= SMALL {
-                self.much.store(false, Relaxed);
-            }
+        let from = attached.mapped.blocks.from;
+        if had_runs || there as usize >= from && bytes as usize >= from.min(PAGE) {
+            self.takes_of_much(attached, own, (bytes, had_runs));
+        } else {
+            self.takes_little(own);
         }
-        let used = own.reader.filled();
+        let used = there - bytes;
         self.counts.received(self.context.settings.counters, bytes.into());
         // A sender that waits for room waits for a third of the ring: see `Attached::has_room`.
         if RING - used >= RING / 3 {
             attached.tell(inward.produced.room.take());
+        }
+    }
+
+    /// As much was there as comes in a block, or some of it lay in blocks (`had_runs`), and so many
+    /// bytes of it are received. The other side hears that what lies in an arena can be read there:
+    /// the receiver copies it from there as it would from the ring.
+    #[inline(never)]
+    fn takes_of_much(
+        &self,
+        attached: &Attached,
+        own: &mut Locked<Receiving>,
+        (bytes, had_runs): (u32, bool),
+    ) {
+        let mapped = &attached.mapped;
+        if bytes as usize >= mapped.blocks.from || had_runs && attached.asks_for_blocks() {
+            own.small = 0;
+            if !self.brings_much() {
+                self.much.store(true, Relaxed);
+            }
+        } else {
+            self.takes_little(own);
+        }
+        if mapped.process == self.context.process() {
+            Self::reads_arenas(attached);
+        }
+    }
+
+    /// A call has received little.
+    #[inline]
+    fn takes_little(&self, own: &mut Locked<Receiving>) {
+        if self.brings_much() {
+            own.small += 1;
+            if own.small >= SMALL {
+                self.much.store(false, Relaxed);
+            }
         }
     }
 

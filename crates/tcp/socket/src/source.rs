@@ -7,6 +7,7 @@ use crate::blocks::{NUMBER, OWN, Place, Whose};
 use crate::buffers;
 use crate::context::Context;
 use crate::ends::{Locked, Sending};
+use crate::flow::Flow;
 use crate::kernel;
 use crate::reference::{Forward, There};
 use libc::iovec;
@@ -76,8 +77,8 @@ impl<'a> Buffers<'a> {
         self.rest.as_deref().unwrap_or(self.from)
     }
 
-    /// The next run. Bytes before, between and behind those that are given on are copied into
-    /// blocks, too, however few they are: the receiver views all of it, or nothing.
+    /// The next run. Bytes before, between and behind those that are given on are copied; for a
+    /// receiver that takes blocks into some, however few they are: it views all of it, or nothing.
     fn next(&self, context: &Context, attached: &Attached) -> Next<'a> {
         let left = self.left();
         let Some(forward) = self.forward else { return Next::Copied(left) };
@@ -149,7 +150,9 @@ impl<'a> Buffers<'a> {
         Some(self.sent(bytes as usize))
     }
 
-    /// Puts the next bytes into a block, and publishes it. `None`: they are to go by the ring.
+    /// Publishes the next bytes: where they lie in an arena, or in a block that they are copied
+    /// into. What is copied for a receiver that takes no blocks goes by the ring. `None`: all that
+    /// is left is to go by the ring.
     fn put_block(
         &mut self,
         attached: &Attached,
@@ -162,13 +165,20 @@ impl<'a> Buffers<'a> {
         if free == 0 || !own.runs.has_room() {
             return None;
         }
+        let takes_blocks = Flow::takes_blocks(attached);
         let (mut bytes, least) = match self.next(blocks.context, attached) {
             Next::There(there, number, at, bytes) => {
                 let context = (blocks.context, attached);
                 match self.put_there(context, own, (there, number, at, bytes)) {
                     Some(sent) => return Some(sent),
+                    None if !takes_blocks => return None,
                     None => (left, blocks.from),
                 }
+            }
+            Next::Copied(bytes) if !takes_blocks && bytes == left => return None,
+            Next::Copied(bytes) if !takes_blocks => {
+                // (The ring tells the error with all that is left.)
+                return self.put_copied(attached, own, bytes).ok();
             }
             Next::Copied(bytes) if bytes < left || self.gave_on => (bytes, 1),
             Next::Copied(bytes) => (bytes, blocks.from),
@@ -276,10 +286,21 @@ impl<'a> Buffers<'a> {
         if let Some(put) = self.put_together(attached, own) {
             return put;
         }
+        self.put_copied(attached, own, usize::MAX)
+    }
+
+    /// As above, of the first `most` bytes, each part by itself.
+    fn put_copied(
+        &mut self,
+        attached: &Attached,
+        own: &mut Locked<Sending>,
+        most: usize,
+    ) -> Result<usize, Errno> {
         let (side, out) = (attached.mapped.side, attached.out());
         let mut sent = 0;
         'parts: for part in self.parts() {
-            let (mut from, mut left) = (part.iov_base.cast::<u8>(), part.iov_len);
+            let mut from = part.iov_base.cast::<u8>();
+            let mut left = part.iov_len.min(most - sent);
             while left > 0 {
                 let spans = own.writer.reserve(left.min(STEP));
                 let bytes = spans.bytes() as usize;

@@ -940,3 +940,126 @@ fn parts_of_files_go_by_the_ring_to_who_may_ask_for_blocks_and_else_are_tried() 
     });
     assert_eq!(count(100), 100);
 }
+
+/// As [`program_of_large`], twice; the receiver has been sent a large message, received in pieces,
+/// and has the sender's arena since.
+fn that_copies(service: &str) -> (End, End, &'static Counters) {
+    let ((x, counters), (y, _)) = (program_of_large(service), program_of_large(service));
+    let (a, b) = at_rings(&x, &y);
+    assert_eq!(a.flow.settles_from(), usize::MAX, "it has received nothing");
+    wait_until("it has the arena", || {
+        a.send(&message(LARGE, 1)).unwrap();
+        receive_in_pieces(&b, LARGE);
+        y.pump();
+        a.flow.settles_from() == LARGE
+    });
+    (a, b, counters)
+}
+
+fn receive_in_pieces(end: &End, bytes: usize) -> Vec<u8> {
+    let mut all = vec![];
+    while all.len() < bytes {
+        let mut got = vec![0; (bytes - all.len()).min(16 << 10)];
+        assert_eq!(end.receive(&mut got), Ok(got.len()));
+        all.extend(got);
+    }
+    all
+}
+
+/// What has settled, where it lies, and its bytes.
+fn settled(end: &End, bytes: usize) -> (Arc<uncopy_tcp_socket::Own>, usize, Vec<u8>) {
+    let right = message(bytes, 3);
+    let block = end.flow.settling(bytes).expect("there is room");
+    // SAFETY: ours.
+    unsafe { block.fill(right.as_ptr()) }.unwrap();
+    let (own, at) = (block.own().clone(), block.range().0);
+    block.is_settled();
+    (own, at, right)
+}
+
+#[test]
+fn a_receiver_of_pieces_is_given_what_has_settled_and_what_lies_around_it_by_the_ring() {
+    let service = service();
+    let (a, b, counters) = that_copies(&service.name);
+    let (own, at, right) = settled(&a, 2 * LARGE);
+    let around = message(5000, 4);
+    let part = |at: usize, bytes| iovec { iov_base: at as *mut _, iov_len: bytes };
+    let beside = || part(around.as_ptr() as usize, around.len());
+    let parts = [beside(), beside(), part(at, right.len()), beside()];
+    let all = [&around[..], &around, &right, &around].concat();
+    for i in 0..100 {
+        let mut keeps = [None, None, Some(()), None];
+        let forward = a.flow.forward(&parts, &mut keeps).expect("it lies in an arena");
+        // SAFETY: ours, and a block that has settled.
+        assert_eq!(unsafe { a.flow.send_on(&parts, 0, &forward) }, Ok(all.len()));
+        assert_eq!((forward.given(), b.flow.unread()), (right.len(), Ok(all.len())));
+        if i % 3 == 0 {
+            let mut seen = vec![0; all.len()];
+            assert_eq!(b.receive_with(&mut seen, libc::MSG_PEEK), Ok(all.len()));
+            assert!(seen == all, "other bytes are seen");
+        }
+        assert!(receive_in_pieces(&b, all.len()) == all, "other bytes");
+        assert!(!b.flow.brings_much(), "it would look for blocks with each call");
+    }
+    assert_eq!(counters.tcp_given_on_bytes.load(Relaxed), 100 * right.len() as u64);
+    assert_eq!(counters.tcp_block_bytes.load(Relaxed), 0, "it asks for no blocks");
+    own.released(at);
+}
+
+#[test]
+fn what_is_not_in_an_arena_goes_by_the_ring_to_a_receiver_of_pieces() {
+    let service = service();
+    let (a, b, counters) = that_copies(&service.name);
+    for i in 0..50 {
+        let right = message(3 * LARGE, i);
+        a.send(&right).unwrap();
+        assert!(receive_in_pieces(&b, right.len()) == right, "other bytes");
+    }
+    assert_eq!(counters.tcp_block_bytes.load(Relaxed), 0);
+}
+
+/// A connection has 4 MB out at most, of which none comes back while a receiver stops in a piece.
+#[test]
+fn what_a_receiver_of_pieces_has_not_read_is_out_and_comes_back_with_what_it_reads() {
+    let service = service();
+    let (a, b, counters) = that_copies(&service.name);
+    let (own, at, right) = settled(&a, 900_000);
+    let parts = [iovec { iov_base: at as *mut _, iov_len: right.len() }];
+    let keeps = Arc::new(());
+    for _ in 0..50 {
+        let mut kept = [Some(keeps.clone())];
+        let forward = a.flow.forward(&parts, &mut kept).expect("it lies in an arena");
+        // SAFETY: a block that has settled.
+        assert_eq!(unsafe { a.flow.send_on(&parts, 0, &forward) }, Ok(right.len()));
+        drop(forward);
+        assert!(receive_in_pieces(&b, 500_000) == right[..500_000]);
+        a.flow.context().pump();
+        assert_eq!(Arc::strong_count(&keeps), 2, "its rest is unread");
+        assert!(receive_in_pieces(&b, 400_000) == right[500_000..]);
+        a.flow.context().pump();
+        assert_eq!(Arc::strong_count(&keeps), 1, "all of it is back");
+    }
+    assert_eq!(counters.tcp_given_on_bytes.load(Relaxed), 50 * right.len() as u64);
+    own.released(at);
+}
+
+#[test]
+fn what_has_settled_and_is_half_read_goes_by_linux_to_a_receiver_of_pieces() {
+    let service = service();
+    let (a, mut b, _) = that_copies(&service.name);
+    let (own, at, right) = settled(&a, 900_000);
+    let parts = [iovec { iov_base: at as *mut _, iov_len: right.len() }];
+    let forward = a.flow.forward(&parts, &mut [Some(())]).expect("it lies in an arena");
+    // SAFETY: a block that has settled.
+    assert_eq!(unsafe { a.flow.send_on(&parts, 0, &forward) }, Ok(right.len()));
+    let mut got = receive_in_pieces(&b, 777_777);
+    assert_eq!(b.flow.by_linux_later(), Ok(true));
+    a.flow.serve().unwrap();
+    let socket = b.socket.as_mut().unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let mut rest = vec![0; right.len() - got.len()];
+    socket.read_exact(&mut rest).unwrap();
+    got.extend(rest);
+    assert!(got == right, "another byte");
+    own.released(at);
+}
