@@ -5,7 +5,7 @@
 
 use crate::attached::Attached;
 use crate::batch;
-use crate::blocks::Peer;
+use crate::blocks::{NUMBER, Peer};
 use crate::ends::{Locked, Receiving};
 use crate::flow::{Flow, ROUNDS};
 use crate::kept_error::is_told_once;
@@ -820,6 +820,10 @@ impl Flow {
         }
         if mapped.process == self.context.process() {
             Self::reads_arenas(attached);
+            let awaits = mapped.exchange.there()[usize::from(NUMBER)] == 0;
+            if self.awaits_arena.load(Relaxed) != awaits {
+                self.awaits_arena.store(awaits, Relaxed);
+            }
         }
     }
 
