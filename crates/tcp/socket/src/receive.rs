@@ -767,7 +767,6 @@ impl Flow {
     ) {
         let inward = attached.inward();
         let had_runs = !own.runs.is_empty();
-        let there = own.reader.filled();
         if had_runs {
             let queue = attached.slot().queue(1 - attached.mapped.side);
             let head = own.reader.head();
@@ -785,13 +784,13 @@ impl Flow {
             own.rests = own.rests.saturating_sub((own.rested / large) as u32);
             own.rested %= large;
         }
-        let from = attached.mapped.blocks.from;
-        if had_runs || there as usize >= from && bytes as usize >= from.min(PAGE) {
+        let (used, from) = (own.reader.filled(), attached.mapped.blocks.from);
+        let there = (used + bytes) as usize;
+        if had_runs || there >= from && bytes as usize >= from.min(PAGE) {
             self.takes_of_much(attached, own, (bytes, had_runs));
         } else {
             self.takes_little(own);
         }
-        let used = there - bytes;
         self.counts.received(self.context.settings.counters, bytes.into());
         // A sender that waits for room waits for a third of the ring: see `Attached::has_room`.
         if RING - used >= RING / 3 {

@@ -178,7 +178,7 @@ impl<'a> Buffers<'a> {
             Next::Copied(bytes) if !takes_blocks && bytes == left => return None,
             Next::Copied(bytes) if !takes_blocks => {
                 // (The ring tells the error with all that is left.)
-                return self.put_copied(attached, own, bytes).ok();
+                return self.put_first(attached, own, bytes).ok();
             }
             Next::Copied(bytes) if bytes < left || self.gave_on => (bytes, 1),
             Next::Copied(bytes) => (bytes, blocks.from),
@@ -280,27 +280,36 @@ impl<'a> Buffers<'a> {
         Some(Ok(self.sent(all)))
     }
 
+    /// As [`Source::put`], in the ring, of the first `bytes`.
+    fn put_first(
+        &mut self,
+        attached: &Attached,
+        own: &mut Locked<Sending>,
+        bytes: usize,
+    ) -> Result<usize, Errno> {
+        let mut left = bytes;
+        let cut = |part: &iovec| {
+            let iov_len = part.iov_len.min(left);
+            left -= iov_len;
+            iovec { iov_len, ..*part }
+        };
+        let first: Vec<iovec> =
+            self.parts().iter().map(cut).filter(|part| part.iov_len > 0).collect();
+        // SAFETY: the promise of `new`.
+        let sent = unsafe { Buffers::new(&first, None) }.put_ring(attached, own)?;
+        Ok(self.sent(sent))
+    }
+
     /// As [`Source::put`], in the ring.
     #[inline]
     fn put_ring(&mut self, attached: &Attached, own: &mut Locked<Sending>) -> Result<usize, Errno> {
         if let Some(put) = self.put_together(attached, own) {
             return put;
         }
-        self.put_copied(attached, own, usize::MAX)
-    }
-
-    /// As above, of the first `most` bytes, each part by itself.
-    fn put_copied(
-        &mut self,
-        attached: &Attached,
-        own: &mut Locked<Sending>,
-        most: usize,
-    ) -> Result<usize, Errno> {
         let (side, out) = (attached.mapped.side, attached.out());
         let mut sent = 0;
         'parts: for part in self.parts() {
-            let mut from = part.iov_base.cast::<u8>();
-            let mut left = part.iov_len.min(most - sent);
+            let (mut from, mut left) = (part.iov_base.cast::<u8>(), part.iov_len);
             while left > 0 {
                 let spans = own.writer.reserve(left.min(STEP));
                 let bytes = spans.bytes() as usize;
