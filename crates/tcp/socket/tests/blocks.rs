@@ -1063,3 +1063,35 @@ fn what_has_settled_and_is_half_read_goes_by_linux_to_a_receiver_of_pieces() {
     assert!(got == right, "another byte");
     own.released(at);
 }
+
+#[test]
+fn what_a_relay_gives_on_is_read_in_pieces_where_it_lies() {
+    let service = service();
+    let [x, y, z] = [(); 3].map(|()| program_of_large(&service.name));
+    let (a, b) = by_large_blocks(&x, &y.0);
+    let (c, d) = at_rings(&y.0, &z.0);
+    let killed: Arc<AtomicBool> = Arc::default();
+    let given_on = || y.1.tcp_given_on_bytes.load(Relaxed);
+    let relays = |seed: usize| {
+        let before = given_on();
+        let right = message(2 * LARGE, seed);
+        a.send(&right).unwrap();
+        let _ = b.flow.await_blocks((1, right.len()), 0);
+        let taken = b.flow.take_blocks(right.len()).expect("it lies in a block");
+        send_on(&c, (b"before", taken, b"behind"), &killed);
+        let right = [b"before", &right[..], b"behind"].concat();
+        assert!(receive_in_pieces(&d, right.len()) == right, "other bytes");
+        z.0.pump();
+        y.0.pump();
+        given_on() - before
+    };
+    let mut seed = 0;
+    wait_until("it is given on", || {
+        seed += 1;
+        relays(seed) > 0
+    });
+    for seed in 100..200 {
+        assert_eq!(relays(seed), 2 * LARGE as u64);
+    }
+    assert_eq!(y.1.tcp_block_bytes.load(Relaxed), 0, "it asks for no blocks");
+}
