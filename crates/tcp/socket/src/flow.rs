@@ -80,7 +80,7 @@ pub struct Flow {
     pub(crate) full: Full,
     /// See [`Flow::brings_much`].
     pub(crate) much: AtomicBool,
-    /// The other side was told that its arena is read, and it has not come.
+    /// The next call that receives looks whether the other side's arena has come.
     pub(crate) awaits_arena: AtomicBool,
     /// Parts of files that were tried by the ring in vain: see `settling`.
     pub(crate) files: AtomicU32,

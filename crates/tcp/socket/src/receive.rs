@@ -240,6 +240,7 @@ impl Flow {
         if attached.mapped.blocks.always {
             self.peer();
         }
+        self.looks_for_arena();
         let mut own = attached.mapped.ends.receiving(attached.slot, self.context.process());
         if self.is_closed() {
             return self.received_since_closed();
@@ -284,6 +285,7 @@ impl Flow {
         put: &mut impl FnMut(&[u8]) -> Result<usize, Errno>,
     ) -> Result<Result<usize, Errno>, Errno> {
         let attached = self.attached().ok_or(Errno::NOTCONN)?;
+        self.looks_for_arena();
         let mut own = attached.mapped.ends.receiving(attached.slot, self.context.process());
         if self.is_closed() {
             return self.received_since_closed().map(Ok);
@@ -303,6 +305,16 @@ impl Flow {
             self.settles();
         }
         Ok(taken)
+    }
+
+    /// Once much was received, and no arena has come. (A program whose calls find something each
+    /// time never waits, and would not hear of it.) Not with a lock held.
+    #[inline]
+    fn looks_for_arena(&self) {
+        if self.awaits_arena.load(Relaxed) {
+            self.awaits_arena.store(false, Relaxed);
+            self.context.pump();
+        }
     }
 
     /// Another thread has closed it while this one waited.
@@ -818,10 +830,13 @@ impl Flow {
             self.takes_little(own);
         }
         if mapped.process == self.context.process() {
-            Self::reads_arenas(attached);
-            let awaits = mapped.exchange.there()[usize::from(NUMBER)] == 0;
-            if self.awaits_arena.load(Relaxed) != awaits {
-                self.awaits_arena.store(awaits, Relaxed);
+            let there = Self::reads_arenas(attached);
+            if there[usize::from(NUMBER)] == 0 {
+                own.much = own.much.wrapping_add(1);
+                // (Not each call, where none will ever come: other threads look there, too.)
+                if own.much.is_power_of_two() || own.much.is_multiple_of(SELDOM) {
+                    self.awaits_arena.store(true, Relaxed);
+                }
             }
         }
     }
@@ -853,6 +868,10 @@ impl Flow {
         self.sees_end(attached);
     }
 }
+
+/// Behind one of so many calls that received of much it is looked for the other side's arena, and
+/// behind the first of them more often.
+const SELDOM: u32 = 16;
 
 /// After so many calls that received little the next ones do not look for blocks.
 const SMALL: u32 = 64;

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use uncopy_counters::add;
 use uncopy_tcp_shared::phase::At;
-use uncopy_tcp_shared::ring::{READS_ARENAS, TAKES_BLOCKS};
+use uncopy_tcp_shared::ring::{ARENAS, READS_ARENAS, TAKES_BLOCKS};
 use uncopy_tcp_shared::runs::{Piece, Run};
 
 /// Fewer bytes than these are copied, where they might be given on.
@@ -263,23 +263,25 @@ impl Flow {
         Self::says_arenas(attached);
     }
 
-    /// The other side hears that what lies in arenas is read there, and which can be.
-    pub(crate) fn reads_arenas(attached: &Attached) {
+    /// The other side hears that what lies in arenas is read there, and which can be: these.
+    pub(crate) fn reads_arenas(attached: &Attached) -> [u32; ARENAS] {
         let flags = &attached.inward().consumed.flags;
         if flags.load(Relaxed) & READS_ARENAS == 0 {
             flags.fetch_or(READS_ARENAS, Release);
         }
-        Self::says_arenas(attached);
+        Self::says_arenas(attached)
     }
 
-    fn says_arenas(attached: &Attached) {
+    fn says_arenas(attached: &Attached) -> [u32; ARENAS] {
         let (mapped, consumed) = (&attached.mapped, &attached.inward().consumed);
+        let all = mapped.exchange.there();
         // (A child that was forked before it came does not have it. Later ones do.)
-        for (there, said) in mapped.exchange.there().into_iter().zip(&consumed.arenas) {
+        for (there, said) in all.into_iter().zip(&consumed.arenas) {
             if there != 0 && there != said.load(Relaxed) && attached.is_sole() {
                 said.store(there, Release);
             }
         }
+        all
     }
 
     /// How many of the next bytes lie in blocks: at most `room`, and as far as `takes` takes each

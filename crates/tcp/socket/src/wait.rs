@@ -157,10 +157,6 @@ impl Flow {
                 && inward.produced.flags.load(Relaxed) & FINISHED == 0
         });
         if at_ring && context.spinning.spin(|| self.has_news(what)) {
-            // (Who never sleeps would not hear of it.)
-            if self.awaits_arena.load(Relaxed) {
-                context.pump();
-            }
             return Ok(());
         }
         // (A program that only makes calls that wait learns here of doors.)

@@ -1006,6 +1006,46 @@ fn a_receiver_of_pieces_is_given_what_has_settled_and_what_lies_around_it_by_the
     own.released(at);
 }
 
+/// Sends as much as there is room for.
+fn fill(end: &End, bytes: &[u8]) {
+    while end.send_with(bytes, libc::MSG_DONTWAIT).is_ok() {}
+}
+
+#[test]
+fn a_receiver_of_pieces_that_never_waits_gets_the_arena() {
+    let service = service();
+    let (x, y) = (program_of_large(&service.name), program_of_large(&service.name));
+    let (a, b) = at_rings(&x.0, &y.0);
+    wait_until("it has the arena", || {
+        fill(&a, &message(LARGE, 1));
+        assert_eq!(b.receive_with(&mut [0; 16 << 10], libc::MSG_DONTWAIT), Ok(16 << 10));
+        a.flow.settles_from() == LARGE
+    });
+}
+
+#[test]
+fn small_messages_behind_a_large_one_do_not_look_for_the_arena() {
+    let service = service();
+    let (x, y) = (program_of_large(&service.name), program_of_large(&service.name));
+    let (a, b) = at_rings(&x.0, &y.0);
+    a.send(&message(LARGE, 1)).unwrap();
+    receive_in_pieces(&b, LARGE);
+    let little = || {
+        a.send(b"little").unwrap();
+        assert_eq!(b.receive_with(&mut [0; 6], libc::MSG_DONTWAIT), Ok(6));
+    };
+    little();
+    // (Which offers the arena.)
+    assert_eq!(a.flow.settles_from(), usize::MAX);
+    wait_until("it has come to the program", || y.0.has_news());
+    for _ in 0..100 {
+        little();
+    }
+    assert!(!b.flow.has_arenas(), "it was looked for");
+    y.0.pump();
+    assert!(b.flow.has_arenas());
+}
+
 #[test]
 fn what_is_not_in_an_arena_goes_by_the_ring_to_a_receiver_of_pieces() {
     let service = service();
