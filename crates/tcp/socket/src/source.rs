@@ -9,7 +9,7 @@ use crate::context::Context;
 use crate::ends::{Locked, Sending};
 use crate::flow::Flow;
 use crate::kernel;
-use crate::reference::{Forward, There};
+use crate::reference::{Forward, GIVEN_ON, There};
 use libc::iovec;
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
@@ -125,10 +125,9 @@ impl<'a> Buffers<'a> {
         &mut self,
         (context, attached): (&Context, &Attached),
         own: &mut Locked<Sending>,
-        (there, number, at, bytes): (&There, u16, u32, usize),
+        (there, number, at, bytes): (&There, u16, u32, u32),
     ) -> Option<usize> {
         let mapped = &attached.mapped;
-        let bytes = own.writer.free_for_run(self.left()).min(bytes as u32);
         let returns = mapped.region.returns(mapped.side);
         let (forward, There { whose, keeps }) = (self.forward?, there);
         let (slot, position) = (attached.slot, own.writer.tail());
@@ -136,10 +135,7 @@ impl<'a> Buffers<'a> {
         // (What settles keeps something, as what is given on does.)
         context.gives_on.store(true, Relaxed);
         let which = (number, whose);
-        let handle = mapped.exchange.give_on(returns, (slot, bytes), which, keeps, sole)?;
-        if let Whose::Own(arena) = whose {
-            arena.is_given(at);
-        }
+        let handle = mapped.exchange.give_on(returns, (slot, at, bytes), which, keeps, sole)?;
         let run = Run { position, bytes, at, arena: number, handle };
         let produced = &attached.out().produced;
         own.runs.push(attached.slot().queue(mapped.side), produced, run);
@@ -160,18 +156,31 @@ impl<'a> Buffers<'a> {
         blocks: Wanted,
     ) -> Option<usize> {
         let (left, mapped) = (self.left(), &attached.mapped);
-        let (free, head) = (own.writer.free_for_run(left), own.writer.head());
+        let takes_blocks = Flow::takes_blocks(attached);
+        // (A receiver that reads by buffers of a round size is not to find the end of a full ring
+        // and the end of a buffer in one: see `Writer::FULL`.)
+        let free = match takes_blocks {
+            true => own.writer.free_for_run(left),
+            false => own.writer.free(),
+        };
+        let head = own.writer.head();
         own.runs.look(head);
         if free == 0 || !own.runs.has_room() {
             return None;
         }
-        let takes_blocks = Flow::takes_blocks(attached);
         let (mut bytes, least) = match self.next(blocks.context, attached) {
             Next::There(there, number, at, bytes) => {
-                let context = (blocks.context, attached);
-                match self.put_there(context, own, (there, number, at, bytes)) {
+                let (context, fits) = ((blocks.context, attached), free.min(bytes as u32));
+                if !takes_blocks && (fits as usize) < bytes.min(GIVEN_ON) {
+                    // (A run for each gap that the receiver makes would use up the queue.)
+                    return self.put_first(attached, own, fits as usize).ok();
+                }
+                match self.put_there(context, own, (there, number, at, fits)) {
                     Some(sent) => return Some(sent),
-                    None if !takes_blocks => return None,
+                    None if !takes_blocks => {
+                        own.short_of_blocks = true;
+                        return None;
+                    }
                     None => (left, blocks.from),
                 }
             }

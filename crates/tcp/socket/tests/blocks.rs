@@ -1047,6 +1047,29 @@ fn small_messages_behind_a_large_one_do_not_look_for_the_arena() {
 }
 
 #[test]
+fn a_receiver_of_pieces_that_empties_a_full_ring_finds_no_round_number_of_bytes() {
+    let service = service();
+    let (a, b, counters) = that_copies(&service.name);
+    let (own, at, right) = settled(&a, 1 << 20);
+    let parts = [iovec { iov_base: at as *mut _, iov_len: right.len() }];
+    let forward = a.flow.forward(&parts, &mut [Some(())]).expect("it lies in an arena");
+    // SAFETY: a block that has settled.
+    let sent = unsafe { a.flow.send_on(&parts, libc::MSG_DONTWAIT, &forward) };
+    assert_eq!((sent, b.flow.unread()), (Ok((1 << 20) - 64), Ok((1 << 20) - 64)));
+    assert_eq!(forward.given(), (1 << 20) - 64);
+    // In a gap of little room no run begins.
+    assert_eq!(b.receive(&mut [0; 8 << 10]), Ok(8 << 10));
+    // SAFETY: as above.
+    let more = unsafe { a.flow.send_on(&parts, libc::MSG_DONTWAIT, &forward) };
+    assert_eq!((more, forward.given()), (Ok(8 << 10), (1 << 20) - 64));
+    let got = receive_in_pieces(&b, (1 << 20) - 64);
+    assert!(got[..right.len() - 64 - (8 << 10)] == right[8 << 10..right.len() - 64]);
+    assert!(got[right.len() - 64 - (8 << 10)..] == right[..8 << 10]);
+    assert_eq!(counters.tcp_block_bytes.load(Relaxed), 0);
+    own.released(at);
+}
+
+#[test]
 fn what_is_not_in_an_arena_goes_by_the_ring_to_a_receiver_of_pieces() {
     let service = service();
     let (a, b, counters) = that_copies(&service.name);
