@@ -415,6 +415,23 @@ fn a_program_that_gives_up_rights_keeps_no_arena_and_goes_on_by_linux() {
     assert!(!b.flow.has_arenas());
 }
 
+/// (As before a sandbox, which may end it for the calls that an arena takes.)
+#[test]
+fn an_arena_that_is_under_way_is_not_taken_by_a_program_that_gives_nothing() {
+    let service = service();
+    let (x, y) = (program_of_large(&service.name), program_of_large(&service.name));
+    let (a, b) = at_rings(&x.0, &y.0);
+    a.send(&message(LARGE, 1)).unwrap();
+    receive_in_pieces(&b, LARGE);
+    // (Which offers it.)
+    assert_eq!(a.flow.settles_from(), usize::MAX);
+    wait_until("it has come", || y.0.has_news());
+    y.0.gives_nothing();
+    y.0.forgets_arenas();
+    y.0.pump();
+    assert!(!y.0.has_news() && !b.flow.has_arenas());
+}
+
 #[test]
 fn a_program_that_is_not_to_be_looked_at_puts_nothing_more_into_blocks() {
     let service = service();
