@@ -314,11 +314,7 @@ impl Flow {
         let counters = self.context.settings.counters;
         let (bytes, short) = (take(&mut own.in_blocks), take(&mut own.short_of_blocks));
         add(&counters.tcp_block_bytes, bytes);
-        let given_on = take(&mut own.given_on);
-        if given_on > 0 {
-            self.files.store(0, Relaxed);
-        }
-        add(&counters.tcp_given_on_bytes, given_on);
+        add(&counters.tcp_given_on_bytes, take(&mut own.given_on));
         add(&counters.tcp_blocks_short, short.into());
     }
 

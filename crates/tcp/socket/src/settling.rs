@@ -68,7 +68,7 @@ impl Flow {
         self.files.load(Relaxed) < TRIED || self.files.fetch_add(1, Relaxed).is_multiple_of(PROBE)
     }
 
-    /// A part of a file goes so. (Where it was given where it lies the next ones are tried.)
+    /// A part of a file goes so.
     pub fn sends_file(&self) {
         if self.attached().is_some_and(|attached| self.takes_files_in_blocks(attached)) {
             self.files.store(0, Relaxed);
@@ -77,10 +77,17 @@ impl Flow {
         }
     }
 
+    /// Some of a file was given where it lies: the next ones go so, too.
+    pub fn gives_file(&self) {
+        self.files.store(0, Relaxed);
+    }
+
     /// There was no block for what is to settle. Where that lies which has settled, and which
-    /// nobody was given for long: it is to be called back. `None`: all was given lately.
+    /// nobody was given for long: it is to be called back. `None`: all was given lately, or the
+    /// receiver takes no blocks. (It would save one copy of each message, and costs two.)
     pub fn unused(&self) -> Option<(usize, usize)> {
-        self.attached()?.mapped.exchange.own()?.unused()
+        let attached = self.attached().filter(|attached| Self::takes_blocks(attached))?;
+        attached.mapped.exchange.own()?.unused()
     }
 
     /// Whether so many bytes more may settle.

@@ -1087,6 +1087,40 @@ fn a_receiver_of_pieces_that_empties_a_full_ring_finds_no_round_number_of_bytes(
 }
 
 #[test]
+fn files_of_which_nothing_is_given_where_it_lies_go_by_linux_whatever_else_is() {
+    let service = service();
+    let (a, b, counters) = that_copies(&service.name);
+    let (own, at, right) = settled(&a, LARGE);
+    let goes = || a.flow.takes_file().then(|| a.flow.sends_file()).is_some();
+    for _ in 0..8 {
+        assert!(goes());
+        let parts = [iovec { iov_base: at as *mut _, iov_len: right.len() }];
+        let forward = a.flow.forward(&parts, &mut [Some(())]).expect("it lies in an arena");
+        // SAFETY: a block that has settled.
+        assert_eq!(unsafe { a.flow.send_on(&parts, 0, &forward) }, Ok(right.len()));
+        receive_in_pieces(&b, right.len());
+    }
+    assert_eq!(counters.tcp_given_on_bytes.load(Relaxed), 8 * right.len() as u64);
+    assert!((0..60).filter(|_| goes()).count() <= 1);
+    a.flow.gives_file();
+    assert!((0..8).all(|_| goes()));
+    own.released(at);
+}
+
+#[test]
+fn nothing_that_has_settled_makes_room_for_a_receiver_that_copies() {
+    let service = service();
+    let (a, b, _) = that_copies(&service.name);
+    let mut all: Vec<_> = (0..).map_while(|_| a.flow.settling(1 << 20)).collect();
+    assert_eq!(all.len(), 16);
+    all.drain(..).for_each(uncopy_tcp_socket::Settling::is_settled);
+    std::thread::sleep(Duration::from_millis(5100));
+    assert_eq!(a.flow.unused(), None);
+    let _ = b.flow.await_blocks((1, 1), libc::MSG_DONTWAIT);
+    assert!(a.flow.unused().is_some(), "it asks for blocks");
+}
+
+#[test]
 fn what_is_not_in_an_arena_goes_by_the_ring_to_a_receiver_of_pieces() {
     let service = service();
     let (a, b, counters) = that_copies(&service.name);
