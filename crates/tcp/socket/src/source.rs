@@ -175,6 +175,13 @@ impl<'a> Buffers<'a> {
                     // (A run for each gap that the receiver makes would use up the queue.)
                     return self.put_first(attached, own, fits as usize).ok();
                 }
+                let returns = mapped.region.returns(mapped.side);
+                if !takes_blocks
+                    && matches!(there.whose, Whose::Own(_))
+                    && mapped.exchange.is_slow(returns, attached.slot)
+                {
+                    return None;
+                }
                 match self.put_there(context, own, (there, number, at, fits)) {
                     Some(sent) => return Some(sent),
                     None if !takes_blocks => {
