@@ -52,19 +52,32 @@ static void sends_one(int fd, const char *value, unsigned version) {
     is_answered(fd);
 }
 
+/* One end may give the other what lies in an arena: the kernel and the options let it. */
+static int is_on(const char *name) { return !getenv(name) || (strcmp(getenv(name), "no") != 0 && strcmp(getenv(name), "0") != 0); }
+static int may_be_given(void) {
+    char scope = '0';
+    int fd = open("/proc/sys/kernel/yama/ptrace_scope", O_RDONLY);
+    if (fd >= 0) {
+        if (read(fd, &scope, 1) != 1) scope = '0';
+        close(fd);
+    }
+    return under_tcp() && scope == '0' && is_on("UNCOPY_ELIDE") && is_on("UNCOPY_TCP_REFERENCES") && counter("tcp_blocks_filtered") == 0 &&
+           counter("tcp_blocks_no_new_privs") == 0;
+}
+
 /* After some sends the value goes where it lies. A value may have more parts than go so at once, and one that finds no room for long goes by Linux:
  * so it is sent until many messages were hardly copied. */
 static void is_sent_where_it_lies(int fd, const char *value, unsigned version) {
     unsigned long copied = counter("tcp_block_bytes");
-    int hardly = 0;
-    for (int i = 0; i < MOST && hardly < (under_tcp() ? ENOUGH : 1); i++) {
+    int hardly = 0, may = may_be_given();
+    for (int i = 0; i < MOST && hardly < (may ? ENOUGH : 1); i++) {
         unsigned long given = counter("tcp_given_on_bytes");
         sends_one(fd, value, version);
-        hardly += counter("tcp_given_on_bytes") - given >= SIZE / 2 || !under_tcp();
+        hardly += counter("tcp_given_on_bytes") - given >= SIZE / 2 || !may;
         /* (The service has an arena to hand on.) */
-        if (under_tcp() && hardly == 0) usleep(1000);
+        if (may && hardly == 0) usleep(1000);
     }
-    if (under_tcp() && hardly < ENOUGH) say("WRONG: %d of %d messages were sent where they lie", hardly, MOST);
+    if (may && hardly < ENOUGH) say("WRONG: %d of %d messages were sent where they lie", hardly, MOST);
     if (!getenv("UNCOPY_TCP_BLOCKS") && counter("tcp_block_bytes") != copied) say("WRONG: bytes were copied into blocks");
 }
 
@@ -204,7 +217,7 @@ static void sends_to_one_that_waits(int fd) {
 }
 static void waits(int fd) {
     for (unsigned version = 1; version < 7; version++) {
-        unsigned sent_version;
+        unsigned sent_version = 0;
         ssize_t sent;
         receives_each(fd);
         MUST(read(told[0], &sent, sizeof sent) == sizeof sent);
