@@ -1,10 +1,11 @@
 /* A server sends one value again and again to a client that does not look at it, over one connection. What it costs each end, in processor time.
  *
  *     cc -O2 -o sent_again sent_again.c
- *     [uncopy run --tcp --] ./sent_again KIND BYTES TIMES
+ *     [uncopy run --tcp --] ./sent_again KIND BYTES TIMES [PART]
  *
  * KIND: `made` (by the program, once), `copied` (input, copied once, as a cache's), `rewritten` (whole, before each send), `counted` (a word of it,
- * before each send), `now-and-then` (whole, before each 20th). Says: KIND BYTES, and each end's microseconds for a message. */
+ * before each send), `now-and-then` (whole, before each 20th). PART: the client receives so many bytes at most at once, each time to the same
+ * place. Says: KIND BYTES, and each end's microseconds for a message. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -49,6 +50,14 @@ static void receives(int fd, char *at, size_t n) {
     }
 }
 
+static void receives_in_parts(int fd, char *at, size_t n, size_t part) {
+    while (n > 0) {
+        ssize_t got = recv(fd, at, n < part ? n : part, 0);
+        MUST(got > 0);
+        n -= (size_t)got;
+    }
+}
+
 static char *pages(size_t n) {
     char *at = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     MUST(at != MAP_FAILED);
@@ -77,9 +86,9 @@ static char *value_of(const char *kind, size_t n) {
 }
 
 int main(int count, char **words) {
-    if (count != 4) return fprintf(stderr, "%s KIND BYTES TIMES\n", *words), 2;
+    if (count != 4 && count != 5) return fprintf(stderr, "%s KIND BYTES TIMES [PART]\n", *words), 2;
     const char *kind = words[1];
-    size_t bytes = strtoull(words[2], NULL, 0), times = strtoull(words[3], NULL, 0), warm = times / 10 + 50;
+    size_t bytes = strtoull(words[2], NULL, 0), times = strtoull(words[3], NULL, 0), warm = times / 10 + 50, part = count > 4 ? strtoull(words[4], NULL, 0) : 0;
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t length = sizeof at;
     int listener = socket(AF_INET, SOCK_STREAM, 0), one = 1, told[2];
@@ -96,7 +105,8 @@ int main(int count, char **words) {
         for (size_t i = 0; i < warm + times; i++) {
             if (i == warm) begun = used();
             sends(fd, &byte, 1);
-            receives(fd, room, bytes);
+            if (part > 0) receives_in_parts(fd, room, bytes, part);
+            else receives(fd, room, bytes);
         }
         double each = (used() - begun) / (double)times;
         MUST(write(told[1], &each, sizeof each) == sizeof each);

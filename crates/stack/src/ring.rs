@@ -473,13 +473,23 @@ pub struct Send<'a> {
     fd: c_int,
     call: &'a OutputCall,
     caller: usize,
+    /// Bytes that were given to the receiver where they lie.
+    given: usize,
 }
 
 impl<'a> Send<'a> {
     /// `call`, on the connection `ring`, which is `fd`; it returns to `caller`.
     #[inline]
     pub fn new(ring: Ring<'a>, fd: c_int, call: &'a OutputCall, caller: usize) -> Self {
-        Self { ring, fd, call, caller }
+        Self { ring, fd, call, caller, given: 0 }
+    }
+
+    /// What was sent is a file's: whether some of it was given where it lies says how the next
+    /// ones go.
+    pub fn was_of_file(&self) {
+        if self.given > 0 {
+            self.ring.gives_file();
+        }
     }
 
     /// Makes it, from `pieces` where there are some, of which `forward` is given on.
@@ -676,6 +686,7 @@ impl Output for Send<'_> {
         drop(kept);
         let sent = self.carry(Some(pieces), forward.as_ref());
         let given = forward.as_ref().map_or(0, Forward::given);
+        self.given += given;
         (sent != -1 || !refused_for_pieces()).then_some((sent, given))
     }
 

@@ -82,6 +82,7 @@ impl KeptFile {
         // (It is no memory of a call site's.)
         let mut send = ring::Send::new(ring, to, &call, 0);
         let answer = output(&mut send, &Buffers::one(buf, want), host);
+        send.was_of_file();
         if answer > 0 {
             let counters = host.process.space.counters();
             add(&counters.kept_sends, 1);

@@ -86,6 +86,13 @@ impl<T> Out<T> {
         self.handles.iter().flatten().map(|given| &given.what)
     }
 
+    /// What is out to this connection's end.
+    pub fn of(&self, place: u8) -> impl Iterator<Item = &T> {
+        let some = self.of[usize::from(place)] > 0;
+        let all = if some { &self.handles[..] } else { &[] };
+        all.iter().flatten().filter(move |given| given.place == place).map(|given| &given.what)
+    }
+
     /// All that is out comes back: the peer is no more.
     pub fn take_all(&mut self) -> impl Iterator<Item = T> {
         self.free.clear();

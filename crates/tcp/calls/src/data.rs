@@ -361,6 +361,13 @@ impl<'a> Ring<'a> {
         self.connection().is_some_and(|connection| connection.flow.takes_file())
     }
 
+    /// Some of it was given where it lies ([`Flow::gives_file`]).
+    pub fn gives_file(&self) {
+        if let Some(connection) = self.connection() {
+            connection.flow.gives_file();
+        }
+    }
+
     /// Such a part goes so ([`Flow::sends_file`]).
     pub fn sends_file(&self) {
         if let Some(connection) = self.connection() {

@@ -328,6 +328,9 @@ impl Tcp {
     pub fn stop(&self, reason: StayReason) {
         if self.begun() {
             let _ = self.stopped.compare_exchange(0, reason as u64, Relaxed, Relaxed);
+            // (Also an arena that is under way is not taken: inside a sandbox the program may be
+            // ended for that.)
+            self.is_secret();
             for (fd, connection) in self.all().0 {
                 if connection.flow.is_undecided() {
                     connection.flow.leave_to_linux(reason);

@@ -65,7 +65,7 @@ impl Produced {
 pub struct Consumed {
     /// Bytes ever read.
     pub head: AtomicU32,
-    /// [`GONE`], [`BY_LINUX`], [`RECEIVES`], [`TAKES_BLOCKS`].
+    /// [`GONE`], [`BY_LINUX`], [`RECEIVES`], [`TAKES_BLOCKS`], [`READS_ARENAS`].
     pub flags: AtomicU32,
     /// The consumer waits for bytes.
     pub data: Wanted,
@@ -103,6 +103,8 @@ pub const BY_LINUX: u32 = 2;
 pub const RECEIVES: u32 = 4;
 /// The consumer would rather have large messages in blocks ([`crate::runs`]).
 pub const TAKES_BLOCKS: u32 = 8;
+/// The consumer has received much at once. It would copy from an arena what lies in one already.
+pub const READS_ARENAS: u32 = 16;
 
 /// One or two runs of a ring: `first` bytes from `place` on, then `second` bytes from the ring's
 /// beginning on.

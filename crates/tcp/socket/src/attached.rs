@@ -11,7 +11,7 @@ use uncopy_tcp_shared::layout::{Direction, Header};
 use uncopy_tcp_shared::notice::SLOTS;
 use uncopy_tcp_shared::phase::At;
 use uncopy_tcp_shared::region::Slot;
-use uncopy_tcp_shared::ring::{FINISHED, OWES, RECEIVES, RING};
+use uncopy_tcp_shared::ring::{FINISHED, OWES, RECEIVES, RING, TAKES_BLOCKS};
 use uncopy_tcp_shared::wanted::{ASK, DOORS, Doors};
 
 /// See above.
@@ -150,6 +150,11 @@ impl Attached {
         if flags.load(Ordering::Relaxed) & RECEIVES == 0 {
             flags.fetch_or(RECEIVES, Ordering::Release);
         }
+    }
+
+    /// This side has asked for blocks, and does not rest from them.
+    pub fn asks_for_blocks(&self) -> bool {
+        self.inward().consumed.flags.load(Ordering::Relaxed) & TAKES_BLOCKS != 0
     }
 
     /// Asks the other side to look at the phase of what it sends: a thread that attends to that,

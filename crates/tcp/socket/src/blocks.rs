@@ -13,7 +13,7 @@
 //! unsafe: a system call.
 
 use crate::lock::{Guarded, lock};
-use crate::own::{Own, PAGES, Settling};
+use crate::own::{Own, PAGES, Settling, UNUSED};
 use crate::views::{Known, Views};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -87,8 +87,9 @@ pub(crate) enum Given {
     Own(Block),
     /// A part of one that we were given, in the arena that the peer knows by this number.
     Onward(u16, Keeps),
-    /// A part of a block of our own that has settled.
-    Settled(Keeps),
+    /// A part of a block of our own that has settled, which begins at this offset, and since when,
+    /// in ms.
+    Settled(Keeps, u32, u64),
 }
 
 /// Of one region: what this side has given to the other, and what it was given.
@@ -306,22 +307,23 @@ impl Exchange {
         let _ = of.take_if(|of| of.generation == generation);
     }
 
-    /// Gives so many bytes of this arena to the connection of this slot, whose end is `sole`: this
-    /// process alone holds it. `keeps` is dropped once they are back. `None`: they are to be
-    /// copied.
+    /// Gives so many bytes of this arena, from this offset on, to the connection of this slot,
+    /// whose end is `sole`: this process alone holds it. `keeps` is dropped once they are back.
+    /// `None`: they are to be copied.
     pub fn give_on(
         &self,
         returns: &Returns,
-        (slot, bytes): (usize, u32),
+        (slot, at, bytes): (usize, u32, u32),
         (number, whose): (u16, &Whose),
         keeps: &Keeps,
         sole: impl Fn() -> bool,
     ) -> Option<u16> {
+        let now = clock::millis();
         let mut out = lock(&self.out);
         self.take_back(&mut out, returns);
         let onward = lock(&self.onward);
         let (there, given) = match whose {
-            Whose::Own(_) => (true, Given::Settled(keeps.clone())),
+            Whose::Own(_) => (true, Given::Settled(keeps.clone(), at, now)),
             Whose::Peer(peer) => {
                 let of = onward.get(usize::from(number))?.as_ref();
                 let there = of.is_some_and(|of| of.id == peer.id && !of.ends);
@@ -334,9 +336,20 @@ impl Exchange {
         }
         let slot = u8::try_from(slot).ok()?;
         let handle = out.give(slot, bytes, given).ok()?;
+        if let Whose::Own(own) = whose {
+            own.is_given(at, now);
+        }
         self.kept.fetch_add(1, Ordering::Relaxed);
         returns.begin(handle);
         Some(handle)
+    }
+
+    /// What this connection, whose receiver views nothing, was given last of what has settled is
+    /// out for long: its receiver does not read on.
+    pub fn is_slow(&self, returns: &Returns, slot: usize) -> bool {
+        let mut out = lock(&self.out);
+        self.take_back(&mut out, returns);
+        u8::try_from(slot).is_ok_and(|slot| is_slow(&out, slot, clock::millis()))
     }
 
     /// Where a part of a run lies that we have given. `None`: nowhere here; a forked child does not
@@ -569,7 +582,11 @@ impl Exchange {
                         own.give_back(block);
                     }
                 }
-                Given::Onward(_, keeps) | Given::Settled(keeps) => {
+                Given::Onward(_, keeps) => lock(&self.freed).push(keeps),
+                Given::Settled(keeps, at, _) => {
+                    if let Some(own) = self.own() {
+                        own.is_back(at);
+                    }
                     lock(&self.freed).push(keeps);
                 }
             }
@@ -592,7 +609,7 @@ impl Drop for Exchange {
                 Given::Own(block) => block.pages as usize,
                 Given::Onward(..) => 0,
                 // (It may be viewed still: so its block is never used again.)
-                Given::Settled(keeps) => {
+                Given::Settled(keeps, ..) => {
                     std::mem::forget(keeps);
                     0
                 }
@@ -847,6 +864,15 @@ impl Exchange {
     }
 }
 
+/// See [`Exchange::is_slow`]. (Each part that is not read keeps the whole block of a value.)
+fn is_slow(out: &Out<Given>, slot: u8, now: u64) -> bool {
+    let since = out.of(slot).filter_map(|given| match given {
+        Given::Settled(_, _, since) => Some(*since),
+        Given::Own(_) | Given::Onward(..) => None,
+    });
+    since.max().is_some_and(|last| now.saturating_sub(last) >= UNUSED)
+}
+
 /// Others of its user's may look at its memory: else none of its bytes are to be seen by all who
 /// have its arena, and it is not to believe theirs.
 pub(crate) fn is_dumpable() -> bool {
@@ -918,6 +944,25 @@ mod tests {
         let lives = Arc::downgrade(&peer);
         drop((exchange, peer));
         assert!(lives.upgrade().is_none());
+    }
+
+    #[test]
+    fn a_connection_whose_last_settled_part_is_out_for_long_is_slow_until_that_is_back() {
+        let mut out = Out::default();
+        let settled = |out: &mut Out<Given>, slot, since| {
+            out.give(slot, 10, Given::Settled(Arc::new(()), 0, since)).unwrap()
+        };
+        let _first = settled(&mut out, 1, 0);
+        assert!(!is_slow(&out, 1, UNUSED - 1) && is_slow(&out, 1, UNUSED));
+        let second = settled(&mut out, 1, UNUSED - 1);
+        let _others = settled(&mut out, 2, UNUSED);
+        assert!(!is_slow(&out, 1, UNUSED), "it reads on");
+        assert!(is_slow(&out, 1, 2 * UNUSED - 1) && !is_slow(&out, 2, 2 * UNUSED - 1));
+        assert!(out.done(second, 10).is_some());
+        let third = settled(&mut out, 3, 0);
+        assert!(is_slow(&out, 3, UNUSED));
+        assert!(out.done(third, 10).is_some());
+        assert!(!is_slow(&out, 3, UNUSED));
     }
 
     #[test]

@@ -523,6 +523,11 @@ impl Context {
         }
     }
 
+    /// The service has sent what nobody has taken yet.
+    pub fn has_news(&self) -> bool {
+        self.known_client().is_some_and(|client| client.has_news())
+    }
+
     #[cold]
     fn pump_news(&self, client: &Client) {
         // In the order in which they come: the first of a region brings its memory.

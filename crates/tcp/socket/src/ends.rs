@@ -87,6 +87,8 @@ pub struct Receiving {
     pub rested: u64,
     /// So many calls in a row have received little.
     pub small: u32,
+    /// So many calls have received of much while the other side's arena was not there.
+    pub much: u32,
 }
 
 impl Receiving {
@@ -195,6 +197,7 @@ impl Ends {
                 rests: 0,
                 rested: 0,
                 small: 0,
+                much: 0,
             }));
             (*at).processes.store(1, Ordering::Relaxed);
             (*at).names[0].store(process, Ordering::Relaxed);

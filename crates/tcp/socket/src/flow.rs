@@ -80,7 +80,9 @@ pub struct Flow {
     pub(crate) full: Full,
     /// See [`Flow::brings_much`].
     pub(crate) much: AtomicBool,
-    /// Parts of files that were tried by the ring: see `settling`.
+    /// The next call that receives looks whether the other side's arena has come.
+    pub(crate) awaits_arena: AtomicBool,
+    /// Parts of files that were tried by the ring in vain: see `settling`.
     pub(crate) files: AtomicU32,
     /// The first bytes of the inward ring are lent, so many: see `lent`.
     pub(crate) lent: AtomicU32,
@@ -127,6 +129,7 @@ impl Flow {
             owes: AtomicBool::new(false),
             full: Full::default(),
             much: AtomicBool::new(false),
+            awaits_arena: AtomicBool::new(false),
             files: AtomicU32::new(0),
             lent: AtomicU32::new(0),
             counts: Counts::default(),

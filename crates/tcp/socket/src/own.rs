@@ -22,7 +22,7 @@ pub(crate) const PAGES: u32 = (ARENA / PAGE) as u32;
 /// Of an arena's pages one in so many may be taken by what has [settled](crate::settling).
 const SETTLED_SHARE: u32 = 4;
 /// After so many ms in which nobody was given it, what has settled makes room for others.
-const UNUSED: u64 = 5000;
+pub(crate) const UNUSED: u64 = 5000;
 
 /// A block that has settled.
 #[derive(Debug)]
@@ -30,6 +30,8 @@ struct Settled {
     block: Block,
     /// When it was last given to somebody, in ms.
     given: u64,
+    /// So many parts of it are out.
+    out: u32,
 }
 
 /// This process' arena.
@@ -145,28 +147,42 @@ impl Own {
             return None;
         }
         let block = self.take_pages(&mut pages, wanted)?;
-        lock(&self.settled).insert(block.page, Settled { block, given: clock::millis() });
+        lock(&self.settled).insert(block.page, Settled { block, given: clock::millis(), out: 0 });
         self.settled_pages.fetch_add(wanted, Ordering::Release);
         Some(block)
     }
 
-    /// Bytes at this offset, which have settled, are given to somebody.
-    pub(crate) fn is_given(&self, at: u32) {
+    /// Bytes at this offset, which have settled, are given to somebody at this moment, in ms.
+    pub(crate) fn is_given(&self, at: u32, now: u64) {
+        self.with_settled(at, |block| {
+            block.given = now;
+            block.out += 1;
+        });
+    }
+
+    /// They are back.
+    pub(crate) fn is_back(&self, at: u32) {
+        self.with_settled(at, |block| block.out = block.out.saturating_sub(1));
+    }
+
+    fn with_settled(&self, at: u32, change: impl FnOnce(&mut Settled)) {
         let mut settled = lock(&self.settled);
         if let Some((_, block)) = settled.range_mut(..=at / PAGE as u32).next_back() {
-            block.given = clock::millis();
+            change(block);
         }
     }
 
-    /// Room is short. Of what has settled: where that lies which nobody was given for longest, and
-    /// for long; it is named once. `None`: all was given lately.
+    /// Room is short. Of what has settled, and is not out: where that lies which nobody was given
+    /// for longest, and for long; it is named once. `None`: all was given lately. (What is out
+    /// keeps its block, wherever the program's copy lies.)
     pub(crate) fn unused(&self) -> Option<(usize, usize)> {
         self.unused_at(clock::millis())
     }
 
     fn unused_at(&self, now: u64) -> Option<(usize, usize)> {
         let mut settled = lock(&self.settled);
-        let oldest = settled.values_mut().min_by_key(|block| block.given)?;
+        let back = settled.values_mut().filter(|block| block.out == 0);
+        let oldest = back.min_by_key(|block| block.given)?;
         if now.saturating_sub(oldest.given) < UNUSED {
             return None;
         }
@@ -299,12 +315,33 @@ mod tests {
         let now = clock::millis();
         assert_eq!(own.unused_at(now), None);
         std::thread::sleep(std::time::Duration::from_millis(20));
-        own.is_given((a - own.range().0) as u32 + 5000);
+        let in_a = (a - own.range().0) as u32 + 5000;
+        own.is_given(in_a, clock::millis());
+        own.is_back(in_a);
         let later = clock::millis() + UNUSED - 10;
         assert_eq!(own.unused_at(later), Some((b, quarter / 2)));
         assert_eq!(own.unused_at(later), None, "the other one was given since");
         own.released(b);
         assert_eq!(settled(&own, 1), Some(b));
         assert_eq!(own.unused_at(later + UNUSED), Some((a, quarter / 2)));
+    }
+
+    #[test]
+    fn what_is_out_makes_no_room_and_the_next_oldest_does() {
+        let own = Arc::new(Own::new(|_| true).unwrap());
+        let half = ARENA / SETTLED_SHARE as usize / 2;
+        let [a, b] = [(); 2].map(|()| settled(&own, half).unwrap());
+        let offset = |at: usize| (at - own.range().0) as u32;
+        let now = clock::millis();
+        // (Two parts of the one are out, and the other one was given since.)
+        (1..3).for_each(|part| own.is_given(offset(a) + part, now));
+        own.is_given(offset(b), now + 1);
+        own.is_back(offset(b));
+        assert_eq!(own.unused_at(now + 2 * UNUSED), Some((b, half)));
+        assert_eq!(own.unused_at(now + 4 * UNUSED), Some((b, half)));
+        own.is_back(offset(a) + 1);
+        assert_eq!(own.unused_at(now + 6 * UNUSED), Some((b, half)), "a part of it is out");
+        own.is_back(offset(a) + 2);
+        assert_eq!(own.unused_at(now + 8 * UNUSED), Some((a, half)));
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::attached::Attached;
 use crate::batch;
-use crate::blocks::Peer;
+use crate::blocks::{NUMBER, Peer};
 use crate::ends::{Locked, Receiving};
 use crate::flow::{Flow, ROUNDS};
 use crate::kept_error::is_told_once;
@@ -240,6 +240,7 @@ impl Flow {
         if attached.mapped.blocks.always {
             self.peer();
         }
+        self.looks_for_arena();
         let mut own = attached.mapped.ends.receiving(attached.slot, self.context.process());
         if self.is_closed() {
             return self.received_since_closed();
@@ -284,6 +285,7 @@ impl Flow {
         put: &mut impl FnMut(&[u8]) -> Result<usize, Errno>,
     ) -> Result<Result<usize, Errno>, Errno> {
         let attached = self.attached().ok_or(Errno::NOTCONN)?;
+        self.looks_for_arena();
         let mut own = attached.mapped.ends.receiving(attached.slot, self.context.process());
         if self.is_closed() {
             return self.received_since_closed().map(Ok);
@@ -303,6 +305,16 @@ impl Flow {
             self.settles();
         }
         Ok(taken)
+    }
+
+    /// Once much was received, and no arena has come. (A program whose calls find something each
+    /// time never waits, and would not hear of it.) Not with a lock held.
+    #[inline]
+    fn looks_for_arena(&self) {
+        if self.awaits_arena.load(Relaxed) {
+            self.awaits_arena.store(false, Relaxed);
+            self.context.pump();
+        }
     }
 
     /// Another thread has closed it while this one waited.
@@ -750,7 +762,7 @@ impl Flow {
             let returns = attached.mapped.region.returns(ring);
             self.takes(attached, own, got, |run| returns.done(run.handle, run.bytes));
             // (A program that reads so views nothing: by a large call, or by a small one of many.)
-            if of_blocks >= PAGE as u32 {
+            if of_blocks >= PAGE as u32 && attached.asks_for_blocks() {
                 Self::refuses_block(attached, own);
             }
         }
@@ -784,22 +796,59 @@ impl Flow {
             own.rests = own.rests.saturating_sub((own.rested / large) as u32);
             own.rested %= large;
         }
-        if had_runs || bytes as usize >= attached.mapped.blocks.from {
-            own.small = 0;
-            if !self.brings_much() {
-                self.much.store(true, Relaxed);
-            }
-        } else if self.brings_much() {
-            own.small += 1;
-            if own.small >= SMALL {
-                self.much.store(false, Relaxed);
-            }
+        let (used, from) = (own.reader.filled(), attached.mapped.blocks.from);
+        let there = (used + bytes) as usize;
+        if had_runs || there >= from && bytes as usize >= from.min(PAGE) {
+            self.takes_of_much(attached, own, (bytes, had_runs));
+        } else {
+            self.takes_little(own);
         }
-        let used = own.reader.filled();
         self.counts.received(self.context.settings.counters, bytes.into());
         // A sender that waits for room waits for a third of the ring: see `Attached::has_room`.
         if RING - used >= RING / 3 {
             attached.tell(inward.produced.room.take());
+        }
+    }
+
+    /// As much was there as comes in a block, or some of it lay in blocks (`had_runs`), and so many
+    /// bytes of it are received. The other side hears that what lies in an arena can be read there:
+    /// the receiver copies it from there as it would from the ring.
+    #[inline(never)]
+    fn takes_of_much(
+        &self,
+        attached: &Attached,
+        own: &mut Locked<Receiving>,
+        (bytes, had_runs): (u32, bool),
+    ) {
+        let mapped = &attached.mapped;
+        if bytes as usize >= mapped.blocks.from || had_runs && attached.asks_for_blocks() {
+            own.small = 0;
+            if !self.brings_much() {
+                self.much.store(true, Relaxed);
+            }
+        } else {
+            self.takes_little(own);
+        }
+        if mapped.process == self.context.process() {
+            let there = Self::reads_arenas(attached);
+            if there[usize::from(NUMBER)] == 0 {
+                own.much = own.much.wrapping_add(1);
+                // (Not each call, where none will ever come: other threads look there, too.)
+                if own.much.is_power_of_two() || own.much.is_multiple_of(SELDOM) {
+                    self.awaits_arena.store(true, Relaxed);
+                }
+            }
+        }
+    }
+
+    /// A call has received little.
+    #[inline]
+    fn takes_little(&self, own: &mut Locked<Receiving>) {
+        if self.brings_much() {
+            own.small += 1;
+            if own.small >= SMALL {
+                self.much.store(false, Relaxed);
+            }
         }
     }
 
@@ -819,6 +868,10 @@ impl Flow {
         self.sees_end(attached);
     }
 }
+
+/// Behind one of so many calls that received of much it is looked for the other side's arena, and
+/// behind the first of them more often.
+const SELDOM: u32 = 16;
 
 /// After so many calls that received little the next ones do not look for blocks.
 const SMALL: u32 = 64;

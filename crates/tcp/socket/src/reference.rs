@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use uncopy_counters::add;
 use uncopy_tcp_shared::phase::At;
-use uncopy_tcp_shared::ring::TAKES_BLOCKS;
+use uncopy_tcp_shared::ring::{ARENAS, READS_ARENAS, TAKES_BLOCKS};
 use uncopy_tcp_shared::runs::{Piece, Run};
 
 /// Fewer bytes than these are copied, where they might be given on.
@@ -92,16 +92,13 @@ impl Flow {
         self.attached().is_some_and(|attached| attached.mapped.exchange.has_arenas())
     }
 
-    /// The receiver may be given what of so many bytes lies in blocks already: it views large
-    /// messages, or has our arena.
+    /// The receiver may be given what of so many bytes lies in blocks already.
     pub fn gives_on(&self, bytes: usize) -> bool {
         self.attached().is_some_and(|attached| {
-            let takes = || attached.out().consumed.flags.load(Relaxed) & TAKES_BLOCKS != 0;
-            let has = || self.context.has_settled() && Self::has_arena(attached);
             bytes >= attached.mapped.blocks.from
                 && (self.context.has_arenas() || self.context.has_settled())
                 && attached.mapped.process == self.context.process()
-                && (takes() || has())
+                && Self::is_read_in_arenas(attached)
         })
     }
 
@@ -151,7 +148,7 @@ impl Flow {
             return None;
         }
         let known = mapped.exchange.peer(NUMBER);
-        if known.is_none() && attached.inward().consumed.flags.load(Relaxed) & TAKES_BLOCKS != 0 {
+        if known.is_none() && attached.asks_for_blocks() {
             self.context.pump();
             return mapped.exchange.peer(NUMBER);
         }
@@ -257,19 +254,34 @@ impl Flow {
     /// The other side hears that blocks are wanted, and which arena can be read by all processes
     /// that hold this end.
     pub(crate) fn wants_blocks(&self, attached: &Attached, own: &mut Locked<Receiving>) {
-        let (mapped, consumed) = (&attached.mapped, &attached.inward().consumed);
         if own.rests > 0 {
             return;
         }
-        if consumed.flags.load(Relaxed) & TAKES_BLOCKS == 0 {
-            consumed.flags.fetch_or(TAKES_BLOCKS, Release);
+        if !attached.asks_for_blocks() {
+            attached.inward().consumed.flags.fetch_or(TAKES_BLOCKS, Release);
         }
+        Self::says_arenas(attached);
+    }
+
+    /// The other side hears that what lies in arenas is read there, and which can be: these.
+    pub(crate) fn reads_arenas(attached: &Attached) -> [u32; ARENAS] {
+        let flags = &attached.inward().consumed.flags;
+        if flags.load(Relaxed) & READS_ARENAS == 0 {
+            flags.fetch_or(READS_ARENAS, Release);
+        }
+        Self::says_arenas(attached)
+    }
+
+    fn says_arenas(attached: &Attached) -> [u32; ARENAS] {
+        let (mapped, consumed) = (&attached.mapped, &attached.inward().consumed);
+        let all = mapped.exchange.there();
         // (A child that was forked before it came does not have it. Later ones do.)
-        for (there, said) in mapped.exchange.there().into_iter().zip(&consumed.arenas) {
+        for (there, said) in all.into_iter().zip(&consumed.arenas) {
             if there != 0 && there != said.load(Relaxed) && attached.is_sole() {
                 said.store(there, Release);
             }
         }
+        all
     }
 
     /// How many of the next bytes lie in blocks: at most `room`, and as far as `takes` takes each

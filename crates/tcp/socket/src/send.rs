@@ -10,7 +10,7 @@ use crate::flow::{Flow, ROUNDS};
 use crate::kept_error::is_told_once;
 use crate::kernel;
 use crate::mapped::Registered;
-use crate::reference::Forward;
+use crate::reference::{Forward, GIVEN_ON};
 use crate::source::{Buffers, ELSEWHERE, FilePart, Source, Wanted};
 use crate::wait::For;
 use libc::{MSG_DONTWAIT, MSG_MORE, MSG_OOB, iovec};
@@ -21,7 +21,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use uncopy_counters::add;
 use uncopy_tcp_shared::phase::At;
-use uncopy_tcp_shared::ring::{BY_LINUX, FINISHED, GONE, OWES, RECEIVES, TAKES_BLOCKS};
+use uncopy_tcp_shared::ring::{
+    BY_LINUX, FINISHED, GONE, OWES, READS_ARENAS, RECEIVES, TAKES_BLOCKS,
+};
 use uncopy_tcp_shared::runs::Piece;
 use uncopy_tcp_shared::wanted::DOORS;
 
@@ -267,12 +269,18 @@ impl Flow {
     /// Whether what is left of a call goes in blocks.
     #[inline]
     fn blocks(&self, attached: &Attached, source: &impl Source) -> Option<Wanted<'_>> {
-        let from = attached.mapped.blocks.from;
+        let mut from = attached.mapped.blocks.from;
+        // (The rest of what a receiver copies where it lies.)
+        if source.lies_in_arenas() && !Self::takes_blocks(attached) {
+            from = from.min(GIVEN_ON);
+        }
         if source.left() < from || self.context.gives_nothing.load(Relaxed) {
             return None;
         }
-        let takes =
-            || Self::takes_blocks(attached) || source.lies_in_arenas() && Self::has_arena(attached);
+        let takes = || {
+            Self::takes_blocks(attached)
+                || source.lies_in_arenas() && Self::is_read_in_arenas(attached)
+        };
         if takes() && self.gives_blocks(attached) {
             return Some(Wanted { from, context: &self.context });
         }
@@ -286,8 +294,16 @@ impl Flow {
         attached.mapped.blocks.always || asks()
     }
 
-    /// The other side has our arena. What lies there it is given also while it rests from blocks:
-    /// nothing is copied for that, and it copies as much as from the ring.
+    /// The other side reads what lies in an arena there. It is given that also where it takes no
+    /// blocks: nothing is copied for it, and the receiver copies as much as from the ring.
+    pub(crate) fn is_read_in_arenas(attached: &Attached) -> bool {
+        let flags = attached.out().consumed.flags.load(Relaxed);
+        attached.mapped.blocks.always
+            || flags & (TAKES_BLOCKS | READS_ARENAS) != 0
+            || Self::has_arena(attached)
+    }
+
+    /// The other side has our arena.
     pub(crate) fn has_arena(attached: &Attached) -> bool {
         attached.out().consumed.arenas[usize::from(NUMBER)].load(Relaxed) == OWN
     }

@@ -14,16 +14,17 @@ use crate::own::{Own, Settling};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Of large parts of kept files so many go by the ring whatever the receiver takes: it asks for
-/// blocks only once it has received much by it. If it does not they go by Linux, which sends a
-/// file's pages as they are;
+/// Of large parts of kept files so many go by the ring to a receiver that takes no blocks, of which
+/// none was given where it lies: the receiver asks for the arena only once it has received much by
+/// the ring, and a file may find no room there. The others go by Linux, which sends a file's pages
+/// as they are;
 const TRIED: u32 = 8;
 /// and one in so many is tried.
 const PROBE: u32 = 64;
 
 impl Flow {
-    /// From how many bytes on a message that is sent again may settle: its receiver views large
-    /// ones, or rests from that, and has our arena. (`usize::MAX`: none may.)
+    /// From how many bytes on a message that is sent again may settle: its receiver has our arena,
+    /// whether it views what lies there or copies it. (`usize::MAX`: none may.)
     pub fn settles_from(&self) -> usize {
         self.attached().and_then(|attached| self.settles_for(attached)).unwrap_or(usize::MAX)
     }
@@ -34,7 +35,7 @@ impl Flow {
     }
 
     fn gives_what_settled(&self, attached: &Attached) -> bool {
-        (Self::takes_blocks(attached) || Self::has_arena(attached)) && self.gives_blocks(attached)
+        Self::is_read_in_arenas(attached) && self.gives_blocks(attached)
     }
 
     /// From how many bytes on a message may go in blocks.
@@ -50,12 +51,17 @@ impl Flow {
         self.attached().and_then(|attached| self.blocks_from(attached)).unwrap_or(usize::MAX)
     }
 
-    /// Whether one that is kept goes so now: the receiver has our arena, or it is tried.
+    /// Whether one that is kept goes so now: the receiver takes blocks, or it is tried.
     pub fn takes_file(&self) -> bool {
         self.attached().is_some_and(|attached| {
-            (self.gives_what_settled(attached) || self.is_to_be_tried())
+            (self.takes_files_in_blocks(attached) || self.is_to_be_tried())
                 && (self.sends_by_ring() || self.may_go_by_ring(attached))
         })
+    }
+
+    /// (The arena is offered also where the receiver would only read there.)
+    fn takes_files_in_blocks(&self, attached: &Attached) -> bool {
+        self.gives_what_settled(attached) && Self::takes_blocks(attached)
     }
 
     fn is_to_be_tried(&self) -> bool {
@@ -64,17 +70,24 @@ impl Flow {
 
     /// A part of a file goes so.
     pub fn sends_file(&self) {
-        if self.attached().is_some_and(|attached| self.gives_what_settled(attached)) {
+        if self.attached().is_some_and(|attached| self.takes_files_in_blocks(attached)) {
             self.files.store(0, Relaxed);
         } else if self.files.load(Relaxed) < TRIED {
             self.files.fetch_add(1, Relaxed);
         }
     }
 
+    /// Some of a file was given where it lies: the next ones go so, too.
+    pub fn gives_file(&self) {
+        self.files.store(0, Relaxed);
+    }
+
     /// There was no block for what is to settle. Where that lies which has settled, and which
-    /// nobody was given for long: it is to be called back. `None`: all was given lately.
+    /// nobody was given for long: it is to be called back. `None`: all was given lately, or the
+    /// receiver takes no blocks. (It would save one copy of each message, and costs two.)
     pub fn unused(&self) -> Option<(usize, usize)> {
-        self.attached()?.mapped.exchange.own()?.unused()
+        let attached = self.attached().filter(|attached| Self::takes_blocks(attached))?;
+        attached.mapped.exchange.own()?.unused()
     }
 
     /// Whether so many bytes more may settle.

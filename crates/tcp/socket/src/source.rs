@@ -7,8 +7,9 @@ use crate::blocks::{NUMBER, OWN, Place, Whose};
 use crate::buffers;
 use crate::context::Context;
 use crate::ends::{Locked, Sending};
+use crate::flow::Flow;
 use crate::kernel;
-use crate::reference::{Forward, There};
+use crate::reference::{Forward, GIVEN_ON, There};
 use libc::iovec;
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
@@ -76,8 +77,8 @@ impl<'a> Buffers<'a> {
         self.rest.as_deref().unwrap_or(self.from)
     }
 
-    /// The next run. Bytes before, between and behind those that are given on are copied into
-    /// blocks, too, however few they are: the receiver views all of it, or nothing.
+    /// The next run. Bytes before, between and behind those that are given on are copied; for a
+    /// receiver that takes blocks into some, however few they are: it views all of it, or nothing.
     fn next(&self, context: &Context, attached: &Attached) -> Next<'a> {
         let left = self.left();
         let Some(forward) = self.forward else { return Next::Copied(left) };
@@ -124,10 +125,9 @@ impl<'a> Buffers<'a> {
         &mut self,
         (context, attached): (&Context, &Attached),
         own: &mut Locked<Sending>,
-        (there, number, at, bytes): (&There, u16, u32, usize),
+        (there, number, at, bytes): (&There, u16, u32, u32),
     ) -> Option<usize> {
         let mapped = &attached.mapped;
-        let bytes = own.writer.free_for_run(self.left()).min(bytes as u32);
         let returns = mapped.region.returns(mapped.side);
         let (forward, There { whose, keeps }) = (self.forward?, there);
         let (slot, position) = (attached.slot, own.writer.tail());
@@ -135,10 +135,7 @@ impl<'a> Buffers<'a> {
         // (What settles keeps something, as what is given on does.)
         context.gives_on.store(true, Relaxed);
         let which = (number, whose);
-        let handle = mapped.exchange.give_on(returns, (slot, bytes), which, keeps, sole)?;
-        if let Whose::Own(arena) = whose {
-            arena.is_given(at);
-        }
+        let handle = mapped.exchange.give_on(returns, (slot, at, bytes), which, keeps, sole)?;
         let run = Run { position, bytes, at, arena: number, handle };
         let produced = &attached.out().produced;
         own.runs.push(attached.slot().queue(mapped.side), produced, run);
@@ -149,7 +146,9 @@ impl<'a> Buffers<'a> {
         Some(self.sent(bytes as usize))
     }
 
-    /// Puts the next bytes into a block, and publishes it. `None`: they are to go by the ring.
+    /// Publishes the next bytes: where they lie in an arena, or in a block that they are copied
+    /// into. What is copied for a receiver that takes no blocks goes by the ring. `None`: all that
+    /// is left is to go by the ring.
     fn put_block(
         &mut self,
         attached: &Attached,
@@ -157,18 +156,45 @@ impl<'a> Buffers<'a> {
         blocks: Wanted,
     ) -> Option<usize> {
         let (left, mapped) = (self.left(), &attached.mapped);
-        let (free, head) = (own.writer.free_for_run(left), own.writer.head());
+        let takes_blocks = Flow::takes_blocks(attached);
+        // (A receiver that reads by buffers of a round size is not to find the end of a full ring
+        // and the end of a buffer in one: see `Writer::FULL`.)
+        let free = match takes_blocks {
+            true => own.writer.free_for_run(left),
+            false => own.writer.free(),
+        };
+        let head = own.writer.head();
         own.runs.look(head);
         if free == 0 || !own.runs.has_room() {
             return None;
         }
         let (mut bytes, least) = match self.next(blocks.context, attached) {
             Next::There(there, number, at, bytes) => {
-                let context = (blocks.context, attached);
-                match self.put_there(context, own, (there, number, at, bytes)) {
+                let (context, fits) = ((blocks.context, attached), free.min(bytes as u32));
+                if !takes_blocks && (fits as usize) < bytes.min(GIVEN_ON) {
+                    // (A run for each gap that the receiver makes would use up the queue.)
+                    return self.put_first(attached, own, fits as usize).ok();
+                }
+                let returns = mapped.region.returns(mapped.side);
+                if !takes_blocks
+                    && matches!(there.whose, Whose::Own(_))
+                    && mapped.exchange.is_slow(returns, attached.slot)
+                {
+                    return None;
+                }
+                match self.put_there(context, own, (there, number, at, fits)) {
                     Some(sent) => return Some(sent),
+                    None if !takes_blocks => {
+                        own.short_of_blocks = true;
+                        return None;
+                    }
                     None => (left, blocks.from),
                 }
+            }
+            Next::Copied(bytes) if !takes_blocks && bytes == left => return None,
+            Next::Copied(bytes) if !takes_blocks => {
+                // (The ring tells the error with all that is left.)
+                return self.put_first(attached, own, bytes).ok();
             }
             Next::Copied(bytes) if bytes < left || self.gave_on => (bytes, 1),
             Next::Copied(bytes) => (bytes, blocks.from),
@@ -268,6 +294,26 @@ impl<'a> Buffers<'a> {
         own.batch.wrote(&copy, all, copy.stores);
         own.commit(&attached.out().produced, put);
         Some(Ok(self.sent(all)))
+    }
+
+    /// As [`Source::put`], in the ring, of the first `bytes`.
+    fn put_first(
+        &mut self,
+        attached: &Attached,
+        own: &mut Locked<Sending>,
+        bytes: usize,
+    ) -> Result<usize, Errno> {
+        let mut left = bytes;
+        let cut = |part: &iovec| {
+            let iov_len = part.iov_len.min(left);
+            left -= iov_len;
+            iovec { iov_len, ..*part }
+        };
+        let first: Vec<iovec> =
+            self.parts().iter().map(cut).filter(|part| part.iov_len > 0).collect();
+        // SAFETY: the promise of `new`.
+        let sent = unsafe { Buffers::new(&first, None) }.put_ring(attached, own)?;
+        Ok(self.sent(sent))
     }
 
     /// As [`Source::put`], in the ring.

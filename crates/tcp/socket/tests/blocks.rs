@@ -415,6 +415,23 @@ fn a_program_that_gives_up_rights_keeps_no_arena_and_goes_on_by_linux() {
     assert!(!b.flow.has_arenas());
 }
 
+/// (As before a sandbox, which may end it for the calls that an arena takes.)
+#[test]
+fn an_arena_that_is_under_way_is_not_taken_by_a_program_that_gives_nothing() {
+    let service = service();
+    let (x, y) = (program_of_large(&service.name), program_of_large(&service.name));
+    let (a, b) = at_rings(&x.0, &y.0);
+    a.send(&message(LARGE, 1)).unwrap();
+    receive_in_pieces(&b, LARGE);
+    // (Which offers it.)
+    assert_eq!(a.flow.settles_from(), usize::MAX);
+    wait_until("it has come", || y.0.has_news());
+    y.0.gives_nothing();
+    y.0.forgets_arenas();
+    y.0.pump();
+    assert!(!y.0.has_news() && !b.flow.has_arenas());
+}
+
 #[test]
 fn a_program_that_is_not_to_be_looked_at_puts_nothing_more_into_blocks() {
     let service = service();
@@ -939,4 +956,256 @@ fn parts_of_files_go_by_the_ring_to_who_may_ask_for_blocks_and_else_are_tried() 
         counters.tcp_block_bytes.load(Relaxed) > 0
     });
     assert_eq!(count(100), 100);
+}
+
+/// As [`program_of_large`], twice; the receiver has been sent a large message, received in pieces,
+/// and has the sender's arena since.
+fn that_copies(service: &str) -> (End, End, &'static Counters) {
+    let ((x, counters), (y, _)) = (program_of_large(service), program_of_large(service));
+    let (a, b) = at_rings(&x, &y);
+    assert_eq!(a.flow.settles_from(), usize::MAX, "it has received nothing");
+    wait_until("it has the arena", || {
+        a.send(&message(LARGE, 1)).unwrap();
+        receive_in_pieces(&b, LARGE);
+        y.pump();
+        a.flow.settles_from() == LARGE
+    });
+    (a, b, counters)
+}
+
+fn receive_in_pieces(end: &End, bytes: usize) -> Vec<u8> {
+    let mut all = vec![];
+    while all.len() < bytes {
+        let mut got = vec![0; (bytes - all.len()).min(16 << 10)];
+        assert_eq!(end.receive(&mut got), Ok(got.len()));
+        all.extend(got);
+    }
+    all
+}
+
+/// What has settled, where it lies, and its bytes.
+fn settled(end: &End, bytes: usize) -> (Arc<uncopy_tcp_socket::Own>, usize, Vec<u8>) {
+    let right = message(bytes, 3);
+    let block = end.flow.settling(bytes).expect("there is room");
+    // SAFETY: ours.
+    unsafe { block.fill(right.as_ptr()) }.unwrap();
+    let (own, at) = (block.own().clone(), block.range().0);
+    block.is_settled();
+    (own, at, right)
+}
+
+#[test]
+fn a_receiver_of_pieces_is_given_what_has_settled_and_what_lies_around_it_by_the_ring() {
+    let service = service();
+    let (a, b, counters) = that_copies(&service.name);
+    let (own, at, right) = settled(&a, 2 * LARGE);
+    let around = message(5000, 4);
+    let part = |at: usize, bytes| iovec { iov_base: at as *mut _, iov_len: bytes };
+    let beside = || part(around.as_ptr() as usize, around.len());
+    let parts = [beside(), beside(), part(at, right.len()), beside()];
+    let all = [&around[..], &around, &right, &around].concat();
+    for i in 0..100 {
+        let mut keeps = [None, None, Some(()), None];
+        let forward = a.flow.forward(&parts, &mut keeps).expect("it lies in an arena");
+        // SAFETY: ours, and a block that has settled.
+        assert_eq!(unsafe { a.flow.send_on(&parts, 0, &forward) }, Ok(all.len()));
+        assert_eq!((forward.given(), b.flow.unread()), (right.len(), Ok(all.len())));
+        if i % 3 == 0 {
+            let mut seen = vec![0; all.len()];
+            assert_eq!(b.receive_with(&mut seen, libc::MSG_PEEK), Ok(all.len()));
+            assert!(seen == all, "other bytes are seen");
+        }
+        assert!(receive_in_pieces(&b, all.len()) == all, "other bytes");
+        assert!(!b.flow.brings_much(), "it would look for blocks with each call");
+    }
+    assert_eq!(counters.tcp_given_on_bytes.load(Relaxed), 100 * right.len() as u64);
+    assert_eq!(counters.tcp_block_bytes.load(Relaxed), 0, "it asks for no blocks");
+    own.released(at);
+}
+
+/// Sends as much as there is room for.
+fn fill(end: &End, bytes: &[u8]) {
+    while end.send_with(bytes, libc::MSG_DONTWAIT).is_ok() {}
+}
+
+#[test]
+fn a_receiver_of_pieces_that_never_waits_gets_the_arena() {
+    let service = service();
+    let (x, y) = (program_of_large(&service.name), program_of_large(&service.name));
+    let (a, b) = at_rings(&x.0, &y.0);
+    wait_until("it has the arena", || {
+        fill(&a, &message(LARGE, 1));
+        assert_eq!(b.receive_with(&mut [0; 16 << 10], libc::MSG_DONTWAIT), Ok(16 << 10));
+        a.flow.settles_from() == LARGE
+    });
+}
+
+#[test]
+fn small_messages_behind_a_large_one_do_not_look_for_the_arena() {
+    let service = service();
+    let (x, y) = (program_of_large(&service.name), program_of_large(&service.name));
+    let (a, b) = at_rings(&x.0, &y.0);
+    a.send(&message(LARGE, 1)).unwrap();
+    receive_in_pieces(&b, LARGE);
+    let little = || {
+        a.send(b"little").unwrap();
+        assert_eq!(b.receive_with(&mut [0; 6], libc::MSG_DONTWAIT), Ok(6));
+    };
+    little();
+    // (Which offers the arena.)
+    assert_eq!(a.flow.settles_from(), usize::MAX);
+    wait_until("it has come to the program", || y.0.has_news());
+    for _ in 0..100 {
+        little();
+    }
+    assert!(!b.flow.has_arenas(), "it was looked for");
+    y.0.pump();
+    assert!(b.flow.has_arenas());
+}
+
+#[test]
+fn a_receiver_of_pieces_that_empties_a_full_ring_finds_no_round_number_of_bytes() {
+    let service = service();
+    let (a, b, counters) = that_copies(&service.name);
+    let (own, at, right) = settled(&a, 1 << 20);
+    let parts = [iovec { iov_base: at as *mut _, iov_len: right.len() }];
+    let forward = a.flow.forward(&parts, &mut [Some(())]).expect("it lies in an arena");
+    // SAFETY: a block that has settled.
+    let sent = unsafe { a.flow.send_on(&parts, libc::MSG_DONTWAIT, &forward) };
+    assert_eq!((sent, b.flow.unread()), (Ok((1 << 20) - 64), Ok((1 << 20) - 64)));
+    assert_eq!(forward.given(), (1 << 20) - 64);
+    // In a gap of little room no run begins.
+    assert_eq!(b.receive(&mut [0; 8 << 10]), Ok(8 << 10));
+    // SAFETY: as above.
+    let more = unsafe { a.flow.send_on(&parts, libc::MSG_DONTWAIT, &forward) };
+    assert_eq!((more, forward.given()), (Ok(8 << 10), (1 << 20) - 64));
+    let got = receive_in_pieces(&b, (1 << 20) - 64);
+    assert!(got[..right.len() - 64 - (8 << 10)] == right[8 << 10..right.len() - 64]);
+    assert!(got[right.len() - 64 - (8 << 10)..] == right[..8 << 10]);
+    assert_eq!(counters.tcp_block_bytes.load(Relaxed), 0);
+    own.released(at);
+}
+
+#[test]
+fn files_of_which_nothing_is_given_where_it_lies_go_by_linux_whatever_else_is() {
+    let service = service();
+    let (a, b, counters) = that_copies(&service.name);
+    let (own, at, right) = settled(&a, LARGE);
+    let goes = || a.flow.takes_file().then(|| a.flow.sends_file()).is_some();
+    for _ in 0..8 {
+        assert!(goes());
+        let parts = [iovec { iov_base: at as *mut _, iov_len: right.len() }];
+        let forward = a.flow.forward(&parts, &mut [Some(())]).expect("it lies in an arena");
+        // SAFETY: a block that has settled.
+        assert_eq!(unsafe { a.flow.send_on(&parts, 0, &forward) }, Ok(right.len()));
+        receive_in_pieces(&b, right.len());
+    }
+    assert_eq!(counters.tcp_given_on_bytes.load(Relaxed), 8 * right.len() as u64);
+    assert!((0..60).filter(|_| goes()).count() <= 1);
+    a.flow.gives_file();
+    assert!((0..8).all(|_| goes()));
+    own.released(at);
+}
+
+#[test]
+fn nothing_that_has_settled_makes_room_for_a_receiver_that_copies() {
+    let service = service();
+    let (a, b, _) = that_copies(&service.name);
+    let mut all: Vec<_> = (0..).map_while(|_| a.flow.settling(1 << 20)).collect();
+    assert_eq!(all.len(), 16);
+    all.drain(..).for_each(uncopy_tcp_socket::Settling::is_settled);
+    std::thread::sleep(Duration::from_millis(5100));
+    assert_eq!(a.flow.unused(), None);
+    let _ = b.flow.await_blocks((1, 1), libc::MSG_DONTWAIT);
+    assert!(a.flow.unused().is_some(), "it asks for blocks");
+}
+
+#[test]
+fn what_is_not_in_an_arena_goes_by_the_ring_to_a_receiver_of_pieces() {
+    let service = service();
+    let (a, b, counters) = that_copies(&service.name);
+    for i in 0..50 {
+        let right = message(3 * LARGE, i);
+        a.send(&right).unwrap();
+        assert!(receive_in_pieces(&b, right.len()) == right, "other bytes");
+    }
+    assert_eq!(counters.tcp_block_bytes.load(Relaxed), 0);
+}
+
+/// A connection has 4 MB out at most, of which none comes back while a receiver stops in a piece.
+#[test]
+fn what_a_receiver_of_pieces_has_not_read_is_out_and_comes_back_with_what_it_reads() {
+    let service = service();
+    let (a, b, counters) = that_copies(&service.name);
+    let (own, at, right) = settled(&a, 900_000);
+    let parts = [iovec { iov_base: at as *mut _, iov_len: right.len() }];
+    let keeps = Arc::new(());
+    for _ in 0..50 {
+        let mut kept = [Some(keeps.clone())];
+        let forward = a.flow.forward(&parts, &mut kept).expect("it lies in an arena");
+        // SAFETY: a block that has settled.
+        assert_eq!(unsafe { a.flow.send_on(&parts, 0, &forward) }, Ok(right.len()));
+        drop(forward);
+        assert!(receive_in_pieces(&b, 500_000) == right[..500_000]);
+        a.flow.context().pump();
+        assert_eq!(Arc::strong_count(&keeps), 2, "its rest is unread");
+        assert!(receive_in_pieces(&b, 400_000) == right[500_000..]);
+        a.flow.context().pump();
+        assert_eq!(Arc::strong_count(&keeps), 1, "all of it is back");
+    }
+    assert_eq!(counters.tcp_given_on_bytes.load(Relaxed), 50 * right.len() as u64);
+    own.released(at);
+}
+
+#[test]
+fn what_has_settled_and_is_half_read_goes_by_linux_to_a_receiver_of_pieces() {
+    let service = service();
+    let (a, mut b, _) = that_copies(&service.name);
+    let (own, at, right) = settled(&a, 900_000);
+    let parts = [iovec { iov_base: at as *mut _, iov_len: right.len() }];
+    let forward = a.flow.forward(&parts, &mut [Some(())]).expect("it lies in an arena");
+    // SAFETY: a block that has settled.
+    assert_eq!(unsafe { a.flow.send_on(&parts, 0, &forward) }, Ok(right.len()));
+    let mut got = receive_in_pieces(&b, 777_777);
+    assert_eq!(b.flow.by_linux_later(), Ok(true));
+    a.flow.serve().unwrap();
+    let socket = b.socket.as_mut().unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let mut rest = vec![0; right.len() - got.len()];
+    socket.read_exact(&mut rest).unwrap();
+    got.extend(rest);
+    assert!(got == right, "another byte");
+    own.released(at);
+}
+
+#[test]
+fn what_a_relay_gives_on_is_read_in_pieces_where_it_lies() {
+    let service = service();
+    let [x, y, z] = [(); 3].map(|()| program_of_large(&service.name));
+    let (a, b) = by_large_blocks(&x, &y.0);
+    let (c, d) = at_rings(&y.0, &z.0);
+    let killed: Arc<AtomicBool> = Arc::default();
+    let given_on = || y.1.tcp_given_on_bytes.load(Relaxed);
+    let relays = |seed: usize| {
+        let before = given_on();
+        let right = message(2 * LARGE, seed);
+        a.send(&right).unwrap();
+        let _ = b.flow.await_blocks((1, right.len()), 0);
+        let taken = b.flow.take_blocks(right.len()).expect("it lies in a block");
+        send_on(&c, (b"before", taken, b"behind"), &killed);
+        let right = [b"before", &right[..], b"behind"].concat();
+        assert!(receive_in_pieces(&d, right.len()) == right, "other bytes");
+        z.0.pump();
+        y.0.pump();
+        given_on() - before
+    };
+    let mut seed = 0;
+    wait_until("it is given on", || {
+        seed += 1;
+        relays(seed) > 0
+    });
+    for seed in 100..200 {
+        assert_eq!(relays(seed), 2 * LARGE as u64);
+    }
+    assert_eq!(y.1.tcp_block_bytes.load(Relaxed), 0, "it asks for no blocks");
 }
