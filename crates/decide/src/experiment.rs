@@ -54,6 +54,8 @@ pub struct Progress {
     pub saved: i64,
     /// and what these cost.
     pub detours: i64,
+    /// Bytes of pages that were made ready for eliding, or ordinary again.
+    pub prepared: u64,
 }
 
 impl Progress {
@@ -67,6 +69,7 @@ impl Progress {
             elided: self.elided.saturating_sub(earlier.elided),
             saved: self.saved.saturating_sub(earlier.saved),
             detours: self.detours.saturating_sub(earlier.detours),
+            prepared: self.prepared.saturating_sub(earlier.prepared),
         }
     }
 
@@ -248,6 +251,8 @@ impl Experiment {
     }
 }
 
+#[cfg(test)]
+mod learning;
 #[cfg(test)]
 mod tests {
     use super::*;
