@@ -94,6 +94,18 @@ pub enum Event {
 }
 
 impl Event {
+    /// How many pages it made ready for eliding, or ordinary again: once for each buffer, where
+    /// nothing else becomes of it.
+    pub(crate) fn prepared_pages(self) -> usize {
+        match self {
+            Self::Moved { pages, .. }
+            | Self::Untracked { pages }
+            | Self::Materialized { pages }
+            | Self::Populated { pages } => pages,
+            _ => 0,
+        }
+    }
+
     /// Whether each elided copy causes it, also where nothing is done to pages any more.
     pub(crate) fn is_detour(self) -> bool {
         matches!(self, Self::Received | Self::Freed | Self::Gathered { .. })

@@ -22,6 +22,7 @@ use crate::records::{RECORDS, Record, Records, UNTRIED, bump};
 use crate::site::{SiteId, class, hash, key, slot};
 use crate::times::Times;
 use core::sync::atomic::Ordering::Relaxed;
+use uncopy_ranges::span::PAGE;
 
 /// The credit that a site begins with, in ns: it may be invested in registering and moving its
 /// buffers before they come round again.
@@ -287,6 +288,7 @@ impl Controller for Policy {
             _ => {
                 self.write_down(site, what);
                 let cost = self.costs.of(what, self.near);
+                self.done.prepared += (what.prepared_pages() * PAGE) as u64;
                 let touched = matches!(what, Event::Fault { .. } | Event::Reused);
                 let s = &mut self.sites[site as usize];
                 match what {
