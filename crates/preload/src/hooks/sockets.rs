@@ -303,13 +303,14 @@ pub unsafe fn before_control(header: &msghdr) -> bool {
     true
 }
 
-/// So much of a file goes through the ring, by a copy more than by Linux, which sends a file's
-/// pages as they are. Leaving the ring and coming back takes both ends some ten microseconds: about
-/// this many bytes copied once.
+/// So much of a file goes through the ring in any case. More does so where the call cannot wait for
+/// room, for another thread may close the file meanwhile, and open another by its number; and where
+/// the kernel has its beginning in memory, for Linux reads ahead. Leaving the ring and coming back
+/// takes both ends some ten microseconds.
 const BY_RING: usize = 64 << 10;
 
-/// `sendfile(2)`: a little of a file is read and sent through the ring, and so is what is kept of
-/// one, from where it is kept; what is more goes by Linux.
+/// `sendfile(2)`: what the kernel has of a file in memory is read into the ring, and what is kept of
+/// one is sent from where it is kept; the rest goes by Linux.
 ///
 /// # Safety
 /// The caller keeps the contract of the man page.
@@ -419,10 +420,12 @@ unsafe fn send_kept_file(begun: &Begun, at: *mut off_t, n: usize) -> Option<(ssi
 unsafe fn sendfile_otherwise(to: c_int, from: c_int, at: *mut off_t, n: size_t) -> ssize_t {
     // SAFETY: the program's own arguments.
     unsafe {
-        if (1..=BY_RING).contains(&n)
-            && PROCESS.tcp.is_at_ring(to)
-            && let Some(sent) = read_and_send(to, from, at, n)
-        {
+        let by_ring = match n {
+            0 => false,
+            1..=BY_RING => PROCESS.tcp.is_at_ring(to),
+            _ => PROCESS.tcp.is_at_ring_and_never_waits(to),
+        };
+        if by_ring && let Some(sent) = read_and_send(to, from, at, n) {
             return sent;
         }
         PROCESS.tcp.sending_past(to, 0, || real::sendfile(to, from, at, n))
@@ -440,7 +443,7 @@ unsafe fn read_and_send(to: c_int, from: c_int, at: *mut off_t, n: usize) -> Opt
             // SAFETY: as the caller says.
             unsafe { send_part(to, from, place, n) }
         };
-        let outcome = direct.or_else(|| (sends || is_regular(from)).then(read));
+        let outcome = direct.or_else(|| (sends || n <= BY_RING && is_regular(from)).then(read));
         sends = true;
         outcome
     };

@@ -120,6 +120,13 @@ impl Tcp {
         self.connection(fd).is_some_and(|connection| connection.flow.is_shared())
     }
 
+    /// Whether `fd` is such a connection on which no call waits: O_NONBLOCK is set.
+    pub fn is_at_ring_and_never_waits(&self, fd: c_int) -> bool {
+        self.connection(fd).is_some_and(|connection| {
+            connection.flow.is_shared() && connection.flow.is_nonblocking()
+        })
+    }
+
     /// The program has set O_NONBLOCK, or cleared it.
     pub fn set_nonblocking(&self, fd: c_int, nonblocking: bool) {
         if let Some(connection) = self.connection(fd) {
