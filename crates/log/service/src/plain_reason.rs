@@ -43,7 +43,8 @@ reasons! {
     NoReserve 11 "no-reserve" "The file system reserves no room for a file, or has none.";
     Limit 12 "limit" "The program's limit of a file's size (RLIMIT_FSIZE) is near.";
     NoService 13 "no-service" "There is no service, or it does not answer.";
-    NotAppended 14 "not-appended" "The program does with it what is no append: reads, overwrites, maps, truncates.";
+    NotAppended 14 "not-appended" "The program does with it what is no append: reads, overwrites, \
+        maps, truncates.";
     OpenedLater 15 "opened-later" "Somebody else opened it while it was held; it is tried again later.";
     NoGain 16 "no-gain" "Its syncs were not faster by the log.";
     NoLog 17 "no-log" "The program has no log: it is being made, or there is no room for one.";

@@ -309,8 +309,8 @@ pub unsafe fn before_control(header: &msghdr) -> bool {
 /// takes both ends some ten microseconds.
 const BY_RING: usize = 64 << 10;
 
-/// `sendfile(2)`: what the kernel has of a file in memory is read into the ring, and what is kept of
-/// one is sent from where it is kept; the rest goes by Linux.
+/// `sendfile(2)`: what the kernel has of a file in memory is read into the ring, and what is kept
+/// of one is sent from where it is kept; the rest goes by Linux.
 ///
 /// # Safety
 /// The caller keeps the contract of the man page.
